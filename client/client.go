@@ -13,16 +13,14 @@
 // # Sessions
 //
 // The client sends a beat every sixth of the session's length, which the member sets, and the
-// member confirms it. What the client holds is lost when a confirmation is late by its own
-// clock, a sixteenth of the length before the member gives it to others. Earlier, Held.Suspended
-// says that the confirmation is late. A lost connection costs nothing if another one comes in
-// time.
+// member confirms it. What the client holds is lost when a confirmation is late by its own clock, a
+// sixteenth of the length before others can get it. Earlier, Held.Suspended says so. A lost
+// connection costs nothing if another one comes in time.
 //
-// When a member crashes, is excluded or loses its lease, what its clients hold is lost: by their
-// own clocks, before others get it. They go to another member by themselves, and waiting calls
-// wait there anew. A member that closes waits until its clients have released what they hold,
-// and tells them to go to another. A client that dies costs its own locks for the length of the
-// session, and nobody else anything.
+// When a member crashes, is excluded or loses its lease, what its clients hold is lost, too. They
+// go to another member by themselves, and waiting calls wait there anew. A member that closes waits
+// until its clients have released what they hold. A client that dies costs its own locks for the
+// length of the session, and nobody else anything.
 //
 // Exclusion rests on the same as that of the group's lease: clocks whose rates are right within
 // 1 %, and holders that stop when their context ends. Only a resource that checks fences is safe
@@ -96,20 +94,12 @@ type Client struct {
 
 	mu         sync.Mutex
 	m          *clientsession.Client
-	calls      map[uint64]*call // and holds
+	calls      map[uint64]*held
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
 
 	address string // of the member of the session; only run has it
-}
-
-// A call is a request, or the hold that has come of it.
-type call struct {
-	ctx   context.Context
-	ready chan struct{} // closed when held or err is set
-	held  *held
-	err   error
 }
 
 // New returns a client. It connects when it is first used.
@@ -133,7 +123,7 @@ func New(cfg Config) (*Client, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
-	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*call)}
+	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.timer = time.AfterFunc(time.Hour, func() { c.input(c.m.Tick) })
 	c.timer.Stop()
@@ -148,24 +138,13 @@ func (c *Client) Mutex(name string) *Mutex { return &Mutex{c, name} }
 func (c *Client) Close() error {
 	c.input(func(int64) {
 		c.cancel()
-		for number, call := range c.calls {
-			delete(c.calls, number)
-			call.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
+		for _, h := range c.calls {
+			h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
 		}
 		c.m.Close()
 	})
 	c.running.Wait()
 	return nil
-}
-
-// end ends a hold or a wait, for these reasons.
-func (call *call) end(lost, err error) {
-	if call.held != nil {
-		call.held.End(lost)
-		return
-	}
-	call.err = err
-	close(call.ready)
 }
 
 // input gives the machine an input, and does what it wants. It does nothing if the client is closed.
@@ -188,9 +167,9 @@ func (c *Client) input(input func(now int64)) {
 		c.take(&news[i])
 	}
 	if end := c.m.End(); end > now {
-		for _, call := range c.calls {
-			if call.held != nil {
-				call.held.Extend(end)
+		for _, h := range c.calls {
+			if h.Hold != nil {
+				h.Extend(end)
 			}
 		}
 	}
@@ -205,22 +184,20 @@ func (c *Client) input(input func(now int64)) {
 
 // take takes the news of a request.
 func (c *Client) take(news *clientsession.Message) {
-	call := c.calls[news.Number]
+	h := c.calls[news.Number]
 	switch {
-	case call == nil:
+	case h == nil:
 	case news.Kind == clientsession.Granted:
-		h := hold.New(call.ctx, c.clock, time.Duration(c.m.Length()), news.Fence, c.m.End(), func() error {
+		h.Hold = hold.New(h.ctx, c.clock, time.Duration(c.m.Length()), news.Fence, c.m.End(), func() error {
 			return c.loss(clientsession.Late)
 		})
-		call.held = &held{h, c, news.Number}
-		close(call.ready)
+		close(h.ready)
 	default:
-		delete(c.calls, news.Number)
 		err := fmt.Errorf("%w: %s", ErrRefused, news.Text)
 		if news.Code == clientsession.Busy {
 			err = lock.ErrBusy
 		}
-		call.end(c.loss(news.Text), err)
+		h.end(c.loss(news.Text), err)
 	}
 }
 

@@ -44,28 +44,26 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	case ctx.Err() != nil:
 		return nil, m.fail(hold.ContextError(ctx))
 	}
-	call := &call{ctx: ctx, ready: make(chan struct{})}
-	var number uint64
+	h := &held{c: c, ctx: ctx, ready: make(chan struct{})}
 	c.input(func(int64) {
-		number = c.m.Ask(m.name, try)
-		c.calls[number] = call
+		h.number = c.m.Ask(m.name, try)
+		c.calls[h.number] = h
 	})
-	if number == 0 {
+	if h.number == 0 {
 		return nil, m.fail(ErrClosed)
 	}
 	select {
-	case <-call.ready:
-		if call.err != nil {
-			return nil, m.fail(call.err)
+	case <-h.ready:
+		if h.err != nil {
+			return nil, m.fail(h.err)
 		}
-		return call.held, nil
+		return h, nil
 	case <-ctx.Done():
 	}
 	c.input(func(now int64) {
-		c.m.Drop(now, number)
-		delete(c.calls, number)
-		if call.held != nil {
-			call.held.End(lock.ErrReleased)
+		c.m.Drop(now, h.number)
+		if delete(c.calls, h.number); h.Hold != nil {
+			h.End(lock.ErrReleased)
 		}
 	})
 	return nil, m.fail(c.because(hold.ContextError(ctx)))
@@ -74,11 +72,24 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 // fail names the lock in an error.
 func (m *Mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
 
-// A held is the handle that Acquire returns.
+// A held is the handle that Acquire returns, and before that its request.
 type held struct {
-	*hold.Hold
-	c      *Client
-	number uint64
+	*hold.Hold // nil until it is granted
+	c          *Client
+	number     uint64 // of the request
+	ctx        context.Context
+	ready      chan struct{} // closed when the Hold or err is set
+	err        error
+}
+
+// end ends the hold or the request, for these reasons. The caller has the mutex of the client.
+func (h *held) end(lost, err error) {
+	if delete(h.c.calls, h.number); h.Hold != nil {
+		h.End(lost)
+		return
+	}
+	h.err = err
+	close(h.ready)
 }
 
 // Release gives the lock back. It does not wait until the member knows.

@@ -62,12 +62,6 @@ func (a *authority) config() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.pool(), ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
-// A loan is a lock of a member that has no others.
-type loan struct{}
-
-func (loan) Fence() uint64 { return 7 }
-func (loan) Return(bool)   {}
-
 // Clients and members authenticate each other by any certificates of one authority.
 func TestTLS(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
@@ -82,7 +76,7 @@ func TestTLS(t *testing.T) {
 	server := lend.New(lend.Config{
 		Listeners: []net.Listener{listener}, Length: time.Hour, Most: 10,
 		Allow:  func(net.Conn, string, string) error { return nil },
-		Take:   func(context.Context, string, bool) (lend.Lent, error) { return loan{}, nil },
+		Take:   func(context.Context, string, bool) (uint64, func(bool), error) { return 7, func(bool) {}, nil },
 		Left:   func() int64 { return int64(time.Hour) },
 		Lapsed: func() <-chan struct{} { return nil },
 	})

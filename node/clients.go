@@ -12,7 +12,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/lend"
 	"github.com/dmutex/dmutex/node/internal/group"
-	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Clients says how a node serves clients, which take locks and are no members: see package
@@ -79,29 +78,24 @@ func (n *Node) serveClients() {
 	})
 }
 
-// lend takes a lock for a client. Like the function of a Do it keeps Close waiting.
-func (n *Node) lend(ctx context.Context, lock string, try bool) (lend.Lent, error) {
+// lend takes a lock for a client. Like the function of a Do it keeps Close waiting. What was lost the
+// group gives back a margin later.
+func (n *Node) lend(ctx context.Context, lock string, try bool) (fence uint64, give func(lost bool), err error) {
 	h, err := n.Mutex(lock).acquire(ctx, try)
 	switch {
 	case err == nil:
-		if _, working := h.Work(); working {
-			return lent{h}, nil
+		if _, working := h.Work(); !working {
+			_ = h.Release()
+			return 0, nil, lend.ErrClosing
 		}
-		_ = h.Release()
-		return nil, lend.ErrClosing
+		return h.Fence(), func(lost bool) {
+			if !lost {
+				_ = h.Release()
+			}
+			h.Rest()
+		}, nil
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrStopped):
-		return nil, lend.ErrClosing
+		return 0, nil, lend.ErrClosing
 	}
-	return nil, err
-}
-
-// A lent is a lock that a client holds.
-type lent struct{ *locks.Held }
-
-// Return ends the hold. If it was lost, the group gives it back a margin later.
-func (l lent) Return(lost bool) {
-	if !lost {
-		_ = l.Release()
-	}
-	l.Rest()
+	return 0, nil, err
 }

@@ -121,7 +121,6 @@ var decoders = sync.Pool{New: func() any { return new(wire.Reader) }}
 type Conn struct {
 	net.Conn
 	from *bufio.Reader
-	body []byte
 	msg  clientsession.Message
 
 	most    int // bytes in out
@@ -143,15 +142,12 @@ func (c *Conn) Read() (*clientsession.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := int(binary.BigEndian.Uint16(head))
+	body := make([]byte, binary.BigEndian.Uint16(head))
 	_, _ = c.from.Discard(2)
-	if cap(c.body) < size || cap(c.body) > 512 {
-		c.body = make([]byte, size)
-	}
-	if _, err := io.ReadFull(c.from, c.body[:size]); err != nil {
+	if _, err := io.ReadFull(c.from, body); err != nil {
 		return nil, err
 	}
-	return &c.msg, decode(c.body[:size], &c.msg)
+	return &c.msg, decode(body, &c.msg)
 }
 
 // Send sends messages, and does not wait until they are written. It must not be called with or after

@@ -15,7 +15,6 @@ import "slices"
 type Member struct {
 	length int64 // S
 	drain  int64 // D
-	most   int   // requests
 
 	overAt   int64
 	leaving  bool
@@ -26,9 +25,8 @@ type Member struct {
 }
 
 // NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
-// The client may have so many requests at a time.
-func NewMember(now, length int64, most int) *Member {
-	return &Member{length: length, drain: drain(length), most: most, overAt: now + drain(length)}
+func NewMember(now, length int64) *Member {
+	return &Member{length: length, drain: drain(length), overAt: now + drain(length)}
 }
 
 func drain(length int64) int64 { return (length*101 + 98) / 99 }
@@ -58,25 +56,21 @@ func (m *Member) Tick(now int64) {
 
 // End ends the session. All that the client has is given back.
 func (m *Member) End(code Code, text string) {
-	if m.over {
-		return
+	if !m.over {
+		m.over, m.leaving = true, true
+		m.drop(func(request) bool { return true })
+		m.send(Message{Kind: Over, Code: code, Text: text})
 	}
-	m.over = true
-	for i, r := range m.requests {
-		if m.first(r.lock) == i {
-			m.orders = append(m.orders, Message{Kind: Drop, Number: r.number})
-		}
-	}
-	m.requests = nil
-	m.send(Message{Kind: Over, Code: code, Text: text})
 }
 
 // Close tells the client that this member closes. The session is over when the client has given
 // back what it holds, or when it has run out.
 func (m *Member) Close() {
-	m.leaving = true
-	m.drop(func(r request) bool { return r.fence == 0 })
-	m.send(Message{Kind: Leave})
+	if !m.leaving {
+		m.leaving = true
+		m.drop(func(r request) bool { return r.fence == 0 })
+		m.send(Message{Kind: Leave})
+	}
 }
 
 // Handle takes a message of the client. This member may surely hold locks for so long, by its own
@@ -123,7 +117,7 @@ func (m *Member) ask(msg *Message) {
 	case m.leaving:
 	case msg.Code != None:
 		m.Refuse(msg.Number, msg.Code, msg.Text)
-	case len(m.requests) >= m.most:
+	case len(m.requests) >= MaxRequests:
 		m.Refuse(msg.Number, Full, tooMany)
 	case msg.Try && m.first(msg.Lock) >= 0:
 		m.Refuse(msg.Number, Busy, "the client itself holds it, or waits for it")
@@ -146,12 +140,10 @@ func (m *Member) first(lock string) int {
 	return slices.IndexFunc(m.requests, func(r request) bool { return r.lock == lock })
 }
 
-// drop ends requests. What waited behind them goes on.
+// drop ends requests, the last first. What waited behind them goes on.
 func (m *Member) drop(which func(request) bool) {
-	for i := 0; i < len(m.requests); {
-		r := m.requests[i]
+	for i, r := range slices.Backward(m.requests) {
 		if !which(r) {
-			i++
 			continue
 		}
 		taken := m.first(r.lock) == i

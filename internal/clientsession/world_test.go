@@ -356,7 +356,7 @@ func (w *world) deliver(i int) {
 	p.up = p.up[1:]
 	s := w.session(w.owner(i))
 	if s == nil && msg.Kind == Hello && msg.Fresh {
-		m := NewMember(w.at(theMember), w.length*unit, 3)
+		m := NewMember(w.at(theMember), w.length*unit)
 		if w.wait > 0 {
 			m.drain = w.wait * unit
 			m.overAt = w.now + w.wait*unit

@@ -5,7 +5,6 @@ package lend
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -25,8 +24,10 @@ type Config struct {
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string) error
 
-	// Take takes a lock. Of its errors [ErrClosing] and [lock.ErrBusy] are told apart.
-	Take func(ctx context.Context, name string, try bool) (Lent, error)
+	// Take takes a lock, and give gives it back. If the member has lost it, give does not: then
+	// the member does by itself, when the clients have noticed. Of the errors [ErrClosing] and
+	// [lock.ErrBusy] are told apart.
+	Take func(ctx context.Context, name string, try bool) (fence uint64, give func(lost bool), err error)
 
 	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
@@ -34,15 +35,6 @@ type Config struct {
 	Left   func() int64
 	Lapsed func() <-chan struct{}
 	Ended  <-chan struct{} // this member closes
-}
-
-// A Lent is a lock that was taken for a client.
-type Lent interface {
-	Fence() uint64
-
-	// Return gives the lock back. If the member has lost it, it does not: then the member gives
-	// it back by itself, when the clients have noticed.
-	Return(lost bool)
 }
 
 // ErrClosing is the error of Take when this member closes.
@@ -83,7 +75,7 @@ type session struct {
 // A taking is a request under way, or granted.
 type taking struct {
 	cancel context.CancelFunc
-	lent   Lent // nil while it waits
+	give   func(lost bool) // nil while it waits
 }
 
 // New begins to serve.
@@ -115,13 +107,16 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// watch ends the sessions when this member loses its locks, and tells the clients to leave when
-// it closes.
+// watch lets the sessions notice when this member loses its locks, and when it closes.
 func (s *Server) watch() {
 	ended := s.cfg.Ended
 	for {
 		lapsed := s.cfg.Lapsed()
-		s.each(nil) // it may have lapsed before
+		s.mu.Lock()
+		for _, t := range s.sessions {
+			t.timer.Reset(0) // it may have lapsed before
+		}
+		s.mu.Unlock()
 		select {
 		case <-lapsed:
 		case <-ended:
@@ -129,20 +124,9 @@ func (s *Server) watch() {
 			s.mu.Lock()
 			s.leaving = true
 			s.mu.Unlock()
-			s.each(func(m *clientsession.Member, _, _ int64) { m.Close() })
 		case <-s.ctx.Done():
 			return
 		}
-	}
-}
-
-// each gives all sessions an input.
-func (s *Server) each(input func(m *clientsession.Member, now, left int64)) {
-	s.mu.Lock()
-	list := slices.Collect(maps.Values(s.sessions))
-	s.mu.Unlock()
-	for _, t := range list {
-		s.input(t, input)
 	}
 }
 
@@ -209,7 +193,7 @@ func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *se
 		return nil, clientsession.Full, "the member serves as many clients as it may"
 	default:
 		t = &session{id: hello.Session, name: hello.Name, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}
-		t.m = clientsession.NewMember(s.now(), int64(s.cfg.Length), clientsession.MaxRequests)
+		t.m = clientsession.NewMember(s.now(), int64(s.cfg.Length))
 		t.timer = time.AfterFunc(s.cfg.Length, func() { s.input(t, nil) })
 		s.sessions[t.id] = t
 	}
@@ -240,10 +224,11 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 
 // input gives the machine of a session an input, nil is only the time, and does what it wants.
 func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
-	lost, back := false, []Lent(nil)
+	var lost bool
+	var back []func(lost bool)
 	defer func() {
-		for _, lent := range back {
-			lent.Return(lost)
+		for _, give := range back {
+			give(lost)
 		}
 	}()
 	s.mu.Lock()
@@ -257,7 +242,10 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		lost = true
 		t.m.End(clientsession.Lapsed, "the member has lost its locks")
 	default:
-		if t.m.Tick(now); input != nil && !t.m.Over() {
+		if t.m.Tick(now); s.leaving {
+			t.m.Close()
+		}
+		if input != nil && !t.m.Over() {
 			input(t.m, now, left)
 		}
 	}
@@ -275,8 +263,8 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		}
 		g := t.takes[o.Number]
 		delete(t.takes, o.Number)
-		if g.cancel(); g.lent != nil {
-			back = append(back, g.lent)
+		if g.cancel(); g.give != nil {
+			back = append(back, g.give)
 		}
 	}
 	if !t.m.Over() {
@@ -297,13 +285,13 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 	g := &taking{cancel: cancel}
 	t.takes[o.Number] = g
 	s.running.Go(func() {
-		lent, err := s.cfg.Take(ctx, o.Lock, o.Try)
+		fence, give, err := s.cfg.Take(ctx, o.Lock, o.Try)
 		wanted := false
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
 			case t.takes[o.Number] != g || errors.Is(err, ErrClosing): // the client is told to leave
 			case err == nil:
-				g.lent, wanted = lent, m.Granted(o.Number, lent.Fence())
+				g.give, wanted = give, m.Granted(o.Number, fence)
 			case errors.Is(err, lock.ErrBusy):
 				m.Refuse(o.Number, clientsession.Busy, err.Error())
 			default:
@@ -311,7 +299,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 			}
 		})
 		if err == nil && !wanted {
-			lent.Return(false)
+			give(false)
 		}
 	})
 }

@@ -25,7 +25,7 @@ type member struct {
 	once   sync.Once
 
 	allow    func(name, lock string) error
-	take     func(ctx context.Context) (Lent, error)
+	take     func(ctx context.Context) error
 	lapsed   chan struct{}
 	returned []bool // lost or not
 }
@@ -41,19 +41,20 @@ func (m *member) Accept() (net.Conn, error) {
 func (m *member) Addr() net.Addr { return nil }
 func (m *member) Close() error   { m.once.Do(func() { close(m.closed) }); return nil }
 
-func (m *member) Fence() uint64    { return 7 }
-func (m *member) Return(lost bool) { m.returned = append(m.returned, lost) }
+func (m *member) give(lost bool) { m.returned = append(m.returned, lost) }
 
 // serve runs the test with a Server, in a bubble.
 func serve(t *testing.T, test func(m *member)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{})}
 		m.allow = func(string, string) error { return nil }
-		m.take = func(context.Context) (Lent, error) { return m, nil }
+		m.take = func(context.Context) error { return nil }
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
-			Allow:  func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
-			Take:   func(ctx context.Context, _ string, _ bool) (Lent, error) { return m.take(ctx) },
+			Allow: func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
+			Take: func(ctx context.Context, _ string, _ bool) (uint64, func(bool), error) {
+				return 7, m.give, m.take(ctx)
+			},
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  make(chan struct{}),
@@ -170,7 +171,7 @@ func TestRefusedIsForgotten(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
 		for number := range uint64(10) {
-			m.take = func(context.Context) (Lent, error) { return nil, lock.ErrBusy }
+			m.take = func(context.Context) error { return lock.ErrBusy }
 			c.say(clientsession.Message{Kind: clientsession.Ask, Number: number, Lock: "l", Try: true})
 			c.hear(clientsession.Refused)
 		}
