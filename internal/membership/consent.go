@@ -200,7 +200,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.learnView(now, msg.View)
 	case Report:
 		if m.learnView(now, msg.View); msg.View.Epoch == m.view.Epoch {
-			m.take(p.node, msg.View.Epoch, msg.Holds, nil)
+			m.take(p.node, msg.Holds, nil)
 		}
 	case Complete:
 		if msg.View.Epoch > p.complete.Epoch {

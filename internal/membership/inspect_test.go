@@ -49,7 +49,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 			b = appendView(b, " complete=", p.complete)
 		}
 		r := m.reportOf(p.node)
-		b = canon.Flag(b, " report", r.epoch > 0)
+		b = canon.Flag(b, " report", r.node != 0)
 		b = appendHolds(b, r.holds)
 		if m.round != 0 && p.promise != nil && i != m.self {
 			b = append(append(append(b, " ("...), p.promise.String()...), ')')

@@ -16,7 +16,7 @@ type installation struct {
 	view        View // installed
 	installedAt int64
 	reported    bool      // rule 3.1: all older views are frozen, and the holds of this life are known
-	reports     []holding // of the members of view, and in the lease mode of later ones
+	reports     []holding // of the members of view, as they came
 	complete    View      // rule 3.2: the last view that all of its members have reported in
 	holders     []Holder  // of that
 	quarrel     int       // views in a row that trouble has ended soon
@@ -25,10 +25,9 @@ type installation struct {
 	out []Message
 }
 
-// A holding is the newest report of a member.
+// A holding is the report of a member.
 type holding struct {
 	node  dmutex.NodeID
-	epoch uint64
 	holds []Hold
 	past  *Past // in the lease mode
 }
@@ -77,8 +76,7 @@ func (in *installation) phase(ended Phase, acts bool) Phase {
 
 // install begins with a newer view.
 func (in *installation) install(now int64, v View) {
-	in.view, in.installedAt, in.reported, in.holders = v, now, false, nil
-	in.reports = slices.DeleteFunc(slices.Clone(in.reports), func(r holding) bool { return r.epoch < v.Epoch || v.life(r.node) == 0 })
+	in.view, in.installedAt, in.reported, in.reports, in.holders = v, now, false, nil, nil
 }
 
 // report is rule 3.1 for this life. It reports whether it was due.
@@ -87,29 +85,28 @@ func (in *installation) report(self dmutex.NodeID, holds []Hold, past *Past) boo
 		return false
 	}
 	in.reported = true
-	in.take(self, in.view.Epoch, slices.Clone(holds), past)
+	in.take(self, slices.Clone(holds), past)
 	return true
 }
 
-// take takes the report of a member. The first in a view counts.
-func (in *installation) take(node dmutex.NodeID, epoch uint64, holds []Hold, past *Past) {
-	if epoch > in.reportOf(node).epoch {
-		in.reports = append(slices.DeleteFunc(in.reports, func(r holding) bool { return r.node == node }), holding{node, epoch, holds, past})
+// take takes the report of a member of the view. The first counts.
+func (in *installation) take(node dmutex.NodeID, holds []Hold, past *Past) {
+	if in.reportOf(node).node != node {
+		in.reports = append(in.reports, holding{node, holds, past})
 	}
 }
 
-func (in *installation) reportOf(node dmutex.NodeID) holding {
-	for _, r := range in.reports {
-		if r.node == node {
-			return r
-		}
+// reportOf returns the report of a member, the zero holding if it has not reported.
+func (in *installation) reportOf(node dmutex.NodeID) (report holding) {
+	if i := slices.IndexFunc(in.reports, func(r holding) bool { return r.node == node }); i >= 0 {
+		report = in.reports[i]
 	}
-	return holding{}
+	return report
 }
 
 // lacks reports whether the view lacks the report of a member of it.
 func (in *installation) lacks(node dmutex.NodeID) bool {
-	return !in.isComplete() && in.view.life(node) != 0 && in.reportOf(node).epoch != in.view.Epoch
+	return in.view.life(node) != 0 && in.reportOf(node).node != node
 }
 
 // isComplete reports whether all members of the view have reported.

@@ -558,7 +558,7 @@ func TestWaits(t *testing.T) {
 		l.serve(a, now)
 		if p := a.peer(3); p != nil {
 			a.Met(now, 3, 11)
-			a.take(3, a.View().Epoch, nil, nil)
+			a.take(3, nil, nil)
 		}
 	}
 	until, _, _ = a.Waits()

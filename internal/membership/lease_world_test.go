@@ -678,7 +678,7 @@ func (l *leased) ignores(f *leaseFlight) bool {
 		return true // the sender was a member, and never is one again
 	}
 	heard := p != nil && p.life == f.from && p.heard >= f.View.Epoch
-	known := f.View.Epoch < l.view.Epoch || heard && (f.Kind != Report || l.reportOf(f.From).epoch >= f.View.Epoch)
+	known := f.View.Epoch < l.view.Epoch || heard && (f.Kind != Report || !l.lacks(f.From))
 	return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
 }
 
@@ -940,7 +940,7 @@ func (l *leased) freeze() {
 		}
 	}
 	for i := range m.reports {
-		if r := &m.reports[i]; m.complete.Epoch == r.epoch {
+		if r := &m.reports[i]; m.isComplete() {
 			r.holds, r.past = nil, nil // they were sent
 		}
 	}

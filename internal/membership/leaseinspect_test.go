@@ -55,7 +55,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = canon.Flag(b, " dead", p.dead)
 		b = canon.Number(b, " heard=", p.heard)
 		r := m.reportOf(p.node)
-		b = canon.Number(b, " epoch=", r.epoch)
+		b = canon.Flag(b, " report", r.node != 0)
 		b = append(appendReport(b, r), ']')
 	}
 	return m.memory.append(b), nil

@@ -98,7 +98,7 @@ var mutants = []struct {
 		out := input()
 		if m.view.Epoch > 0 && m.reported && !m.isComplete() {
 			for i := range m.members {
-				m.take(m.members[i].node, m.view.Epoch, nil, nil)
+				m.take(m.members[i].node, nil, nil)
 			}
 			out = append(out, m.flush(0)...)
 		}

@@ -319,8 +319,8 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 	if msg.View.Epoch > m.record.Epoch {
 		m.hint(now, minPause)
 	}
-	if msg.Kind == Report && msg.View.Epoch >= m.view.Epoch { // also of a view that is not installed yet
-		m.take(p.node, msg.View.Epoch, msg.Holds, msg.Past)
+	if msg.Kind == Report && msg.View.Epoch == m.view.Epoch { // one of a later view does not come before this life has spoken of that
+		m.take(p.node, msg.Holds, msg.Past)
 	}
 	if msg.View.Epoch > p.heard {
 		if p.heard = msg.View.Epoch; m.reported && p.heard == m.view.Epoch {

@@ -513,7 +513,7 @@ func (l *life) ignores(f *flight) bool {
 	if f.View.Epoch < l.view.Epoch {
 		return true
 	}
-	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.reportOf(f.From).epoch > 0)
+	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.reportOf(f.From).node == f.From)
 }
 
 // excuse takes what is wrong for the end of the run if somebody has lied: there may be
