@@ -339,7 +339,8 @@ func (m *LeaseMachine) change(now int64) {
 		m.begin(now, Live)
 		return
 	}
-	r := m.record.clone()
+	r := m.record
+	r.Members = slices.Clone(r.Members)
 	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
 	r.Epoch = max(r.Epoch+1, m.cfg.Clock, epochAbove(m.cfg.Fence))
 	if m.self == dmutex.None {
@@ -478,7 +479,7 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 	switch {
 	case r.Epoch < m.record.Epoch:
 		return "it went back to epoch " + strconv.FormatUint(r.Epoch, 10) + " from " + m.epoch()
-	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
+	case r.Epoch == m.record.Epoch && !r.is(&m.record):
 		return "it has changed within epoch " + m.epoch()
 	case r.Unclean < m.record.Unclean || r.Unproved < m.record.Unproved || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
 		return "it has forgotten what was before epoch " + strconv.FormatUint(r.Epoch, 10)

@@ -71,14 +71,9 @@ func (r Record) MarshalText() ([]byte, error) {
 
 func (r *Record) appendText(b []byte) []byte {
 	b = append(b, recordHeader...)
-	for _, field := range []struct {
-		name  string
-		value uint64
-	}{
-		{"epoch ", r.Epoch}, {"unclean ", r.Unclean}, {"unproved ", r.Unproved}, {"cleared ", r.Cleared}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
-	} {
-		b = strconv.AppendUint(append(b, field.name...), field.value, 10)
-		b = append(b, '\n')
+	for i, value := range []uint64{r.Epoch, r.Unclean, r.Unproved, r.Cleared, uint64(r.Highest), uint64(r.Lease)} {
+		b = append(append(b, [...]string{"epoch", "unclean", "unproved", "cleared", "highest", "lease"}[i]...), ' ')
+		b = append(strconv.AppendUint(b, value, 10), '\n')
 	}
 	b = strconv.AppendQuote(append(b, "settings "...), r.Settings)
 	b = append(b, '\n')
@@ -99,7 +94,7 @@ func (r *Record) UnmarshalText(text []byte) error {
 	if len(text) > maxRecord {
 		return badRecord("it is too long")
 	}
-	header, rest := cutAt(text, '\n')
+	header, rest := cutAt(string(text), '\n')
 	switch header + "\n" {
 	case recordHeader:
 	case "dmutex record 1\n", "dmutex record 2\n":
@@ -108,29 +103,22 @@ func (r *Record) UnmarshalText(text []byte) error {
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
 	}
 	// What is misread here is found by comparing the texts.
-	field := func() string {
-		line, after := cutAt(rest, '\n')
-		rest = after
-		_, value := cutAt([]byte(line), ' ')
-		return string(value)
+	field := func() (value string) {
+		value, rest = cutAt(rest, '\n')
+		_, value = cutAt(value, ' ')
+		return value
 	}
-	var read Record
-	read.Epoch = readNumber(field())
-	read.Unclean = readNumber(field())
-	read.Unproved = readNumber(field())
-	read.Cleared = readNumber(field())
-	read.Highest = dmutex.NodeID(readNumber(field()))
-	read.Lease = int64(readNumber(field()))
-	read.Settings = readString(field())
-	for len(rest) > 0 {
-		var m Entry
-		node, more := cutAt([]byte(field()), ' ')
+	number := func() uint64 { return readNumber(field()) }
+	read := Record{
+		Epoch: number(), Unclean: number(), Unproved: number(), Cleared: number(), Highest: dmutex.NodeID(number()), Lease: int64(number()), Settings: readString(field()),
+	}
+	for rest != "" {
+		node, more := cutAt(field(), ' ')
 		life, more := cutAt(more, ' ')
 		proof, more := cutAt(more, ' ')
-		address, _ := strconv.QuotedPrefix(string(more))
+		address, _ := strconv.QuotedPrefix(more)
 		name := more[min(len(address)+1, len(more)):]
-		m.Node, m.Life, m.Proof, m.Address, m.Name = dmutex.NodeID(readNumber(node)), readNumber(life), proof, readString(address), readString(string(name))
-		read.Members = append(read.Members, m)
+		read.Members = append(read.Members, Entry{Member{dmutex.NodeID(readNumber(node)), readNumber(life)}, proof, readString(address), readString(name)})
 	}
 	if string(read.appendText(nil)) != string(text) {
 		return badRecord("it is malformed")
@@ -143,11 +131,11 @@ func (r *Record) UnmarshalText(text []byte) error {
 }
 
 // cutAt returns what is before the first end, and what is after it.
-func cutAt(text []byte, end byte) (before string, after []byte) {
-	if i := slices.Index(text, end); i >= 0 {
-		return string(text[:i]), text[i+1:]
+func cutAt(text string, end byte) (before, after string) {
+	if i := slices.Index([]byte(text), end); i >= 0 {
+		return text[:i], text[i+1:]
 	}
-	return string(text), nil
+	return text, ""
 }
 
 func readNumber(s string) uint64 {
@@ -197,23 +185,15 @@ func (r *Record) invalid() string {
 
 // isProof reports whether a store may name a life so, or whether it is empty.
 func isProof(name string) bool {
-	for _, c := range []byte(name) {
-		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return false
-		}
-	}
-	return len(name) <= maxProof
+	return len(name) <= maxProof && !slices.ContainsFunc([]byte(name), func(c byte) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	})
 }
 
 // IsName reports whether people may be shown the name of a process, which may come from a
 // hostile one: it is printable, on one line, and has at most 64 bytes. It may be empty.
 func IsName(name string) bool {
-	for _, c := range name {
-		if !strconv.IsPrint(c) || c == utf8.RuneError {
-			return false
-		}
-	}
-	return len(name) <= maxName
+	return len(name) <= maxName && !slices.ContainsFunc([]rune(name), func(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError })
 }
 
 // exclude notes that this epoch excludes a member with that proof.
@@ -234,6 +214,11 @@ func (r *Record) number(life uint64) dmutex.NodeID {
 	return dmutex.None
 }
 
+// is reports whether both have the same text.
+func (r *Record) is(other *Record) bool {
+	return string(r.appendText(nil)) == string(other.appendText(nil))
+}
+
 // view returns the view that the record decides.
 func (r *Record) view() View {
 	v := View{Epoch: r.Epoch}
@@ -241,17 +226,6 @@ func (r *Record) view() View {
 		v.Members = append(v.Members, m.Member)
 	}
 	return v
-}
-
-func (r *Record) clone() Record {
-	c := *r
-	c.Members = slices.Clone(r.Members)
-	return c
-}
-
-func (r *Record) equal(other *Record) bool {
-	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Unproved == other.Unproved && r.Cleared == other.Cleared &&
-		r.Highest == other.Highest && r.Lease == other.Lease && r.Settings == other.Settings && slices.Equal(r.Members, other.Members)
 }
 
 // badRecord returns an [ErrRecord] that says why.
