@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -56,6 +57,8 @@ type Differ struct {
 	Bits uint64 // of Members: one of them, and not both, excludes these
 }
 
+func (d Differ) compare(lock string) int { return cmp.Compare(d.Lock, lock) }
+
 // A Former is a life that may hold locks without being a member.
 type Former struct {
 	Node  dmutex.NodeID
@@ -65,9 +68,7 @@ type Former struct {
 // A Past is what is known of formers in a view.
 type Past struct {
 	Former []Former
-	Words  []Word
-
-	differs []map[string]uint64 // of Words; nil in a message
+	Words  []Word // in the view that acts, their Differs are in the order of the locks
 }
 
 // Bounds of what a life tells of the past. If there is more, it leaves out words, or tells
@@ -119,11 +120,18 @@ func (p *Past) Holders(lock string, cleared uint64, fresh func(w *Word) uint64) 
 func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64) bool {
 	for k := range p.Words {
 		w := &p.Words[k]
-		if i, about := w.place(node); about && (fresh(w)^p.differs[k][lock])>>i&1 != 0 {
+		if i, about := w.place(node); about && (fresh(w)^w.differs(lock))>>i&1 != 0 {
 			return true
 		}
 	}
 	return false
+}
+
+func (w *Word) differs(lock string) (bits uint64) {
+	if k, found := slices.BinarySearchFunc(w.Differs, lock, Differ.compare); found {
+		bits = w.Differs[k].Bits
+	}
+	return bits
 }
 
 // impossible says why no correct peer tells this in a view, and "" if one may.
@@ -286,13 +294,9 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 		}
 	}
 	for _, w := range all.Words {
-		if !m.past.needs(&w) {
-			continue
+		if m.past.needs(&w) {
+			w.Differs = slices.SortedFunc(slices.Values(w.Differs), func(a, b Differ) int { return a.compare(b.Lock) })
+			m.past.Words = append(m.past.Words, w)
 		}
-		differs := make(map[string]uint64, len(w.Differs))
-		for _, d := range w.Differs {
-			differs[d.Lock] = d.Bits
-		}
-		m.past.Words, m.past.differs = append(m.past.Words, w), append(m.past.differs, differs)
 	}
 }
