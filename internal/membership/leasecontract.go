@@ -118,6 +118,12 @@ func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
+// Here reports whether a member was met, and is not lost since.
+func (m *LeaseMachine) Here(node dmutex.NodeID) bool {
+	p := m.peer(node)
+	return p != nil && p.here
+}
+
 // Waits returns until when this life waits for the leases of excluded members to end,
 // unless it hears earlier that they have, and the numbers of those members, as far as it
 // knows them. It returns 0 if it does not wait. Unless all locks wait, the view acts or

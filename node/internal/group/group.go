@@ -186,13 +186,17 @@ func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
 // MaxMembers bounds the members of a view.
 func (g *Group) MaxMembers() int { return g.limit }
 
-// A peer is what a Group keeps of another member beside its mail. Its fields are used by
-// one call of the mail's handler at a time.
+// A peer is what a Group keeps of another member beside its mail. Its fields, but for the last,
+// are used by one call of the mail's handler at a time.
 type peer struct {
 	decoder wire.Decoder
 	part    []byte                // of a message about views, until the rest of it is there
 	life    uint64                // that was met last; 0 if none was
 	about   atomic.Pointer[About] // nil until it is known
+
+	// died is when its process has ended by all evidence, and forGood if that is proved. It is
+	// 0 if the peer was met since. It is used with Group.mu.
+	died int64
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.

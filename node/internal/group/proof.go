@@ -14,7 +14,7 @@ import (
 
 // A proof is how a store that can prove that a process is dead spares a record its waits.
 type proof struct {
-	prover store.Prover // nil if the store is none
+	prover store.Prover // nil if the store is none, and if the members serve clients, which may live on and hold their locks
 
 	life  store.Life // nil before this life joins, and if the store proves nothing
 	lasts int64      // the lease of this life, until then
@@ -28,16 +28,6 @@ type proof struct {
 
 // forGood is until when a proof counts.
 const forGood = math.MaxInt64
-
-// newProof makes no use of a store that proves that members are dead if they serve clients: their
-// clients may live and hold their locks.
-func newProof(s store.Store, clients bool) proof {
-	prover, _ := s.(store.Prover)
-	if clients {
-		prover = nil
-	}
-	return proof{prover: prover, lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)}
-}
 
 // prove watches the lives of the other members, and while this node waits for leases it
 // looks who lives: when the record has changed, and when a life is over.

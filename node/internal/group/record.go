@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,16 +28,14 @@ type record struct {
 	length int64 // of the lease
 	margin int64 // before its end the locks are lost
 
-	busy    chan struct{}           // full while the store has not returned
-	rev     store.Revision          // of the record that the machine was shown last
-	epoch   uint64                  // of the record whose members are the peers
-	err     error                   // why the last operation failed; nil if it did not
-	away    map[dmutex.NodeID]bool  // the machine takes the peer to be
-	dead    map[dmutex.NodeID]int64 // and its process for ended, since then
-	watchAt int64                   // when to look next who is there
-	giveAt  int64                   // when to release lost holds
-	slept   int64                   // by the clock, as the machine knows
-	unsaid  bool                    // that this node waits for leases
+	busy    chan struct{}  // full while the store has not returned
+	rev     store.Revision // of the record that the machine was shown last
+	epoch   uint64         // of the record whose members are the peers
+	err     error          // why the last operation failed; nil if it did not
+	watchAt int64          // when to look next who is there
+	giveAt  int64          // when to release lost holds
+	slept   int64          // by the clock, as the machine knows
+	unsaid  bool           // that this node waits for leases
 
 	proof
 }
@@ -84,8 +83,10 @@ func newRecord(g *Group) error {
 	l := &record{
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]int64), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
-		busy: make(chan struct{}, 1), proof: newProof(cfg.Store, cfg.Clients),
+		watchAt: math.MaxInt64, giveAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
+	}
+	if !cfg.Clients {
+		l.prover, _ = cfg.Store.(store.Prover)
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/deathShare, func(peer dmutex.NodeID) {
@@ -113,34 +114,30 @@ func (l *record) stranger() {
 // taken asks the record, too: it knows whose number it is.
 func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
 
-func (l *record) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
-	if l.dead[peer] == forGood {
+func (l *record) Met(now int64, id dmutex.NodeID, life uint64) []membership.Message {
+	p := l.group.peer(id)
+	if p == nil || p.died == forGood {
 		return l.Hint(now)
 	}
-	l.away[peer] = false
-	delete(l.dead, peer)
-	return l.LeaseMachine.Met(now, peer, life)
-}
-
-func (l *record) Lost(now int64, peer dmutex.NodeID) []membership.Message {
-	l.away[peer] = true
-	return l.LeaseMachine.Lost(now, peer)
+	p.died = 0
+	return l.LeaseMachine.Met(now, id, life)
 }
 
 // died takes the evidence that a peer's process has ended, which counts until then.
-func (l *record) died(now int64, peer dmutex.NodeID, until int64) []membership.Message {
-	if l.group.peer(peer) == nil {
+func (l *record) died(now int64, id dmutex.NodeID, until int64) []membership.Message {
+	p := l.group.peer(id)
+	if p == nil {
 		return nil
 	}
-	if !l.group.Mail.Status(peer).Left {
-		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(peer), slog.Bool("proved", until == forGood))
+	if !l.group.Mail.Status(id).Left {
+		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", until == forGood))
 	}
-	l.away[peer], l.dead[peer] = true, until
-	return l.Dead(now, peer)
+	p.died = until
+	return l.Dead(now, id)
 }
 
 func (l *record) alive(now int64, from dmutex.NodeID) []membership.Message {
-	if !l.away[from] {
+	if l.Here(from) {
 		return nil
 	}
 	return l.Met(now, from, l.group.Mail.Status(from).Life)
@@ -151,13 +148,12 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 	if g := l.group; now >= l.watchAt {
 		l.watchAt = now + min(l.length/askShare, maxWatch)
 		for _, id := range g.Others() {
-			st := g.Mail.Status(id)
-			died, dead := l.dead[id]
+			st, died := g.Mail.Status(id), g.peer(id).died
 			switch here := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/awayShare; {
-			case dead && now-int64(st.Silent) <= died: // it has said nothing since
-			case here && l.away[id]:
+			case died != 0 && now-int64(st.Silent) <= died: // it has said nothing since
+			case here && !l.Here(id):
 				out = append(out, l.Met(now, id, st.Life)...)
-			case !here && !l.away[id]:
+			case !here && l.Here(id):
 				out = append(out, l.Lost(now, id)...)
 				if !st.Left {
 					g.logOften(slog.LevelWarn, "peer gives no sign of life", g.peerAttr(id), slog.Duration("silent", st.Silent))
@@ -256,8 +252,6 @@ func (l *record) excluded(now int64) {
 	for _, id := range former {
 		g.forget(id)
 	}
-	clear(l.away)
-	clear(l.dead)
 	life := newLife(g.life)
 	g.running.Go(func() { l.rejoin(life, former) })
 }
@@ -293,8 +287,6 @@ func (l *record) meet(now int64, r *membership.Record) {
 			l.link.RemovePeer(id)
 			g.setPeers(slices.DeleteFunc(g.Others(), func(other dmutex.NodeID) bool { return other == id }))
 			g.forget(id)
-			delete(l.away, id)
-			delete(l.dead, id)
 		}
 	}
 	for _, e := range r.Members {
@@ -303,7 +295,6 @@ func (l *record) meet(now int64, r *membership.Record) {
 		}
 		g.setPeers(append(g.Others(), e.Node))
 		g.peer(e.Node).about.Store(&About{e.Name, e.Address})
-		l.away[e.Node] = true
 		l.try(l.link.SetPeer(e.Node, e.Address))
 		_ = g.Mail.Add(e.Node) // it fails when this node closes
 	}
