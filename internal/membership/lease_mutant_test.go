@@ -51,9 +51,9 @@ var leaseMutants = []struct {
 
 	// The wait counts from when the exclusion was asked for.
 	{"wait-from-the-request", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
-		sent, unclean := m.sentAt, m.unclean
+		sent, unclean := m.sentAt, m.record.Unclean
 		out := input()
-		if m.unclean > unclean && do == answer {
+		if m.record.Unclean > unclean && do == answer {
 			m.since, m.dueSince = sent, sent
 			out = append(out, m.flush(0)...)
 		}
@@ -65,7 +65,7 @@ var leaseMutants = []struct {
 		out := input()
 		for i := range out {
 			if out[i].Kind == Report {
-				out[i].Cleared = m.unclean
+				out[i].Cleared = m.record.Unclean
 			}
 		}
 		return out
@@ -112,7 +112,7 @@ var leaseMutants = []struct {
 		cleared := m.cleared
 		out := input()
 		if do == see && m.cleared > cleared {
-			m.clear(m.unclean)
+			m.clear(m.record.Unclean)
 			out = append(out, m.flush(0)...)
 		}
 		return out

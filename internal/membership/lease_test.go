@@ -344,7 +344,7 @@ func TestJoinAgain(t *testing.T) {
 		pause = min(2*pause+second, 63*second)
 		l.serve(m, now)
 		require.Equal(t, dmutex.NodeID(k+1), m.Self())
-		require.Equal(t, m.cleared < m.unclean, m.Phase() == Frozen)
+		require.Equal(t, m.cleared < m.record.Unclean, m.Phase() == Frozen)
 	}
 }
 
@@ -387,7 +387,7 @@ func passOn(t *testing.T, now int64, out []Message, machines ...*LeaseMachine) {
 func TestWitness(t *testing.T) {
 	var l ledger
 	_, b, _ := pair(t, &l)
-	require.Equal(t, b.unclean, b.cleared)
+	require.Equal(t, b.record.Unclean, b.cleared)
 	require.Less(t, b.now, b.since+b.wait)
 }
 

@@ -315,7 +315,7 @@ func (w *leaseWorld) Steps(list []action) []action {
 		if l.isComplete() && !l.acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
 			add(tick, i, 0)
 		}
-		if w.proves && l.cleared < l.unclean {
+		if w.proves && l.cleared < l.record.Unclean {
 			if me.sight.unclean == 0 {
 				add(look, i, 0)
 			} else {
@@ -459,7 +459,7 @@ func (w *leaseWorld) do(a action) error {
 		}
 		return w.do(action{answer, i, 0})
 	case look:
-		me.sight.unclean = w.life(i).unclean
+		me.sight.unclean = w.life(i).record.Unclean
 		for j := range w.places {
 			if w.lasts(j) {
 				me.sight.lives[j] = w.places[j].lives
@@ -925,7 +925,7 @@ func (l *leased) freeze() {
 	m := l.LeaseMachine
 	m.cfg.Clock, m.now, m.joinAt, m.joinedAt, m.installedAt = 0, 0, 0, 0, 0
 	m.vain, m.prompted = 0, false
-	m.trip, m.fails, m.losses, m.exclusions, m.flaps, m.quarrel, m.acted = 0, 0, 0, 0, 0, 0, false
+	m.trip, m.fails, m.losses, m.exclusions, m.flaps, m.quarrel = 0, 0, 0, 0, 0, 0
 	m.loadAt, m.renewAt = later(0, false), later(0, false)
 	if m.hintAt != never {
 		m.hintAt = later(0, false)
@@ -951,11 +951,11 @@ func (l *leased) freeze() {
 	if m.leaseFrom = max(m.leaseFrom, -m.cfg.Lease); m.self == dmutex.None {
 		m.leaseFrom = 0
 	}
-	if m.since = max(m.since, -m.drain); m.cleared >= m.unclean {
+	if m.since = max(m.since, -m.drain); m.cleared >= m.record.Unclean {
 		m.since = 0
 	}
 	if m.dueSince = max(m.dueSince, -m.drain); m.due <= m.cleared {
-		m.due, m.dueSince = m.unclean, m.since
+		m.due, m.dueSince = m.record.Unclean, m.since
 	}
 	if m.sentAt = max(m.sentAt, -m.cfg.Lease); m.op == NoOperation {
 		m.sentAt = 0

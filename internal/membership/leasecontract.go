@@ -129,7 +129,7 @@ func (m *LeaseMachine) Here(node dmutex.NodeID) bool {
 // knows them. It returns 0 if it does not wait. Unless all locks wait, the view acts or
 // lacks a report: see Past.
 func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID, all bool) {
-	if m.cleared >= m.unclean || m.ended != Outside {
+	if m.cleared >= m.record.Unclean || m.ended != Outside {
 		return 0, nil, false
 	}
 	for _, a := range m.met {
@@ -187,7 +187,7 @@ func (m *LeaseMachine) Deadline() int64 {
 		sooner(m.nextLoad())
 		sooner(m.nextChange())
 	}
-	if m.cleared < m.unclean {
+	if m.cleared < m.record.Unclean {
 		sooner(m.dueSince + m.wait)
 	}
 	if m.self != dmutex.None {

@@ -27,8 +27,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Flag(b, " unsure", m.unsure)
 	b = canon.Flag(b, " stale", m.stale)
 	b = canon.Flag(b, " hinted", m.hintAt != never)
-	b = canon.Number(b, " unclean=", m.unclean)
-	if m.due != m.unclean {
+	if m.due != m.record.Unclean {
 		b = canon.Number(b, " due=", m.due)
 	}
 	b = canon.Number(b, " cleared=", m.cleared)
@@ -36,7 +35,6 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Flag(b, " reported", m.reported)
 	b = canon.Flag(b, " complete", m.isComplete())
 	b = appendReport(b, m.reportOf(m.self))
-	b = canon.Flag(b, " acted", m.acted)
 	b = canon.Flag(b, " leaving", m.leaving)
 	for _, g := range m.gone {
 		b = canon.Number(append(append(b, " gone "...), g.proof...), " unclean=", g.unclean)

@@ -167,9 +167,8 @@ type LeaseMachine struct {
 	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
 
 	// The wait for the leases of lives that were excluded.
-	unclean  uint64
-	since    int64  // when an exclusion that late was known first
-	due      uint64 // the exclusion that is cleared next: that one, or one before it
+	since    int64  // when the last exclusion was known first
+	due      uint64 // the exclusion that is cleared next: the last one, or one before it
 	dueSince int64
 	cleared  uint64 // the last exclusion whose leases have ended
 	memory
@@ -184,9 +183,8 @@ type LeaseMachine struct {
 	spent      bool // this life was excluded, and needs a successor
 	joinAt     int64
 	joinedAt   int64
-	acted      bool // since it has joined
-	exclusions int  // how often it was excluded
-	flaps      int  // how often in short order
+	exclusions int // how often it was excluded
+	flaps      int // how often in short order
 	leaving    bool
 	ended      Phase // Left or Stopped; else Outside
 	err        error // why it is Stopped
@@ -357,11 +355,8 @@ func (m *LeaseMachine) change(now int64) {
 			if gone {
 				r.exclude(e.Proof)
 			}
-			return gone
+			return gone || m.leaving && e.Life == m.cfg.Life
 		})
-		if m.leaving {
-			r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool { return e.Life == m.cfg.Life })
-		}
 	}
 	if len(r.Members) > MaxMembers {
 		m.stop(&failure{ErrFull, instead})
@@ -380,7 +375,7 @@ func (m *LeaseMachine) nextChange() int64 {
 	switch {
 	case m.stale, m.spent:
 		return never
-	case m.self == dmutex.None && m.differs() && m.cleared < m.unclean:
+	case m.self == dmutex.None && m.differs() && m.cleared < m.record.Unclean:
 		return max(m.joinAt, m.since+m.wait) // no lease of another length may run then
 	case m.self == dmutex.None:
 		return m.joinAt
@@ -408,7 +403,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 				times++
 			}
 		}
-		if !m.acted {
+		if !m.acting && m.earlier == nil { // it has not acted since it joined
 			times++
 		}
 		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
@@ -441,10 +436,10 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
 		return
 	}
-	if r.Unclean > m.unclean {
-		m.unclean, m.since = r.Unclean, now
-	}
 	was, excludes := m.self, r.Unclean > m.record.Unclean
+	if excludes {
+		m.since = now
+	}
 	m.part(&r)
 	m.record, m.self = r, r.number(m.cfg.Life)
 	m.cleared = max(m.cleared, r.Cleared)
@@ -454,10 +449,9 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	switch {
 	case m.self != dmutex.None:
 		if was == dmutex.None {
-			m.joinedAt, m.acted, m.leaseFrom = now, false, sent
+			m.joinedAt = now
 		}
-		m.leaseFrom = max(m.leaseFrom, sent)
-		m.renewAt = m.leaseFrom + m.cfg.Lease/3
+		m.leaseFrom, m.renewAt = sent, sent+m.cfg.Lease/3
 		if r.Epoch > m.view.Epoch {
 			m.enter(now)
 			m.meet(m.self, m.view, r.Unclean, excludes)

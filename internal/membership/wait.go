@@ -13,13 +13,13 @@ func (m *LeaseMachine) mayAct(now int64) {
 	}
 	for range 2 { // later exclusions do not delay what is due
 		if m.due <= m.cleared {
-			m.due, m.dueSince = m.unclean, m.since
+			m.due, m.dueSince = m.record.Unclean, m.since
 		}
 		if m.due > m.cleared && now >= m.dueSince+m.wait {
 			m.clear(m.due)
 		}
 	}
-	if m.cleared >= m.unclean {
+	if m.cleared >= m.record.Unclean {
 		m.wait = m.drain
 	}
 	if m.mayComplete() {
@@ -27,10 +27,10 @@ func (m *LeaseMachine) mayAct(now int64) {
 		for _, r := range m.reports {
 			told = append(told, r.past)
 		}
-		m.recall(told, m.unclean, m.cleared)
+		m.recall(told, m.record.Unclean, m.cleared)
 	}
 	if m.isComplete() && !m.acting && m.cleared >= m.blind && now < m.LeaseEnd() {
-		m.acting, m.acted = true, true
+		m.acting = true
 	}
 }
 
