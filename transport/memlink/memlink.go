@@ -1,22 +1,14 @@
 // Package memlink is a network within one process, for tests and for groups
 // whose nodes share a process.
 //
-// A fault-free network delivers every frame, and keeps the order of frames from one
-// node to another, unless more than 4 MiB waits for a node. With faults it
-// loses, repeats and delays frames at random. A test can cut the network, in one
-// direction or both, heal it, and pause nodes.
+// A fault-free network delivers every frame, in order from one node to another, unless
+// more than 4 MiB waits for a node. With faults it loses, repeats and delays frames at
+// random. A test can cut the network, in one direction or both, heal it, and pause nodes.
 //
-// What happens to a frame depends only on the seed, the two nodes, and the
-// number of frames that went from the one to the other before. Time comes from
-// package time, so in a bubble of testing/synctest the network runs on the
-// bubble's clock.
-//
-// The network does not model bandwidth. Frames that wait when a link closes are
-// lost, as they are when a process dies.
-//
-// A link that is made with the number [dmutex.None] is a [transport.DynamicLink], for
-// members that come and go: package node gives it a number and peers. Such nodes need
-// no addresses.
+// What happens to a frame depends only on the seed, the two nodes, and the number of
+// frames that went from the one to the other before. In a bubble of testing/synctest the
+// network runs on the bubble's clock. It does not model bandwidth. Frames that wait when
+// a link closes are lost, as they are when a process dies.
 package memlink
 
 import (
@@ -92,13 +84,10 @@ func New(c Config) (*Network, error) {
 	}, nil
 }
 
-// Link returns a new link for a node and makes the node known: from then on
-// others may send to it, though nothing arrives until the link is open. A node
-// restarts by closing its link and opening another; two links of one node
-// cannot be open at once.
-//
-// For [dmutex.None], Link returns a [transport.DynamicLink], which sends only to its
-// peers.
+// Link returns a new link for a node and makes the node known: others may send to it,
+// though nothing arrives until the link is open. A node restarts by closing its link and
+// opening another; two links of one node cannot be open at once. For [dmutex.None] the
+// link gets its number and peers from package node.
 func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
 	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu), done: make(chan struct{})}
 	n.mu.Lock()

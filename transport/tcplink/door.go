@@ -9,11 +9,10 @@ import (
 )
 
 // A door holds the accepted connections that have not yet said whose they are. It has
-// few places, because each costs a file descriptor and perhaps a handshake, and any
-// host can take one. When all are taken, a connection from the most frequent source is
-// closed, so a flood from one host keeps out no other host. Within a source, the choice
-// is random: if the oldest were closed, a flood that arrives faster than a handshake
-// ends would keep out all peers forever.
+// few places, because any host can take one. When all are taken, a connection from the most
+// frequent source is closed, so a flood from one host keeps out no other. Within a source,
+// the choice is random: if the oldest were closed, a flood that arrives faster than a
+// handshake ends would keep out all peers forever.
 type door struct {
 	places int
 	pick   func(n int) int // a number from 0, less than n

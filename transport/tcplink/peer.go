@@ -136,6 +136,7 @@ func (p *peer) take(nc net.Conn, life uint64, answer []byte) *conn {
 		p.lose(p.conn, net.ErrClosed)
 	}
 	p.conn, p.trouble = c, nil
+	p.link.refused.Store(nil)
 	p.flush()
 	return c
 }
@@ -206,7 +207,6 @@ func (p *peer) setTrouble(trouble error) {
 
 // why says why there is no connection, nil if there is one.
 func (p *peer) why() error {
-	last := p.link.refused.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	why := p.trouble
@@ -220,8 +220,8 @@ func (p *peer) why() error {
 	case why == nil:
 		why = fmt.Errorf("tcplink: not yet connected to node %d", p.id)
 	}
-	if p.id > p.self && last != nil && last.at.After(p.lost) { // perhaps it was this one
-		why = fmt.Errorf("%w; a connection from %s was refused: %w", why, last.host, last.err)
+	if last := p.link.refused.Load(); last != nil && p.id > p.self { // perhaps it was this one
+		why = fmt.Errorf("%w; %w", why, *last)
 	}
 	return why
 }

@@ -5,15 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"time"
 )
-
-// A rejection is the last refused connection that named no peer.
-type rejection struct {
-	at   time.Time
-	host string
-	err  error
-}
 
 // maxReason bounds the text of a reason in bytes.
 const maxReason = 512
@@ -28,9 +20,9 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	err = reason(err)
 	if p != nil {
 		p.setTrouble(fmt.Errorf("tcplink: node %d, from %s, was refused: %w", p.id, host, err))
-	}
-	if p == nil && err != errCrowd {
-		l.refused.Store(&rejection{time.Now(), host, err})
+	} else if err != errCrowd {
+		refusal := fmt.Errorf("a connection from %s was refused: %w", host, err)
+		l.refused.Store(&refusal)
 	}
 	level := slog.LevelWarn
 	if _, ok := err.(passing); ok && l.dynamic {

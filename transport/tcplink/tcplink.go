@@ -39,23 +39,20 @@
 //
 // # Members that come and go
 //
-// With [Config.Self] 0 a link is a [transport.DynamicLink]: it listens, and package node
-// gives it a number and its peers, with the addresses that the record in the store carries.
-// A member that does not know a new member yet refuses it and makes its node read the
-// record, and the new member tries again.
+// With [Config.Self] 0 a link is a [transport.DynamicLink]. A member that does not know a
+// new member yet refuses it and makes its node read the record, and the new member tries
+// again.
 //
 // # Security
 //
-// With [Config.TLS] every connection is TLS 1.3, and both sides show a certificate, which
-// is checked when the connection is made. If numbers are fixed, a certificate speaks for one
-// node, see [NodeOf]. Otherwise it speaks for the host in the address that the record
-// carries for a member. docs/security.md says what that protects against, and how to
-// create and change certificates. TLS makes a round trip of small frames over loopback 1.2
-// times as long, as measured by BenchmarkPingPong.
+// With [Config.TLS] every connection is TLS 1.3, and both sides show a certificate. If
+// numbers are fixed, a certificate speaks for one node, see [NodeOf]. Otherwise it speaks
+// for the host in the address that the record carries for a member. docs/security.md says
+// what that protects against, and how to create and change certificates. TLS makes a round
+// trip of small frames over loopback 1.2 times as long (BenchmarkPingPong).
 //
-// Without TLS, frames are not encrypted, and every greeting is believed. So a
-// link without TLS uses only the loopback interface, unless [Config.AllowPlain]
-// says that every process that reaches the addresses is trusted.
+// Without TLS every greeting is believed. So such a link uses only the loopback interface,
+// unless [Config.AllowPlain] says that every process that reaches the addresses is trusted.
 package tcplink
 
 import (
@@ -86,21 +83,18 @@ type Config struct {
 	// [Link.Become] and [Link.SetPeer]. Then Peers and NodeOf must be empty.
 	Self dmutex.NodeID
 
-	// Listen is the address to listen on, as host:port; port 0 takes a free
-	// one, see [Link.Addr]. If Listen is empty, it is the entry of Self in
-	// Peers.
+	// Listen is the address to listen on, as host:port; port 0 takes a free one, see
+	// [Link.Addr]. Empty stands for the entry of Self in Peers.
 	Listen string
 
-	// Advertise is the host:port where the other nodes reach this one. It is for the
-	// record in the store, so it is only allowed with Self 0. Empty stands for the host in
-	// Listen and the port that the link listens on. It is needed if Listen has no host, as
-	// in ":7000", or listens on all interfaces, as "0.0.0.0:7000" does.
+	// Advertise is the host:port where the other nodes reach this one, for the record in
+	// the store: it is only allowed with Self 0. Empty stands for the host in Listen, unless
+	// that means all interfaces, as ":7000" and "0.0.0.0:7000" do, and the port of Addr.
 	Advertise string
 
-	// Peers is the address book: every node that this one talks to, with its
-	// host:port. An address may be empty if it is not known yet, or if the node has a
-	// higher number, and so dials this node. An entry for Self is allowed, so that all
-	// nodes can have the same book.
+	// Peers is the address book: every node that this one talks to, with its host:port. An
+	// address may be empty if it is not known yet, or if the node has a higher number, and
+	// so dials this node. An entry for Self is allowed, so that all can have the same book.
 	Peers map[dmutex.NodeID]string
 
 	// TLS encrypts all connections and binds every certificate to a node, or, with Self 0,
@@ -122,19 +116,17 @@ type Config struct {
 	// other than localhost, which might resolve to such addresses.
 	AllowPlain bool
 
-	// Logger logs connections made, lost and refused. If it is nil, the link takes
-	// the logger of its node, if there is one. See [transport.LoggerTaker], also for the
-	// cost of a slow handler. A reason why a connection was refused, or a peer cannot be
-	// reached, is logged at most once a minute, with the number of times that it occurred
-	// again.
+	// Logger logs connections made, lost and refused; nil stands for the logger of the node,
+	// see [transport.LoggerTaker], also for the cost of a slow handler. A reason why a
+	// connection was refused, or a peer cannot be reached, is logged at most once a minute,
+	// with the number of times that it occurred again.
 	Logger *slog.Logger
 }
 
 const (
 	maxFrame = 64 << 10 // the size of the largest frame in bytes
 
-	// How many bytes may wait for one peer. The link may be writing as many bytes again,
-	// and the operating system has its own buffers.
+	// How many bytes may wait for one peer. The link may be writing as many again.
 	backlog = 1 << 20
 )
 
@@ -194,7 +186,7 @@ type Link struct {
 	burst   int                                       // how many frames it takes at most
 	peers   map[dmutex.NodeID]*peer
 
-	refused atomic.Pointer[rejection] // nil if there was none
+	refused atomic.Pointer[error] // of the last connection that named no peer; nil once a peer has connected
 }
 
 // New listens, but does not accept or dial until Open. It returns
@@ -254,9 +246,6 @@ func newLink(c Config, pace pace) (*Link, error) {
 	return l, nil
 }
 
-// maxAddress is what transport.DynamicLink allows, in bytes.
-const maxAddress = 256
-
 // check refuses a Config, except for what it says of TLS and the peers.
 func (l *Link) check(c Config, listen string) error {
 	refuse := func(why string) error { return dmutex.Misuse("tcplink: " + why) }
@@ -274,8 +263,6 @@ func (l *Link) check(c Config, listen string) error {
 		return refuse("Config.Peers with Config.Self 0: give this node's number, or no peers if a store gives the numbers")
 	case l.dynamic && c.NodeOf != nil:
 		return refuse("Config.NodeOf with Config.Self 0: a certificate is bound to the address in the record, not to a number")
-	case len(l.address) > maxAddress-len("65535"):
-		return refuse(fmt.Sprintf("the address of this node has %d bytes: Config.Advertise must be shorter", len(l.address)))
 	}
 	if err := l.checkAddress("Config.Listen", listen, true); err != nil {
 		return err
@@ -408,10 +395,9 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	})
 }
 
-// OpenBursts implements [transport.BurstLink]: the frames that one read has brought
-// are delivered together, up to 64 of them, and together no longer than the longest
-// frame. With [Config.Self] 0, a list without frames tells of a node that is not a peer, as
-// [transport.DynamicLink] says.
+// OpenBursts implements [transport.BurstLink]: up to 64 frames that one read has brought,
+// together no longer than the longest frame, are delivered together. With [Config.Self] 0,
+// a list without frames tells of a node that is not a peer.
 func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
 	return l.open(maxBurst, deliver)
 }

@@ -15,10 +15,9 @@ import (
 
 const nodeURI = "dmutex:node:"
 
-// NodeOf returns the node that a certificate speaks for: node 7 if it has the
-// subject alternative name URI:dmutex:node:7. It returns an error for a
-// certificate that names no node or several. It ignores the subject's common
-// name, and URIs of other schemes.
+// NodeOf returns the node that a certificate speaks for: node 7 if it has the subject
+// alternative name URI:dmutex:node:7. It returns an error for a certificate that names no
+// node or several. It ignores the subject's common name, and URIs of other schemes.
 func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
 	node := dmutex.None
 	for _, uri := range cert.URIs {
@@ -88,9 +87,8 @@ func (l *Link) secure(given *tls.Config) error {
 	return nil
 }
 
-// verify returns the check of the other side's certificates: they must lead to the
-// roots, be meant for the use, be valid for the name if there is one, and pass the
-// application's VerifyConnection if it has one.
+// verify returns the check of the other side's certificates: they must lead to the roots, be
+// meant for the use, be valid for ServerName if it is set, and pass VerifyConnection.
 func verify(c *tls.Config, roots *x509.CertPool, usage x509.ExtKeyUsage) func(tls.ConnectionState) error {
 	return func(cs tls.ConnectionState) error {
 		if len(cs.PeerCertificates) == 0 {
