@@ -12,10 +12,9 @@
 package memlink
 
 import (
-	"cmp"
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +53,6 @@ type Network struct {
 
 	mu    sync.Mutex
 	links map[dmutex.NodeID]*link // that have the number, or had it last
-	sent  uint64                  // copies so far, which keeps those due together in order
 
 	// Faults belong to places, which links keep. A link's place is its first number.
 	luck  map[route]*rand.Rand
@@ -89,7 +87,7 @@ func New(c Config) (*Network, error) {
 // opening another; two links of one node cannot be open at once. For [dmutex.None] the
 // link gets its number and peers from package node.
 func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
-	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu), done: make(chan struct{})}
+	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu), ended: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l.rename(self)
@@ -170,11 +168,12 @@ type link struct {
 	place   dmutex.NodeID // the first number; None if there was none yet
 	opened  bool
 	closed  bool
-	queue   queue         // to this node
-	bytes   int           // of the queue, as backlog counts
+	queue   []*frame      // to this node, by time due
+	head    int           // of the queue; those before it are delivered
+	bytes   int           // from the head on, as backlog counts
 	spare   []*frame      // delivered, to be used again
 	wake    *sync.Cond    // the queue has a new head, the node is resumed, or the link is closed
-	done    chan struct{} // closed when run has ended
+	ended   chan struct{} // closed when run has
 }
 
 // A frame is one copy on its way.
@@ -182,7 +181,6 @@ type frame struct {
 	from dmutex.NodeID
 	data []byte
 	due  time.Time // zero without delay
-	turn uint64    // among those due together
 }
 
 // MaxFrame implements [transport.Link].
@@ -236,7 +234,7 @@ func (l *link) Become(self dmutex.NodeID) error {
 // rename gives the link a number, and forgets what it has to do with the former one.
 func (l *link) rename(self dmutex.NodeID) {
 	l.self, l.peers = self, make(map[dmutex.NodeID]bool)
-	l.queue, l.bytes = nil, 0
+	l.queue, l.head, l.bytes = nil, 0, 0
 	if l.place == dmutex.None {
 		l.place = self
 	}
@@ -339,15 +337,18 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	} else {
 		f = new(frame)
 	}
-	n := l.network
-	n.sent++
-	f.from, f.data = from, append(f.data[:0], data...)
-	f.due, f.turn = time.Time{}, n.sent
+	f.from, f.data, f.due = from, append(f.data[:0], data...), time.Time{}
 	if delay > 0 {
 		f.due = time.Now().Add(delay)
 	}
-	heap.Push(&l.queue, f)
-	if l.queue[0] == f {
+	i, _ := slices.BinarySearchFunc(l.queue[l.head:], f.due, func(other *frame, due time.Time) int {
+		if other.due.After(due) {
+			return 1
+		}
+		return -1 // those due together stay in order
+	})
+	l.queue = slices.Insert(l.queue, l.head+i, f)
+	if i == 0 {
 		l.wake.Signal()
 	}
 	return true
@@ -356,7 +357,7 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 // run delivers, one frame after the other, until the link is closed. Its timer calls a
 // function, for the reason that mail has.
 func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
-	defer close(l.done)
+	defer close(l.ended)
 	n := l.network
 	timer := time.AfterFunc(time.Hour, func() {
 		n.mu.Lock()
@@ -366,18 +367,21 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 	defer timer.Stop()
 	n.mu.Lock()
 	for !l.closed {
-		if len(l.queue) == 0 || n.still[l.place] {
+		if l.head == len(l.queue) || n.still[l.place] {
 			l.wake.Wait()
 			continue
 		}
-		if due := l.queue[0].due; !due.IsZero() {
-			if wait := time.Until(due); wait > 0 {
+		f := l.queue[l.head]
+		if !f.due.IsZero() { // else it had no delay
+			if wait := time.Until(f.due); wait > 0 {
 				timer.Reset(wait)
 				l.wake.Wait()
 				continue
 			}
 		}
-		f := heap.Pop(&l.queue).(*frame)
+		if l.head++; 2*l.head >= len(l.queue) {
+			l.queue, l.head = slices.Delete(l.queue, 0, l.head), 0
+		}
 		l.bytes -= len(f.data) + overhead
 		n.mu.Unlock()
 		deliver(f.from, f.data)
@@ -397,26 +401,7 @@ func (l *link) Close() error {
 	l.wake.Signal()
 	l.network.mu.Unlock()
 	if opened {
-		<-l.done
+		<-l.ended
 	}
 	return nil
-}
-
-// queue is a heap of frames by time due.
-type queue []*frame
-
-func (q queue) Len() int      { return len(q) }
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q queue) Less(i, j int) bool {
-	return cmp.Or(q[i].due.Compare(q[j].due), cmp.Compare(q[i].turn, q[j].turn)) < 0
-}
-
-func (q *queue) Push(f any) { *q = append(*q, f.(*frame)) }
-
-func (q *queue) Pop() any {
-	old := *q
-	last := len(old) - 1
-	f := old[last]
-	old[last], *q = nil, old[:last]
-	return f
 }
