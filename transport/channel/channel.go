@@ -48,11 +48,6 @@ type Channels struct {
 	met     map[dmutex.NodeID]bool
 }
 
-var (
-	errReplaced = errors.New("channel: another process of the peer has taken its place")
-	errLeft     = errors.New("channel: the peer has closed its channels")
-)
-
 // Open opens the link, and the channels of node self. Messages to peers that are not
 // there yet wait for them. Each Open must come at a later time of the wall clock
 // than the one before it with the same number. Open returns [dmutex.ErrMisuse] for an
@@ -119,7 +114,7 @@ func (h handler) Met(peer dmutex.NodeID, _ uint64) {
 	h.met[peer] = true
 	h.mu.Unlock()
 	if again {
-		h.cfg.Lost(peer, errReplaced)
+		h.cfg.Lost(peer, errors.New("channel: another process of the peer has taken its place"))
 	}
 }
 
@@ -143,7 +138,9 @@ func (h handler) receive(from dmutex.NodeID, message []byte) error {
 	return errors.Join(err, h.send(name, out))
 }
 
-func (h handler) Left(peer dmutex.NodeID) { h.cfg.Lost(peer, errLeft) }
+func (h handler) Left(peer dmutex.NodeID) {
+	h.cfg.Lost(peer, errors.New("channel: the peer has closed its channels"))
+}
 
 func (h handler) Taken(by dmutex.NodeID, _ uint64) {
 	h.cfg.Lost(by, fmt.Errorf("channel: the peer has met another process with number %v", h.self))
