@@ -103,7 +103,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 		}
 		w := m.node.locks.Join(ctx, m.name, trying)
 		switch {
-		case w.Over():
+		case w.Ready() == nil: // it was over at once
 		case trying:
 			m.awaitReceipts(ctx, w)
 		default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
 )
@@ -19,8 +18,7 @@ type Waiter struct {
 	asked []<-chan struct{} // the receipts of its request, if it is a try
 
 	ready chan struct{} // closed when it is over; nil if it was over at once
-	over  atomic.Bool   // then one of these is set
-	held  *Held
+	held  *Held         // if it is over, one of these is set
 	err   error
 }
 
@@ -55,7 +53,7 @@ func (l *lock) join(w *Waiter) {
 	}
 	l.waiters = append(l.waiters, w)
 	l.settle()
-	if !w.over.Load() {
+	if !w.over() {
 		w.ready = make(chan struct{})
 	}
 }
@@ -63,16 +61,21 @@ func (l *lock) join(w *Waiter) {
 // finish ends the wait, with a grant or an error. From then on the Waiter is its
 // caller's.
 func (w *Waiter) finish(h *Held, err error) {
-	ready := w.ready
-	w.held, w.err = h, err
-	w.over.Store(true)
-	if ready != nil {
-		close(ready)
+	if w.held, w.err = h, err; w.ready != nil {
+		close(w.ready)
 	}
 }
 
+// over reports whether the wait is over. Its caller has the mutex of the Table.
+func (w *Waiter) over() bool { return w.held != nil || w.err != nil }
+
 // Over reports whether the wait is over.
-func (w *Waiter) Over() bool { return w.over.Load() }
+func (w *Waiter) Over() bool {
+	t := w.lock.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return w.over()
+}
 
 // Ready is closed when a wait is over that was not over at once.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
@@ -98,7 +101,7 @@ func (w *Waiter) Receipts() []<-chan struct{} { return w.asked }
 func (w *Waiter) Quit(why error) (quit bool) {
 	t := w.lock.table
 	t.mu.Lock()
-	if quit = !w.over.Load(); quit {
+	if quit = !w.over(); quit {
 		w.lock.quit(w, why)
 	}
 	t.mu.Unlock()
@@ -111,7 +114,7 @@ func (w *Waiter) GiveUp(why error) {
 	t := w.lock.table
 	t.mu.Lock()
 	switch {
-	case !w.over.Load():
+	case !w.over():
 		w.lock.quit(w, why)
 	case w.held != nil && w.lock.held == w.held:
 		w.held.end(released)
