@@ -19,31 +19,16 @@
 //
 // # The driving loop
 //
-// Drive a machine from one goroutine at a time, or under a mutex. Send what a
-// call returns, and Handle what arrives:
-//
-//	m, err := ricart.New(dmutex.Start{Self: 1, Members: []dmutex.NodeID{1, 2, 3}})
-//	if err != nil {
-//		return err // the Start is not valid
-//	}
-//	out, err := m.Request() // a local input
-//	send(out)
-//	for m.Phase() != dmutex.Held { // a grant is a phase, not an event
-//		out, err = m.Handle(<-arrived)
-//		if errors.Is(err, dmutex.ErrPeer) {
-//			log.Print(err) // no correct peer sends this; nothing has changed
-//		}
-//		send(out) // before the next call, which overwrites it
-//	}
-//	write(m.Fence()) // the critical section
-//	out, err = m.Release()
-//	send(out)
+// Drive a machine from one goroutine at a time, or under a mutex. Send what a call returns,
+// before the next call overwrites it, and Handle what arrives, until Phase says that the
+// machine is Held: see the example. An [ErrPeer] of Handle tells of a message that no correct
+// peer sends; it has changed nothing.
 //
 // An Idle or Held machine still has to Handle what arrives, because the others wait
 // for its answers. The function send must deliver each message exactly once to the
 // machine of node To; package transport/channel does that over any network, in
-// order per pair. Without a network the loop is a unit test,
-// as in the example: deliver the messages yourself, in any order.
+// order per pair. Without a network the loop is a unit test: deliver the messages yourself,
+// in any order.
 //
 // # The algorithms
 //
