@@ -21,7 +21,7 @@ type Held struct {
 type holdContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	asked  chan struct{} // see Asked; nil until Ask or Asked needs it
+	asked  chan struct{} // see Asked
 	owner  any           // see Own
 }
 
@@ -99,15 +99,27 @@ func (h *Held) notice() {
 }
 
 // Context returns a context that ends with the hold, and has the values of Join's.
-func (h *Held) Context() context.Context {
+func (h *Held) Context() context.Context { return h.own(nil).Context }
+
+// Asked returns a channel that is closed when Ask was called for this hold.
+func (h *Held) Asked() <-chan struct{} { return h.own(nil).asked }
+
+// Own records who owns the hold.
+func (h *Held) Own(owner any) { h.own(owner) }
+
+func (h *Held) own(owner any) *holdContext {
 	mu := &h.lock.table.mu
 	mu.Lock()
 	defer mu.Unlock()
-	return h.own().Context
+	c := h.context()
+	if owner != nil {
+		c.owner = owner
+	}
+	return c
 }
 
-// own returns the handle's own context, and makes it if need be.
-func (h *Held) own() *holdContext {
+// context returns the handle's own context, and makes it if need be.
+func (h *Held) context() *holdContext {
 	if c, ok := h.ctx.(*holdContext); ok {
 		return c
 	}
@@ -115,7 +127,7 @@ func (h *Held) own() *holdContext {
 	if err := h.Noticed(); err != nil {
 		cancel(err)
 	}
-	c := &holdContext{Context: ctx, cancel: cancel}
+	c := &holdContext{Context: ctx, cancel: cancel, asked: make(chan struct{})}
 	h.ctx = c
 	return c
 }
@@ -155,9 +167,6 @@ func (h *Held) Work() (self dmutex.NodeID, working bool) {
 	if h.why.Load() != nil {
 		return dmutex.None, false
 	}
-	if t.working == nil {
-		t.working = make(map[*Held]struct{})
-	}
 	t.working[h] = struct{}{}
 	return t.start.Self, true
 }
@@ -172,14 +181,6 @@ func (h *Held) Rest() {
 	case t.rested <- struct{}{}:
 	default:
 	}
-}
-
-// Own records who owns the hold.
-func (h *Held) Own(owner any) {
-	mu := &h.lock.table.mu
-	mu.Lock()
-	defer mu.Unlock()
-	h.own().owner = owner
 }
 
 // Owner returns the owner of the hold of a lock, nil if it has none. held reports
@@ -206,26 +207,10 @@ func (t *Table) Ask(name string) {
 	if l == nil || l.held == nil {
 		return
 	}
-	asked := l.held.asking()
+	asked := l.held.context().asked
 	select {
 	case <-asked:
 	default:
 		close(asked)
 	}
-}
-
-// Asked returns a channel that is closed when Ask was called for this hold.
-func (h *Held) Asked() <-chan struct{} {
-	mu := &h.lock.table.mu
-	mu.Lock()
-	defer mu.Unlock()
-	return h.asking()
-}
-
-func (h *Held) asking() chan struct{} {
-	c := h.own()
-	if c.asked == nil {
-		c.asked = make(chan struct{})
-	}
-	return c.asked
 }

@@ -39,9 +39,6 @@ func (t *Table) newborn(w *membership.Word, name string) uint64 {
 	if err == nil { // else no correct peer has such a word
 		bits = membership.Excluding(m, w.Members)
 	}
-	if t.fresh == nil {
-		t.fresh = make(map[newborn]uint64)
-	}
 	t.fresh[key] = bits
 	return bits
 }

@@ -95,7 +95,10 @@ type Table struct {
 
 // New returns an empty Table, which acts in no view.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock)}
+	t := &Table{
+		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
+		fresh: make(map[newborn]uint64), working: make(map[*Held]struct{}),
+	}
 	t.ended, t.end = context.WithCancelCause(context.Background())
 	t.until.Store(math.MinInt64)
 	lapsed := make(chan struct{})
@@ -199,7 +202,8 @@ func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.
 	if t.epoch != epoch {
 		return
 	}
-	t.acting, t.past, t.fresh = true, past, nil
+	t.acting, t.past = true, past
+	clear(t.fresh)
 	t.holders = make(map[string]dmutex.NodeID, len(holders))
 	for _, h := range holders {
 		t.holders[h.Lock] = h.Node
