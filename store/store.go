@@ -64,13 +64,11 @@ type Store interface {
 	// to an equal value also makes a new revision.
 	//
 	// If the error is ErrConflict, this Swap has written nothing and never will: the
-	// record has changed since it was loaded, or another write was in progress. Load
-	// the record and decide again.
+	// record has changed since it was loaded, or another write was in progress.
 	//
-	// After any other error the outcome is unknown. The value may have been written, or
-	// may still be written later, even after a Load that has not seen it. Only when the
-	// revision has changed can this Swap no longer take effect. So load the record, and
-	// swap again from the revision that Load returned.
+	// After any other error the value may have been written, or may still be written
+	// later, even after a Load that has not seen it, until the revision has changed. So
+	// load the record, and swap again from the revision that Load returned.
 	//
 	// A successful Swap is durable: a crash of every process, and a failover of the
 	// store, must not undo it.

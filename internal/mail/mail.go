@@ -123,11 +123,9 @@ const (
 	shut
 )
 
-// A Mail is one node's end of its sessions with all peers. Its methods are safe
-// for concurrent use.
-//
-// Flush, Rename and Close wait for the Handler or call it: do not call them while
-// holding a mutex that the Handler takes.
+// A Mail is one node's end of its sessions with all peers. Its methods are safe for concurrent
+// use. Flush, Rename and Close wait for the Handler or call it: do not call them while holding
+// a mutex that the Handler takes.
 type Mail struct {
 	cfg   Config
 	birth time.Time
@@ -206,13 +204,11 @@ func find(ps []*peer, id dmutex.NodeID) (i int, found bool) {
 	return len(ps), false
 }
 
-// Add begins a session with a peer. It returns [dmutex.ErrMisuse] for node 0 and for
-// a node that is a peer already. After Close was called, it does nothing and returns
-// [session.ErrClosed].
+// Add begins a session with a peer. It returns [dmutex.ErrMisuse] for node 0 and for a
+// node that is a peer already, and [session.ErrClosed] after Close was called.
 //
-// A node that was removed may be added again only if it or this node has begun another
-// life since then. Otherwise the new session would lose messages, because the other
-// end still counts those of the old one.
+// A node that was removed may be added again only if it or this node has begun another life
+// since then. Otherwise the other end still counts the messages of the old session.
 //
 // Add, Remove and Challenge wait neither for the Handler nor for another method: they
 // may be called at any time, also while holding a mutex that the Handler takes.
@@ -259,10 +255,9 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 	poke(m.drain)
 }
 
-// Challenge asks a peer for a sign of life. A live peer answers at once, and
-// Status.Silent starts again from 0. The question is sent once and may be lost. A
-// peer that was not met is asked repeatedly anyway. Challenge does nothing for a peer
-// that has left, nor for an unknown one.
+// Challenge asks a peer for a sign of life, once, unless it is unknown or has left. A live
+// peer answers at once, and Status.Silent starts again from 0. A peer that was not met is
+// asked repeatedly anyway.
 func (m *Mail) Challenge(id dmutex.NodeID) {
 	if p := m.peer(id); p != nil {
 		p.notice(m.maxLife(), true)
@@ -342,9 +337,8 @@ func (m *Mail) Flush() {
 // sent to it so far, and the Handler has handled what came with that; at once if the peer
 // has left. It stays open if the peer leaves, is removed or begins another life before.
 //
-// The acknowledgement of a message usually travels in one frame with the answer. So if
-// a message has its receipt but no answer, the peer has not answered at once, or the
-// network has lost or reordered frames.
+// The acknowledgement of a message travels in one frame with the answer. So after a receipt
+// without an answer, the peer has not answered at once, or the network has lost frames.
 func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
 	p := m.peer(to)
 	if p == nil {
@@ -393,8 +387,7 @@ func (m *Mail) MaxMessage() int { return m.maxFrame() - session.Overhead }
 // Now returns the time since New in nanoseconds, by the monotonic clock.
 func (m *Mail) Now() int64 { return int64(time.Since(m.birth)) }
 
-// Wake asks for a Tick at that time, in nanoseconds as [Mail.Now] counts them, or
-// earlier.
+// Wake asks for a Tick at that time, as [Mail.Now] counts, or earlier.
 func (m *Mail) Wake(at int64) {
 	for {
 		present := m.tickAt.Load()
@@ -409,9 +402,8 @@ func (m *Mail) Wake(at int64) {
 }
 
 // Rename continues as a higher life, with new sessions. The peers see the present life
-// leave and meet the new one, and this node meets the peers again. Unacknowledged
-// messages are lost. The present life says once that it leaves: a peer that does not
-// receive this meets the new life 250 ms later. After Close, Rename does nothing.
+// leave and meet the new one, 250 ms later if the farewell is lost, and this node meets the
+// peers again. Unacknowledged messages are lost. After Close, Rename does nothing.
 func (m *Mail) Rename(life uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -502,11 +494,10 @@ func poke(c chan struct{}) {
 	}
 }
 
-// keepTime transmits frames that become due by time alone, which are retransmissions
-// and delayed acknowledgements, and calls Tick. It sets no timer to a time that has come,
-// and reads no timer's channel: in a bubble of testing/synctest these run a timer in the
-// goroutine that asks, and with two at once the race detector crashes (golang/go issue
-// 78156).
+// keepTime transmits what becomes due by time alone, and calls Tick. It sets no timer to a
+// time that has come, and reads no timer's channel: in a bubble of testing/synctest these
+// run a timer in the goroutine that asks, and with two at once the race detector crashes
+// (golang/go issue 78156).
 func (m *Mail) keepTime() {
 	timer := time.AfterFunc(lookAfter, func() { poke(m.wake) })
 	defer timer.Stop()

@@ -13,11 +13,9 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A peer is the session with another member over the link.
-//
-// Two mutexes, taken in the order recv, mu. recv takes the messages of one frame
-// through the Handler before those of the next; mu guards the session, is held
-// only for moments and never while the link sends or the Handler runs.
+// A peer is the session with another member over the link. Of its mutexes, recv comes first:
+// it takes the messages of one frame through the Handler before those of the next. mu guards
+// the session, for moments, and never while the link sends or the Handler runs.
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
@@ -176,8 +174,7 @@ func (p *peer) transmit() (deadline int64) {
 	return p.flush(p.mail.Now())
 }
 
-// flush is transmit by a goroutine that has the mutex, which it gives back while the link
-// sends.
+// flush is transmit by a goroutine that has mu, which it gives back while the link sends.
 func (p *peer) flush(now int64) (deadline int64) {
 	if p.flushing || p.handling {
 		return never
@@ -203,8 +200,7 @@ func (p *peer) flush(now int64) (deadline int64) {
 	return never
 }
 
-// carry gives a frame to the link. What the link does not take is lost like what
-// the network loses: the session sends it again.
+// carry gives a frame to the link. If the link does not take it, the session sends it again.
 func (p *peer) carry(frame []byte) {
 	m := p.mail
 	err := m.cfg.Link.Send(p.id, frame)
@@ -295,8 +291,7 @@ type Status struct {
 	session.Stats
 }
 
-// Status returns the present Status of the peer, or the zero Status for an unknown
-// peer.
+// Status returns the present Status of the peer, the zero Status for an unknown one.
 func (m *Mail) Status(peer dmutex.NodeID) Status {
 	p := m.peer(peer)
 	if p == nil {

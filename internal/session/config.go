@@ -39,9 +39,8 @@ const (
 	always = math.MinInt64
 )
 
-// A pace is what the tests change. Times are in nanoseconds. ackDelay is several ticks of an
-// operating system's clock, because a process that parks with a nearer timer has to set the
-// timer of the processor, which takes microseconds in a virtual machine.
+// A pace is what the tests change, in nanoseconds. ackDelay is several ticks of an operating
+// system's clock, because parking with a nearer timer costs microseconds in a virtual machine.
 type pace struct {
 	window     int   // bytes of messages that may be in flight, rounded up to a frame: as many as the link can queue at once
 	ackDelay   int64 // how long an acknowledgement waits for a message to travel with

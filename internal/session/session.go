@@ -102,8 +102,8 @@ var (
 	ErrClosed = errors.New("session: closed")
 )
 
-// A GroupError is the error of [Session.Handle] for a peer with another Config.Group. It is
-// a [dmutex.ErrPeer]. The peer is told our Group, so that it reports the same.
+// A GroupError is the [dmutex.ErrPeer] of [Session.Handle] for a peer with another
+// Config.Group. The peer is told our Group, so that it reports the same.
 type GroupError struct {
 	Other uint64 // the peer's Config.Group
 }
@@ -190,10 +190,9 @@ type Session struct {
 	in      [][]byte
 }
 
-// A rival is a life of the peer's node that is higher than the peer. While the peer has
-// time to answer, until is the end of its grace. If it was silent, until is when the
-// rival's place is lost again. If it has answered, there is no rival, and it need not be
-// asked again before until.
+// A rival is a life of the peer's node that is higher than the peer, which has time to answer
+// until then. If it was silent, the rival's place is lost again then. If it has answered,
+// there is no rival, and it need not be asked again before.
 type rival struct {
 	life   uint64 // 0 if there is none
 	until  int64

@@ -85,10 +85,9 @@ func (l *Lock) Name() string { return l.name }
 func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
 
 // TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
-// [lock.ErrBusy]. If the store cannot prove it, the error also wraps [store.ErrNoProof]: the holder
-// may have crashed, and TryAcquire never replaces it then, however often it is called. Only a
-// process that has itself waited for a lease may do that, since processes share no clock: let
-// Acquire wait for longer than the error says.
+// [lock.ErrBusy]. If the store cannot prove it, the error also wraps [store.ErrNoProof]: only a
+// process that has itself waited for a lease may replace a holder that has crashed, since
+// processes share no clock. Let Acquire wait for longer than the error says.
 func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
 
 func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
