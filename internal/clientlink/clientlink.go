@@ -184,8 +184,12 @@ func (c *Conn) write() {
 	c.writing = false
 }
 
-// Hurry ends Read.
-func (c *Conn) Hurry() { _ = c.SetReadDeadline(time.Unix(1, 0)) }
+// Hurry ends Read. What was sent is still written, if the connection has deadlines.
+func (c *Conn) Hurry() {
+	if c.SetReadDeadline(time.Unix(1, 0)) != nil {
+		_ = c.Conn.Close()
+	}
+}
 
 // Close closes the connection when everything is written.
 func (c *Conn) Close() error {

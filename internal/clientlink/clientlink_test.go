@@ -3,11 +3,13 @@ package clientlink
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,4 +108,51 @@ func TestLongest(t *testing.T) {
 	got, err = play(Append(nil, &long)).Read()
 	require.NoError(t, err)
 	require.Len(t, got.Text, 1000)
+}
+
+// A tunnel is a connection without deadlines, as some that a user dials.
+type tunnel struct{ net.Conn }
+
+func (tunnel) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
+func (tunnel) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// Hurry ends Read of all connections. Where there are deadlines, what was sent arrives.
+func TestHurry(t *testing.T) {
+	for _, deadlines := range []bool{true, false} {
+		near, far := net.Pipe()
+		nc := near
+		if !deadlines {
+			nc = tunnel{near}
+		}
+		c, peer := New(nc, 1000), New(far, 1000)
+		if deadlines {
+			c.Send(message{Kind: clientsession.Bye})
+		}
+		c.Hurry()
+		_, err := c.Read()
+		require.Error(t, err)
+		closed := make(chan error)
+		go func() { closed <- c.Close() }()
+		if deadlines {
+			msg, err := peer.Read()
+			require.NoError(t, err)
+			require.Equal(t, clientsession.Bye, msg.Kind)
+		}
+		require.NoError(t, <-closed)
+		_, err = peer.Read()
+		require.ErrorIs(t, err, io.EOF)
+	}
+}
+
+// A connection that takes nothing is closed when too much waits for it.
+func TestBacklog(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := New(near, 100)
+	for range 100 {
+		c.Send(message{Kind: clientsession.Beat})
+	}
+	_, err := c.Read()
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.NoError(t, c.Close())
 }
