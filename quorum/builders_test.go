@@ -516,6 +516,18 @@ func TestWeighted(t *testing.T) {
 	}
 }
 
+// What is left without a site that has no say is a majority, and its load is known exactly
+// although it is too large for a program.
+func TestEqualWithoutDummy(t *testing.T) {
+	votes := []Vote[int]{{300, 1}}
+	for i := range 300 {
+		votes = append(votes, Vote[int]{i, 2})
+	}
+	c := must(Weighted(302, votes...))
+	require.Equal(t, ints(300), c.Sites())
+	exact(t, 151.0/300, c)
+}
+
 // Composition: measures of the parts make those of the whole.
 func TestComposeFormulas(t *testing.T) {
 	outer := must(Majority(0, 1, 2))

@@ -24,37 +24,44 @@ type votes struct {
 // voting returns a votes gate over inputs in any order, less those that occur in no quorum
 // (dummies, in the words of simple games). A gate over a single input is that input.
 func voting(weight []int, threshold int, in []*system) *system {
-	var (
-		g      = &votes{threshold: threshold}
-		inputs []*system
-		short  = newSet(threshold) // what the votes of those passed can sum to
-		needed int
-	)
-	short.add(0)
+	g := &votes{threshold: threshold}
+	var inputs []*system
 	for _, i := range slices.SortedStableFunc(full(len(in)).each(), func(i, j int) int { return weight[j] - weight[i] }) {
-		w := weight[i]
-		g.weight, inputs = append(g.weight, w), append(inputs, in[i])
-		for s := threshold - 1; s >= 0; s-- {
-			if short.has(s) && s+w >= threshold {
-				needed = len(inputs) // it is the last member of some minimal set
-			}
-			if s >= w && short.has(s-w) {
-				short.add(s)
-			}
-		}
+		g.weight, inputs = append(g.weight, weight[i]), append(inputs, in[i])
 	}
-	// A site with more votes can stand in for a site with fewer, so the dummies come last.
+	heaviest, needed := g.weight[0], len(inputs)
+	if g.weight[needed-1] < heaviest {
+		needed = g.needed()
+	}
 	if needed == 1 {
 		return inputs[0]
 	}
 	g.weight = g.weight[:needed]
-	if heaviest := g.weight[0]; heaviest == g.weight[needed-1] {
+	if g.weight[needed-1] == heaviest {
 		g.threshold, g.weight = (threshold+heaviest-1)/heaviest, same(needed, 1)
 	}
 	for _, w := range g.weight {
 		g.total += w
 	}
 	return &system{gate: g, in: inputs[:needed]}
+}
+
+// needed returns how many inputs occur in some quorum: those up to the last one that is the
+// last member of a minimal set, because one with more votes can stand in for it.
+func (g *votes) needed() (n int) {
+	short := newSet(g.threshold) // what the votes of those passed can sum to
+	short.add(0)
+	for j, w := range g.weight {
+		for s := g.threshold - 1; s >= 0; s-- {
+			if short.has(s) && s+w >= g.threshold {
+				n = j + 1
+			}
+			if s >= w && short.has(s-w) {
+				short.add(s)
+			}
+		}
+	}
+	return n
 }
 
 func (g *votes) holds(up set) bool {
