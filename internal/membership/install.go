@@ -8,10 +8,9 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// An installation is how a life comes from a view that was decided to one that acts: it
-// freezes all that is older, reports what it holds, and acts when all have reported.
-// It is the same in both modes (rules 3.1 and 3.2): the members decide the view by
-// consent, or a record does.
+// An installation is how a life comes from a view that was decided to one that acts: it freezes
+// all that is older, reports what it holds, and acts when all have reported. It is the same in
+// both modes (rules 3.1 and 3.2): the members decide the view by consent, or a record does.
 type installation struct {
 	view        View // installed
 	installedAt int64
@@ -52,12 +51,12 @@ const (
 	never = math.MaxInt64
 )
 
-// View returns the view that is installed: the zero View before the first, and in the
-// lease mode while this life is not a member.
+// View returns the view that is installed: the zero View before the first, and in the lease
+// mode while this life is not a member.
 func (in *installation) View() View { return in.view }
 
-// Holders returns the holds that the members of a view that acts have reported, in the
-// order of the locks' names. If two members report one lock, the higher fence counts.
+// Holders returns the holds that the members of a view that acts have reported, in the order of
+// the locks' names. If two members report one lock, the higher fence counts.
 func (in *installation) Holders() []Holder { return in.holders }
 
 // phase returns the phase of a life. Ended is Outside while its part goes on.
@@ -142,8 +141,8 @@ func (in *installation) replaceAt(now int64) int64 {
 	return at
 }
 
-// pause is how long a member waits for each that goes before it: long enough for the
-// message of that member to arrive.
+// pause is how long a member waits for each that goes before it: long enough for the message of
+// that member to arrive.
 func (in *installation) pause() int64 { return min(max(minPause, in.trip), 10*minPause) }
 
 // said returns the messages, once.

@@ -10,8 +10,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// ErrSettings is wrapped by the error of a life that was configured differently from
-// the members of the group.
+// ErrSettings is wrapped by the error of a life that was configured differently from the
+// members of the group.
 var ErrSettings = errors.New("membership: the group has other settings")
 
 // LeaseConfig describes a life and its group in the lease mode.
@@ -79,19 +79,19 @@ func (m *LeaseMachine) Phase() Phase {
 // Err returns why the phase is Stopped: an [ErrRecord], an [ErrSettings] or an [ErrFull].
 func (m *LeaseMachine) Err() error { return m.err }
 
-// Self returns the number that the record has given to this life, [dmutex.None] while
-// it is not a member.
+// Self returns the number that the record has given to this life, [dmutex.None] while it is not
+// a member.
 func (m *LeaseMachine) Self() dmutex.NodeID { return m.self }
 
-// Record returns what the store held when it was last read, the zero Record if
-// nothing. The caller must not change it.
+// Record returns what the store held when it was last read, the zero Record if nothing. The
+// caller must not change it.
 func (m *LeaseMachine) Record() Record { return m.record }
 
 // Exclusions returns how often this life was excluded.
 func (m *LeaseMachine) Exclusions() int { return m.exclusions }
 
-// LeaseEnd returns when this life holds nothing any more: whatever it held must have
-// been given up before. While it is not a member that is the lowest number.
+// LeaseEnd returns when this life holds nothing any more: whatever it held must have been given
+// up before. While it is not a member that is the lowest number.
 func (m *LeaseMachine) LeaseEnd() int64 {
 	if m.self == dmutex.None || m.ended != Outside {
 		return math.MinInt64
@@ -99,16 +99,16 @@ func (m *LeaseMachine) LeaseEnd() int64 {
 	return m.leaseFrom + m.cfg.Lease
 }
 
-// Suspended reports, as of the last input, whether two thirds of the lease have passed:
-// the renewal is late.
+// Suspended reports, as of the last input, whether two thirds of the lease have passed: the
+// renewal is late.
 func (m *LeaseMachine) Suspended() bool {
 	return m.self != dmutex.None && m.ended == Outside && m.now >= m.suspendAt()
 }
 
 func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 }
 
-// Missing appends the members that this life waits for: those that are not there, and
-// those whose report the view lacks. See [LeaseMachine.Waits] for what else it waits for.
+// Missing appends the members that this life waits for: those that are not there, and those
+// whose report the view lacks. See [LeaseMachine.Waits] for what else it waits for.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
 		if p := &m.peers[i]; m.ended == Outside && (!p.here || m.lacks(p.node)) {
@@ -124,10 +124,10 @@ func (m *LeaseMachine) Here(node dmutex.NodeID) bool {
 	return p != nil && p.here
 }
 
-// Waits returns until when this life waits for the leases of excluded members to end,
-// unless it hears earlier that they have, and the numbers of those members, as far as it
-// knows them. It returns 0 if it does not wait. Unless all locks wait, the view acts or
-// lacks a report: see Past.
+// Waits returns until when this life waits for the leases of excluded members to end, unless it
+// hears earlier that they have, and the numbers of those members, as far as it knows them. It
+// returns 0 if it does not wait. Unless all locks wait, the view acts or lacks a report: see
+// Past.
 func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID, all bool) {
 	if m.cleared >= m.record.Unclean || m.ended != Outside {
 		return 0, nil, false
@@ -154,14 +154,8 @@ func (m *LeaseMachine) Past() *Past {
 // Cleared returns the last exclusion whose leases have ended, as far as this life knows.
 func (m *LeaseMachine) Cleared() uint64 { return m.cleared }
 
-// NeedsStore reports, as of the last input, whether this life waits for the store: to
-// join, or to renew a lease that has ended.
-func (m *LeaseMachine) NeedsStore() bool {
-	return m.ended == Outside && (m.self == dmutex.None || m.now >= m.LeaseEnd())
-}
-
-// Operation returns what is to be started at the store, each operation once, and for a
-// swap the value to write. There is at most one at a time.
+// Operation returns what is to be started at the store, each operation once, and for a swap the
+// value to write. There is at most one at a time.
 func (m *LeaseMachine) Operation() (op Operation, value []byte) {
 	if m.op == NoOperation || m.asked || m.ended != Outside {
 		return NoOperation, nil

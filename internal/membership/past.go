@@ -21,26 +21,26 @@ import (
 // # Why it is right
 //
 // A word of s about a former x counts only if s has sent x no REPORT after the view e of the
-// word. Then x has acted in no later view, since each would need the report of s. So x can
-// have a lock only as a member of e, or of an earlier view, in which case it has reported
-// that in e, before s acted there. s excludes x in e at its freeze and sends nothing of e
-// after it. By the law of [dmutex.Excluder] x is not Held in e and never will be, and x
-// is in no view that acts later. This is a fact that does not change: a life that is told of
-// it may pass it on, and successive exclusions take the union. What another survivor was
-// granted in e before its own freeze is in its REPORT.
+// word. Then x has acted in no later view, since each would need the report of s. So x can have
+// a lock only as a member of e, or of an earlier view, in which case it has reported that in e,
+// before s acted there. s excludes x in e at its freeze and sends nothing of e after it. By the
+// law of [dmutex.Excluder] x is not Held in e and never will be, and x is in no view that acts
+// later. This is a fact that does not change: a life that is told of it may pass it on, and
+// successive exclusions take the union. What another survivor was granted in e before its own
+// freeze is in its REPORT.
 //
-// No former is overlooked. A life v that has acted in a view e knows all formers of that
-// time. A life that has come since acts only in a view in which v has reported to it. So
-// all lives that may hold anything are members, or formers that v knew in e, or members of e,
-// or were sent a REPORT by v since. What one such life does not name is no former, even if
-// others name it. A life that has left holds nothing.
+// No former is overlooked. A life v that has acted in a view e knows all formers of that time.
+// A life that has come since acts only in a view in which v has reported to it. So all lives
+// that may hold anything are members, or formers that v knew in e, or members of e, or were
+// sent a REPORT by v since. What one such life does not name is no former, even if others name
+// it. A life that has left holds nothing.
 //
 // A REPORT is sent only to a life that has spoken of the view. So a life that ended before the
 // view was decided is not sent one by anybody, and the words of all that acted in the view
 // before still count for it.
 //
-// If no member of a view has ever acted, the formers are not known. If no word is about one
-// of them, nothing is known of any lock. Then the view does not act before the wait is over.
+// If no member of a view has ever acted, the formers are not known. If no word is about one of
+// them, nothing is known of any lock. Then the view does not act before the wait is over.
 
 // A Word is what a life knows of the locks of a view that it has frozen.
 type Word struct {
@@ -169,16 +169,16 @@ type memory struct {
 	blind uint64 // that view acts when this exclusion is cleared
 }
 
-// An acquaintance is a life that was a member, beside this one, of the view of the own word
-// or of a later one.
+// An acquaintance is a life that was a member, beside this one, of the view of the own word or
+// of a later one.
 type acquaintance struct {
 	node dmutex.NodeID
 	told uint64 // the last view in which it was sent a REPORT
 	gone uint64 // the last exclusion when its absence was seen, 0 while it is a member
 }
 
-// meet takes in the members of a newer record, and its last exclusion. Those that are gone
-// have left if there was none since the record that was known before.
+// meet takes in the members of a newer record, and its last exclusion. Those that are gone have
+// left if there was none since the record that was known before.
 func (m *memory) meet(self dmutex.NodeID, v View, unclean uint64, excludes bool) {
 	m.met = slices.DeleteFunc(m.met, func(a acquaintance) bool { return !excludes && a.gone == 0 && v.life(a.node) == 0 })
 	for i := range m.met {
@@ -202,8 +202,7 @@ func (m *memory) told(node dmutex.NodeID, epoch uint64) {
 	}
 }
 
-// remember notes the word about the view that was complete last, in which this life has
-// acted.
+// remember notes the word about the view that was complete last, in which this life has acted.
 func (m *memory) remember(word Word) {
 	past := m.past
 	m.earlier, m.own = &past, word

@@ -9,32 +9,32 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A LeaseMachine is one life's part in the views of a group in the lease mode. Members
-// come, go and crash, and one [Record] in a store decides who is a member. A
-// LeaseMachine is used like a [Machine], and has the same phases but Older. A life that
-// wants to join is Outside. A life that was excluded is so again and Spent: the process
-// goes on as another life (5.5), see [LeaseMachine.Rejoin]. A life is Stopped when it cannot
-// rely on the record, or has other settings than the group: see [LeaseMachine.Err].
+// A LeaseMachine is one life's part in the views of a group in the lease mode. Members come, go
+// and crash, and one [Record] in a store decides who is a member. The phases are those of a
+// [Machine] but Older. A life that wants to join is Outside. One that was excluded is so again
+// and Spent: the process goes on as another life (5.5), see [LeaseMachine.Rejoin]. A life is
+// Stopped when it cannot rely on the record, or has other settings than the group: see
+// [LeaseMachine.Err].
 //
 // # How a view is decided
 //
-// A record is a view: its epoch and its members. Each change (5.1) replaces the record by
-// one of a higher epoch, with a compare-and-swap on what was read last. If the outcome
-// of a swap is unknown, the life reads the record again.
+// A record is a view: its epoch and its members. Each change (5.1) replaces it by one of a
+// higher epoch, with a compare-and-swap on what was read last. After a swap of unknown outcome
+// the life reads the record again.
 //
 //	join      the life adds itself, under a number that was never given before
 //	leave     the life removes itself, after it has released everything
 //	exclude   a member removes others, whose processes seem to be gone
 //	replace   a member asks for a view of the same members, in trouble
 //
-// Any member may exclude any other at any time. A suspicion decides when, and never
-// whether it is safe. The epoch of the last exclusion is in the record (unclean).
+// Any member may exclude any other at any time: a suspicion decides when, and never whether it
+// is safe. The record has the epoch of the last exclusion (unclean).
 //
 // # How a view is installed
 //
-// A member that is shown a newer record with itself freezes all older epochs, keeps
-// the locks that it holds, and tells all members that it knows the view: VIEW. It reports
-// the locks to each member that has spoken of the view: REPORT. It acts in the view when
+// A member that is shown a newer record with itself freezes all older epochs, keeps the locks
+// that it holds, and tells all members that it knows the view: VIEW. It reports the locks to
+// each member that has spoken of the view: REPORT. It acts in the view when
 //
 //	all members have reported in it,
 //	the members know of each excluded life whose lease may run which locks it may hold, and
@@ -42,99 +42,85 @@ import (
 //
 // # Leases
 //
-// The lease of a life (5.2) ends L after the life asked for the last operation that
-// succeeded and showed it among the members. It ends by the life's own clock, and a
-// load renews it. From then on the life holds nothing (5.3): what is lost is not
-// reported, and no later renewal brings it back.
+// The lease of a life (5.2) ends, by its own clock, L after it asked for the last operation
+// that succeeded and showed it among the members. From then on the life holds nothing (5.3):
+// what is lost is not reported, and no later renewal brings it back.
 //
 // The locks that an excluded life may hold wait (5.4) until D has passed since a life first
-// knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), and rho,
-// the most that the rate of a clock may be wrong by, is 1 %. A life that has waited tells the
-// others: CLEARED. Then they need not wait, as the end of those leases is a fact of real
-// time. Which locks these are, the members tell each other in their reports: see past.go.
-// If they do not know, the view does not act until then.
+// knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), and rho, the
+// most that the rate of a clock may be wrong by, is 1 %. A life that has waited tells the
+// others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
+// Each swap writes down, too, the last exclusion that its life knows to be cleared, but not its
+// own. So a life that joins after all others have left acts at once. Which locks these are, the
+// members tell each other in their reports: see past.go. If they do not know, the view does not
+// act until then.
 //
-// The record tells it, too: each swap writes down the last exclusion that its life knows
-// to be cleared (cleared). So a life that joins after all others have left acts at once,
-// although nobody is there to tell it. A swap that excludes does not clear its own
-// exclusion.
-//
-// A store that can prove that a process is dead spares a life the wait: see
-// [LeaseMachine.Living].
-//
-// A driver whose clock counts what a wall clock was set forward by, as that may have been a
-// sleep, tells it: see [LeaseMachine.Leapt]. It makes a lease end sooner, but not a wait.
-//
-// A new record counts as an exclusion of everybody: there may have been another record
-// before it, which was lost, and whose members do not know that yet.
+// A new record counts as an exclusion of everybody: there may have been another record before
+// it, which was lost, and whose members do not know that yet.
 //
 // # Why it is right
 //
 // Two views never have one epoch: both would be changes of one record.
 //
-// Members: nobody acts in a view before all of its members have frozen all older
-// epochs, and they never thaw them. So a life that still acts in an older view is not
-// a member of the newer one: it has left, and has released everything, or it was
-// excluded.
+// Members: nobody acts in a view before all of its members have frozen all older epochs, and
+// they never thaw them. So a life that still acts in an older view is not a member of the newer
+// one: it has left, and has released everything, or it was excluded.
 //
-// Excluded lives: take the last operation that showed a life among the members. It was
-// asked for before it took effect, and that was before the swap that excluded the
-// life. So the lease ends less than L/(1-rho) of true time after that swap. A life that
-// requests a lock in a later view knows that the excluded life cannot have it (5a), or has
-// waited, or was told, by a message or the record, of a life that has waited: for D, by a
-// clock, after that swap. That is at least D/(1+rho) of true time, which is L/(1-rho). This
-// needs no word about how long messages or operations take.
+// Excluded lives: take the last operation that showed a life among the members. It was asked
+// for before it took effect, and that was before the swap that excluded the life. So the lease
+// ends less than L/(1-rho) of true time after that swap. A life that requests a lock in a later
+// view knows that the excluded life cannot have it (5a), or has waited, or was told, by a
+// message or the record, of a life that has waited: for D, by a clock, after that swap. That is
+// at least D/(1+rho) of true time, which is L/(1-rho), however long messages and operations
+// take.
 //
-// A life that brings another L to a record without members does so when the last exclusion
-// is cleared. So no excluded life has a lease that runs and is longer than that in the
-// record, and a life that waits does so for its own or that in the record, whichever is
-// longer. What is cleared holds for any L.
+// A life that brings another L to a record without members does so when the last exclusion is
+// cleared. So no excluded life has a lease that runs and is longer than that in the record, and
+// a life that waits does so for its own or that in the record, whichever is longer. What is
+// cleared holds for any L.
 //
-// Holders: a member reports what it holds in each view that it installs, and nobody
-// acts before that. Fences: an epoch is used by one view, and the epochs that act one
-// after the other rise.
+// Holders: a member reports what it holds in each view that it installs, and nobody acts before
+// that. Fences: an epoch is used by one view, and the epochs that act one after the other rise.
 //
 // # The record
 //
 // A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting
-// what it has read, stops: others may be using epochs for the second time. The epoch of
-// each record is at least the clock of its writer, in milliseconds since 2020. So the
-// fences of a new record are above those of a lost one, and those of an old record that was
-// put back, with a member that joins, are above those of the newer one, if the clocks of the
-// later writers do not stand behind those of the earlier ones. If they do, an epoch may be used
-// twice, with fences that do not rise; even then, no two members hold a lock at a time.
+// what it has read, stops: others may be using epochs for the second time. The epoch of each
+// record is at least the clock of its writer, in milliseconds since 2020. So fences rise from a
+// lost record to a new one, and from a record to an older one that was put back, with a member
+// that joins, if the clocks of the later writers do not stand behind those of the earlier ones.
+// If they do, fences may fall, but no two members hold a lock at a time.
 //
 // # How often it changes
 //
-// A member that was not there for a third of a lease is excluded, one that has not
-// reported in a whole lease, and one that is dead by all evidence at once. Its silence counts from the first answer of the store to what
-// was asked after the silence had begun, and anew when two operations in a row fail: where the link and the
-// store are one server, a life that is back after an outage leaves the others time to be
-// back, too. A life that misses several members waits longer, and a life
-// that has never acted since it joined waits longer still. So if two cannot reach each
-// other, the one that can reach fewer goes, and one that has come back goes again. A
-// life that is excluded again and again pauses longer each time before it joins, up to
-// about a minute, so it brings about at most 40 views in ten minutes. A view that is
-// replaced in trouble has lasted for some milliseconds, and longer if that is repeated.
+// A member that was not there for a third of a lease is excluded, one that has not reported in
+// a whole lease, and at once one that is dead by all evidence. Its silence counts from the
+// first answer of the store to what was asked after the silence had begun, and anew when two
+// operations in a row fail: where the link and the store are one server, a life that is back
+// after an outage leaves the others time to be back, too. A life that misses several members
+// waits longer, and one that has never acted since it joined longer still. So if two cannot
+// reach each other, the one that can reach fewer goes, and one that has come back goes again. A
+// life that is excluded again and again pauses longer each time before it joins, up to about a
+// minute, so it brings about at most 40 views in ten minutes. A view that is replaced in
+// trouble has lasted for some milliseconds, and longer if that is repeated.
 //
-// A change that is due goes before a load that a hint asks for. Hints that say nothing new
-// lead to fewer loads, down to one in a sixth of the lease.
+// A change that is due goes before a load that a hint asks for. Hints that say nothing new lead
+// to fewer loads, down to one in a sixth of the lease.
 //
 // # How to drive it
 //
-// Begin with Tick. After each input the driver does what it does with a [Machine],
-// and
+// Begin with Tick. After each input the driver does what it does with a [Machine], and
 //
-//	meets the other members in the [LeaseMachine.Record], and passes on their messages.
-//	A frame of a node that is not among them is a Hint, and nothing else
-//	starts the [LeaseMachine.Operation], and gives its outcome to Loaded, Swapped,
+//	meets the other members in the [LeaseMachine.Record], and passes on their messages:
+//	a frame of a node that is not among them is a Hint, and nothing else
+//	starts the [LeaseMachine.Operation], and gives its outcome to Begun, Loaded, Swapped,
 //	Conflict, or Unknown: one of them, once, also if the store never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
 //	ends the sessions of a life that is Spent, draws another, and calls Rejoin
 //	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
 //
-// It checks LeaseEnd before each input, since an input may extend the lease, and at
-// each grant, since a grant after the end is none: it is released at once.
+// It checks LeaseEnd before each input, since an input may extend the lease, and at each grant,
+// since a grant after the end is none: it is released at once.
 type LeaseMachine struct {
 	installation
 
@@ -215,18 +201,16 @@ func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
 // Tick tells the machine that time has passed.
 func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
 
-// Clock tells the machine, before an input, what the wall clock says: see
-// [LeaseConfig.Clock].
+// Clock tells the machine, before an input, what the wall clock says, as [LeaseConfig.Clock].
 func (m *LeaseMachine) Clock(clock uint64) { m.cfg.Clock = min(clock, maxClock) }
 
-// Leapt tells the machine, before an input, by how much its clock has run ahead of a
-// steady one since the last input, as when the wall clock counts and was set forward. A
-// lease that ends too soon does no harm. A wait for the leases of others must not
-// end too soon.
+// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
+// since the last input: it counts what the wall clock was set forward by, as that may have been
+// a sleep. A lease may end too soon, but not a wait for the leases of others.
 func (m *LeaseMachine) Leapt(by int64) { m.since, m.dueSince = m.since+by, m.dueSince+by }
 
-// Met tells the machine that a member was met, or gives signs of life again. A life that
-// is not a member is a hint.
+// Met tells the machine that a member was met, or gives signs of life again. A life that is not
+// a member is a hint.
 func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
 	p := m.peer(node)
 	if p == nil || p.life != life {
@@ -247,8 +231,8 @@ func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 	return m.flush(now)
 }
 
-// Dead tells the machine that by all evidence the process of a member has ended. It is
-// excluded at once, which is safe also if the evidence is wrong.
+// Dead tells the machine that by all evidence the process of a member has ended. It is excluded
+// at once, which is safe also if the evidence is wrong.
 func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID) []Message {
 	if p := m.peer(node); p != nil && !p.dead {
 		p.here, p.dead, p.since, p.awayAt = false, true, now, now
@@ -256,15 +240,15 @@ func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID) []Message {
 	return m.flush(now)
 }
 
-// Leave begins the exit of this life. The caller has released all locks and makes no
-// more requests. The exit is over when the phase is Left.
+// Leave begins the exit of this life. The caller has released all locks and makes no more
+// requests. The exit is over when the phase is Left.
 func (m *LeaseMachine) Leave(now int64) []Message {
 	m.leaving = true
 	return m.flush(now)
 }
 
-// Trouble asks for another view in place of that of the epoch, after an event that an
-// algorithm does not survive.
+// Trouble asks for another view in place of that of the epoch, after an event that an algorithm
+// does not survive.
 func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
 		m.troubleAt = m.replaceAt(now) + m.rank()*m.pause()
@@ -272,10 +256,10 @@ func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 	return m.flush(now)
 }
 
-// Report tells the members of the view what this life holds. The driver calls it once
-// for each view, when nothing more is granted in an older one. What was lost since is
-// not held. The word is about the last view in which the driver let the locks act, as they
-// were frozen just now; nil if they did not act since the last call.
+// Report tells the members of the view what this life holds, but for what it has lost. The
+// driver calls it once for each view, when nothing more is granted in an older one. The word is
+// about the last view in which the driver let the locks act, as they were frozen just now; nil
+// if they did not act since the last call.
 func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
 	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
 		if word != nil && word.Epoch == m.complete.Epoch {
@@ -304,8 +288,8 @@ func (m *LeaseMachine) tellView(p *peer) {
 	m.send(p, msg)
 }
 
-// Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a
-// message that no correct peer sends, and then has changed nothing.
+// Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a message
+// that no correct peer sends, and then has changed nothing.
 func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 	if m.ended != Outside || m.self == dmutex.None { // it was for a member
 		return m.flush(now), nil
@@ -429,8 +413,8 @@ func (m *LeaseMachine) rank() (rank int64) {
 
 // Rules 5.2 and 5.6: what an operation that has succeeded has shown.
 
-// learn takes in a record that an operation has shown. The operation was asked for at
-// the time sent.
+// learn takes in a record that an operation has shown. The operation was asked for at the time
+// sent.
 func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	if why := m.contradicted(&r); why != "" {
 		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
@@ -466,8 +450,8 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	}
 }
 
-// contradicted says how a record contradicts the one that was read before, and "" if
-// it does not.
+// contradicted says how a record contradicts the one that was read before, and "" if it does
+// not.
 func (m *LeaseMachine) contradicted(r *Record) string {
 	number := r.number(m.cfg.Life)
 	switch {
@@ -529,10 +513,9 @@ func (m *LeaseMachine) excluded(now int64) {
 // Spent reports whether this life was excluded. It does nothing more until Rejoin.
 func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
 
-// Rejoin goes on as another life, which wants to join, when this one was excluded. No life
-// joins twice: the sessions with the other members begin anew, and nothing that was sent
-// from or to the former life counts for the new one. The life is drawn like that of
-// [LeaseConfig].
+// Rejoin goes on as another life, drawn like that of [LeaseConfig], when this one was excluded.
+// No life joins twice: the sessions with the other members begin anew, and nothing that was
+// sent from or to the former life counts for the new one.
 func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
 	if m.spent && life != 0 {
 		m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life

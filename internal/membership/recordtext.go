@@ -9,15 +9,15 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// ErrRecord is wrapped by the errors of a record that cannot be relied on: it is
-// malformed, it is gone, or it contradicts what was read before.
+// ErrRecord is wrapped by the errors of a record that cannot be relied on: it is malformed, it
+// is gone, or it contradicts what was read before.
 var ErrRecord = errors.New("membership: bad record")
 
 // ErrFull is wrapped by the error of a life that cannot join a group of [MaxMembers].
 var ErrFull = errors.New("membership: the group has 64 members, which is the most")
 
-// A Record is what the store holds about a group in the lease mode. Every change
-// has a higher epoch.
+// A Record is what the store holds about a group in the lease mode. Every change has a higher
+// epoch.
 type Record struct {
 	Epoch    uint64
 	Unclean  uint64        // the last epoch that excluded a member; 0 if none has
@@ -56,8 +56,8 @@ const (
 	recordHeader = "dmutex record 3\n"
 )
 
-// MarshalText returns the record as lines of text. It returns [ErrRecord] for a
-// record that UnmarshalText would refuse.
+// MarshalText returns the record as lines of text. It returns [ErrRecord] for a record that
+// UnmarshalText would refuse.
 func (r Record) MarshalText() ([]byte, error) {
 	if why := r.invalid(); why != "" {
 		return nil, badRecord(why)
@@ -88,8 +88,8 @@ func (r *Record) appendText(b []byte) []byte {
 	return b
 }
 
-// UnmarshalText reads what MarshalText has written, and nothing else. It returns
-// [ErrRecord] for any other text, and then leaves the record as it was.
+// UnmarshalText reads what MarshalText has written, and nothing else. It returns [ErrRecord]
+// for any other text, and then leaves the record as it was.
 func (r *Record) UnmarshalText(text []byte) error {
 	if len(text) > maxRecord {
 		return badRecord("it is too long")
@@ -203,8 +203,8 @@ func (r *Record) exclude(proof string) {
 	}
 }
 
-// number returns the number that the record gives to a life, [dmutex.None] if the
-// life is not a member.
+// number returns the number that the record gives to a life, [dmutex.None] if the life is not a
+// member.
 func (r *Record) number(life uint64) dmutex.NodeID {
 	for _, m := range r.Members {
 		if m.Life == life {

@@ -29,8 +29,8 @@ type proof struct {
 // forGood is until when a proof counts.
 const forGood = math.MaxInt64
 
-// prove watches the lives of the other members, and while this node waits for leases it
-// looks who lives: when the record has changed, and when a life is over.
+// prove watches the lives of the other members, and while this node waits for leases it looks
+// who lives: when the record has changed, and when a life is over.
 func (l *record) prove(now int64) {
 	if l.prover == nil {
 		return

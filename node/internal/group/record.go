@@ -16,9 +16,9 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// record is the authority of the lease mode: the record in the store. It does for its
-// machine what consent has no need of: it asks the store, gives the link and the mail the
-// peers of the record, looks after who is there, and ends what is held when the lease ends.
+// record is the authority of the lease mode: the record in the store. It does for its machine
+// what consent has no need of: it asks the store, gives the link and the mail the peers of the
+// record, looks after who is there, and ends what is held when the lease ends.
 type record struct {
 	*membership.LeaseMachine
 	group *Group
@@ -102,8 +102,8 @@ func newRecord(g *Group) error {
 	return err
 }
 
-// newLife draws a life above the one given. Processes have no numbers when they draw it,
-// so that no two draw the same, there are more random bits in it.
+// newLife draws a life above the one given. Processes have no numbers when they draw it, so
+// that no two draw the same, there are more random bits in it.
 func newLife(above uint64) uint64 { return drawLife(above, 33) }
 
 // stranger asks the record, which may be newer than this node has read.
@@ -301,12 +301,12 @@ func (l *record) meet(now int64, r *membership.Record) {
 	l.watchAt = now
 }
 
-// obstacle says for what but members this node waits, nil if it does not. It is an
-// ErrStore while the store keeps this node from acting.
+// obstacle says for what but members this node waits, nil if it does not. It is an ErrStore
+// while the store keeps this node from acting.
 func (l *record) obstacle() error {
 	until, dead, all := l.Waits()
 	switch {
-	case l.err != nil && (!l.group.covered() || l.NeedsStore()):
+	case l.err != nil && !l.group.covered():
 		return fmt.Errorf("%w: %w", ErrStore, l.err)
 	case l.Phase() == membership.Acting:
 		return nil
