@@ -19,10 +19,9 @@ import (
 //	numbers  array of at most 4096 integers
 //	nodes    array of at most 4096 integers
 //
-// The array ends with the last field that is not zero or empty. So a REQUEST for
-// a lock with a short name takes the name and at most 7 bytes while numbers are
-// small, and every message has exactly one encoding. The sender and receiver are
-// not encoded, because the link and the session know them.
+// The array ends with the last field that is not zero or empty, so every message has
+// exactly one encoding, and a REQUEST takes at most 7 bytes beside the name while numbers
+// are small. The link and the session know sender and receiver.
 const (
 	version = 1
 
@@ -76,9 +75,8 @@ func writeList[T ~uint64](w *Writer, list []T) {
 	}
 }
 
-// A Decoder reads messages. It keeps some memory, mostly for their lists, so that
-// decoding allocates nothing in the long run. The zero value is ready to use, by one
-// goroutine at a time.
+// A Decoder reads messages. It keeps some memory, so that decoding allocates nothing in the
+// long run. The zero value is ready to use, by one goroutine at a time.
 type Decoder struct {
 	reader  Reader
 	numbers []uint64

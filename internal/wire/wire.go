@@ -2,12 +2,11 @@
 // field. Reflection would be slower, and ignores the bounds that a stranger's lengths need.
 //
 // A [Reader] believes no length that its input cannot hold, so bytes from a stranger
-// cost no more than their own size. It takes long forms of numbers and other
-// types that msgpack converts. What a message's one encoding is, its own writer
-// says: the reader of a message writes it again and compares ([Reader.End]).
+// cost no more than their own size. It takes long forms of numbers and other types that
+// msgpack converts, but in the end writes the message again and compares ([Reader.End]).
 //
 // The messages of locks, which nodes and channels share, are here ([AppendMessage],
-// [Decoder]); package node has those of a node.
+// [Decoder]); packages node and group have others.
 package wire
 
 import (
@@ -63,16 +62,15 @@ func (w *Writer) Bool(v bool) {
 	}
 }
 
-// String writes a string. Msgpack wants it in UTF-8 but lets it be anything, and so
-// do we.
+// String writes a string, of any bytes.
 func (w *Writer) String(s string) { _ = w.enc.EncodeString(s) }
 
 // Array writes the head of an array; its n elements follow.
 func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
 
-// A Reader takes fields off the front of a message. After the first error every
-// field is zero and nothing more is taken, so one look at the error, by End, serves
-// for all. The zero value is ready for Reset, by one goroutine at a time.
+// A Reader takes fields off the front of a message. After the first error every field is
+// zero, so one look at the error, by End, serves for all. The zero value is ready for
+// Reset, by one goroutine at a time.
 type Reader struct {
 	whole []byte
 	rest  bytes.Reader
@@ -93,8 +91,7 @@ func (r *Reader) Reset(b []byte) {
 // Err returns the first error, a [dmutex.ErrPeer].
 func (r *Reader) Err() error { return r.err }
 
-// End returns the first error. It is an error if write, which writes what was read,
-// writes anything but the bytes that were read.
+// End returns the first error. If write writes anything but what was read, that is one.
 func (r *Reader) End(write func(w *Writer)) error {
 	if r.err == nil {
 		w := r.again
@@ -112,8 +109,7 @@ func (r *Reader) End(write func(w *Writer)) error {
 // keepAgain bounds the memory that a Reader keeps from one message to the next.
 const keepAgain = 64 << 10
 
-// Fail makes err a mistake of the peer, for the reason given, unless there is an
-// error already.
+// Fail gives the reason for an error, unless there is one already.
 func (r *Reader) Fail(why string) {
 	if r.err == nil {
 		r.err = dmutex.PeerMistake(why)

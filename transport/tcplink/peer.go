@@ -205,27 +205,6 @@ func (p *peer) setTrouble(trouble error) {
 	}
 }
 
-// why says why there is no connection, nil if there is one.
-func (p *peer) why() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	why := p.trouble
-	switch {
-	case p.conn != nil:
-		return nil
-	case why == nil && p.id > p.self:
-		why = fmt.Errorf("tcplink: node %d has not connected: the node with the higher number dials", p.id)
-	case why == nil && p.addr == "":
-		why = fmt.Errorf("tcplink: cannot connect to node %d: its address is not known", p.id)
-	case why == nil:
-		why = fmt.Errorf("tcplink: not yet connected to node %d", p.id)
-	}
-	if last := p.link.refused.Load(); last != nil && p.id > p.self { // perhaps it was this one
-		why = fmt.Errorf("%w; %w", why, *last)
-	}
-	return why
-}
-
 var (
 	errOversized = errors.New("the peer sends a frame that is too long")
 	errSilent    = errors.New("the peer is silent")
@@ -287,21 +266,6 @@ func (p *peer) read(c *conn) error {
 func (p *peer) deliver(frames [][]byte) {
 	if p.ctx.Err() == nil {
 		p.link.deliver(p.id, frames)
-	}
-}
-
-// beat sends a heartbeat, unless there is something to send anyway, and ends the connection
-// if the other side has been silent for too long.
-func (p *peer) beat() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch c := p.conn; {
-	case c == nil:
-	case c.silent.Add(1) > p.link.pace.patience:
-		p.link.log.Warn("tcplink: the peer is silent", "node", p.self, "peer", p.id)
-		p.lose(c, errSilent)
-	case len(c.out) == 0:
-		p.say(heartbeat)
 	}
 }
 

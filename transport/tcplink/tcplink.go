@@ -371,7 +371,23 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 	case p == nil:
 		return transport.ErrUnknownNode
 	}
-	return p.why()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	why := p.trouble
+	switch {
+	case p.conn != nil:
+		return nil
+	case why == nil && to > self:
+		why = fmt.Errorf("tcplink: node %d has not connected: the node with the higher number dials", to)
+	case why == nil && p.addr == "":
+		why = fmt.Errorf("tcplink: cannot connect to node %d: its address is not known", to)
+	case why == nil:
+		why = fmt.Errorf("tcplink: not yet connected to node %d", to)
+	}
+	if last := l.refused.Load(); last != nil && to > self { // perhaps it was this one
+		why = fmt.Errorf("%w; %w", why, *last)
+	}
+	return why
 }
 
 // start begins to dial a peer, if it is for us to dial and the link is open.
@@ -479,7 +495,16 @@ func (l *Link) keepAlive() {
 	for wait(l.ctx, l.pace.heartbeat) {
 		l.mu.RLock()
 		for _, p := range l.peers {
-			p.beat()
+			p.mu.Lock()
+			switch c := p.conn; {
+			case c == nil:
+			case c.silent.Add(1) > l.pace.patience:
+				l.log.Warn("tcplink: the peer is silent", "node", p.self, "peer", p.id)
+				p.lose(c, errSilent)
+			case len(c.out) == 0: // else drain has something to send
+				p.say(heartbeat)
+			}
+			p.mu.Unlock()
 		}
 		l.mu.RUnlock()
 	}
