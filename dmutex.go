@@ -262,8 +262,6 @@ type Machine interface {
 // reports false. While it keeps only what saves messages, such as the permission
 // not to ask, Forget reports true.
 type Keeper interface {
-	Machine
-
 	// Keeps reports whether the machine is at rest and keeps such a thing: it has
 	// no request, and owes no peer an answer.
 	Keeps() bool
@@ -272,8 +270,6 @@ type Keeper interface {
 // A Lender is a Machine that lends, to one node at a time, something which that
 // node needs to enter: a coordinator lends its grant, an arbiter its vote.
 type Lender interface {
-	Machine
-
 	// Lends returns the node that has it, as far as this node knows. That may be
 	// this node itself. It is None while nothing is lent.
 	Lends() NodeID
@@ -282,8 +278,6 @@ type Lender interface {
 // A Coordinator is a Machine that may know which node holds the lock, even if
 // that is another one.
 type Coordinator interface {
-	Machine
-
 	// Holder returns the node to which the lock is granted, and None if it is
 	// free or this node does not know.
 	Holder() NodeID
@@ -292,8 +286,6 @@ type Coordinator interface {
 // An Excluder is a Machine that may know that a certain peer cannot have the lock, so that
 // nothing need be waited for if that peer crashes.
 type Excluder interface {
-	Machine
-
 	// Excludes reports whether a peer is not Held, and cannot be until this node sends
 	// another message. False only says that this node does not know.
 	//
@@ -308,8 +300,6 @@ type Excluder interface {
 // A Ticker is a Machine that depends on time. Its driver calls Tick at
 // intervals of its choice; the machine counts the ticks.
 type Ticker interface {
-	Machine
-
 	// Tick says that one interval has passed.
 	Tick() ([]Message, error)
 }
