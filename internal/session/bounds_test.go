@@ -46,6 +46,7 @@ func TestRefusedFrames(t *testing.T) {
 		{"DATA with such an ACK", join([]uint64{uint64(data), 11, 22, 1, 2}, message), "never sent"},
 		{"DATA without a number", join([]uint64{uint64(data), 11, 22, 0, 1}, message), "is zero"},
 		{"DATA without a message", join([]uint64{uint64(data), 11, 22, 1, 1}, nil), "no message"},
+		{"PUSH without a message", join([]uint64{uint64(push), 11, 22, 1, 1}, nil), "no message"},
 		{"DATA with an empty message", join([]uint64{uint64(data), 11, 22, 1, 1}, []byte("\xc4\x00")), "empty one"},
 		{"DATA cut short", []byte("\x04\x0b\x16\x01\x01\xc4\x05m"), "too early"},
 		{"DATA after the end", join([]uint64{uint64(data), 11, 22, 2, 1}, message), "after its end"},
