@@ -106,8 +106,6 @@ const (
 	// [Mail.Full] reports true: the other half is for answers, which must not be refused.
 	enough = session.Buffer / 2
 
-	minFrame = 1024 // what transport.Link promises
-
 	// To notice that the process was paused the clock is looked at each lookAfter. A
 	// peer that does not answer for a quarter of a second can be replaced.
 	lookAfter = time.Second
@@ -152,8 +150,8 @@ func New(cfg Config) (*Mail, error) {
 	switch {
 	case cfg.Link == nil:
 		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
-	case cfg.Link.MaxFrame() < minFrame:
-		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Link takes frames of %d bytes: it must take %d", cfg.Link.MaxFrame(), minFrame))
+	case cfg.Link.MaxFrame() < 1024: // what transport.Link promises
+		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Link takes frames of %d bytes: it must take 1024", cfg.Link.MaxFrame()))
 	}
 	m := &Mail{
 		cfg:   cfg,

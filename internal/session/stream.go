@@ -1,5 +1,7 @@
 package session
 
+import "cmp"
+
 // This file carries messages: go-back-N.
 
 // Transmit appends the frame that should go out next to b, and returns b as it is when
@@ -128,9 +130,6 @@ func (s *Session) onAck(now int64, seq uint64) {
 	s.acked, s.next = seq, max(s.next, seq+1)
 	s.trim()
 	s.backoff = 0
-	if s.stats.RoundTrip == 0 && s.wentBackAt != always {
-		s.measure(now - s.wentBackAt) // better than nothing
-	}
 	if seq >= s.timed.seq {
 		if s.timed.at != always {
 			s.measure(now - s.timed.at)
@@ -161,11 +160,7 @@ func (s *Session) onGap(now int64, seq uint64) {
 	if seq != s.acked || s.next == seq+1 {
 		return
 	}
-	pause := s.stats.RoundTrip
-	if pause == 0 {
-		pause = s.timeout()
-	}
-	if calm := s.wentBackAt + pause; s.wentBackAt != always && now < calm {
+	if calm := s.wentBackAt + cmp.Or(s.stats.RoundTrip, s.timeout()); now < calm {
 		s.backoff, s.resendAt = -1, min(s.resendAt, calm)
 		return
 	}

@@ -92,8 +92,6 @@ const (
 	maxPendingFrames = 64 << 10
 	maxPendingBytes  = 16 << 20
 
-	minFrame = 1024 // what transport.Link promises
-
 	roundTrip = 2 * time.Second // how long to wait for a server's answer
 )
 
@@ -160,8 +158,8 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 	if p := nc.MaxPayload(); p > 0 { // else not connected yet
 		frame = int(min(p, maxFrame))
 	}
-	if frame < minFrame {
-		return nil, dmutex.Misuse(fmt.Sprintf("natslink: the server's max_payload is %d: raise it to at least %d", frame, minFrame))
+	if frame < 1024 { // what transport.Link promises
+		return nil, dmutex.Misuse(fmt.Sprintf("natslink: the server's max_payload is %d: raise it to at least 1024", frame))
 	}
 	l := &Link{
 		nc:       nc,
