@@ -40,8 +40,7 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node. It is a [dmutex.Lender], a
-// [dmutex.Coordinator] and a [dmutex.Excluder].
+// machine is one lock at one node.
 type machine struct {
 	site.Site
 	coordinator dmutex.NodeID

@@ -7,8 +7,7 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
-// what the machines tell about themselves.
+// The rest of the contract of [dmutex.Machine].
 
 // impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {

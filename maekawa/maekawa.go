@@ -90,8 +90,7 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node. It is a [dmutex.Lender] and a
-// [dmutex.Excluder].
+// machine is one lock at one node.
 type machine struct {
 	site.Site
 	quorums assignment // of all nodes

@@ -3,7 +3,6 @@ package ring
 import "github.com/dmutex/dmutex"
 
 // circulating is one lock at one node of a ring whose token goes around forever.
-// It is a [dmutex.Keeper], a [dmutex.Excluder] and a [dmutex.Ticker].
 type circulating struct {
 	seat
 	pace   int

@@ -7,8 +7,7 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
-// what the machines tell about themselves.
+// The rest of the contract of [dmutex.Machine].
 
 var (
 	_ dmutex.Keeper   = (*parked)(nil)

@@ -6,8 +6,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// parked is one lock at one node of a ring whose token parks. It is a
-// [dmutex.Keeper] and a [dmutex.Excluder].
+// parked is one lock at one node of a ring whose token parks.
 type parked struct {
 	seat
 	wanters []dmutex.NodeID // ascending; empty without the token

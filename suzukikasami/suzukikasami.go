@@ -61,8 +61,7 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node. It is a [dmutex.Keeper] and a
-// [dmutex.Excluder].
+// machine is one lock at one node.
 type machine struct {
 	site.Site
 	rn []uint64 // RN, by member
