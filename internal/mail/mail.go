@@ -502,9 +502,19 @@ func (m *Mail) keepTime() {
 	lookAt := m.Now()
 	for {
 		m.planned.Store(never) // before the look round: from now on anything earlier pokes us
-		m.tick()
-		if now := m.Now(); now >= lookAt {
-			lookAt = m.notice(now, lookAt)
+		now := m.Now()
+		if now >= m.tickAt.Load() {
+			m.tickAt.Store(never)
+			m.Wake(m.cfg.Handler.Tick(now)) // a Wake meanwhile counts beside what Tick returns
+		}
+		if now >= lookAt {
+			// Long after it was due, this process was paused: another one may have taken its
+			// number meanwhile, and there may be nothing else to say to the peers.
+			paused, maxLife := now-lookAt > int64(pause), m.maxLife()
+			for _, p := range *m.peers.Load() {
+				p.notice(maxLife, paused)
+			}
+			lookAt = now + int64(lookAfter)
 		}
 		earliest := min(m.tickAt.Load(), lookAt)
 		for _, p := range *m.peers.Load() {
@@ -523,25 +533,4 @@ func (m *Mail) keepTime() {
 			return
 		}
 	}
-}
-
-// notice tells the sessions how high lives may be by now. If it is called long after it was
-// due, this process was paused: then it asks the peers whether another process took this one's
-// number meanwhile, since there may be nothing else to say. It returns when to look again.
-func (m *Mail) notice(now, due int64) (next int64) {
-	maxLife := m.maxLife()
-	for _, p := range *m.peers.Load() {
-		p.notice(maxLife, now-due > int64(pause))
-	}
-	return now + int64(lookAfter)
-}
-
-// tick calls Tick if it is due. A Wake meanwhile counts beside what Tick returns.
-func (m *Mail) tick() {
-	now := m.Now()
-	if now < m.tickAt.Load() {
-		return
-	}
-	m.tickAt.Store(never)
-	m.Wake(m.cfg.Handler.Tick(now))
 }

@@ -52,14 +52,6 @@ type attempt struct {
 	doubt   error  // why nobody can tell, until another revision shows that the life lives
 }
 
-func (l *Lock) begin(ctx context.Context, try bool) *attempt {
-	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{}), unwatch: func() {}}
-	a.leave, a.release = context.WithCancel(context.Background())
-	_, a.slept = l.clock.Read()
-	go a.run()
-	return a
-}
-
 // now reads the clock, and tells the machine how far it has leapt.
 func (a *attempt) now() int64 {
 	now, slept := a.l.clock.Read()

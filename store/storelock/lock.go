@@ -94,7 +94,10 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	if ctx.Err() != nil {
 		return nil, l.fail(hold.ContextError(ctx))
 	}
-	a := l.begin(ctx, try)
+	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{}), unwatch: func() {}}
+	a.leave, a.release = context.WithCancel(context.Background())
+	_, a.slept = l.clock.Read()
+	go a.run()
 	select {
 	case <-a.granted:
 		return a.held, nil
