@@ -81,9 +81,8 @@ type DynamicLink interface {
 	// use, for the node itself, and while this node has no number, and ErrClosed after
 	// Close.
 	//
-	// A link may deliver frames from a node that is not a peer. A link that needs to know
-	// the sender first refuses it and calls deliver with an empty frame, which tells the
-	// receiver that an unknown node wants to reach it.
+	// A link may deliver frames from a node that is not a peer, or refuse them and call
+	// deliver with an empty frame: an unknown node wants to reach this one.
 	SetPeer(id dmutex.NodeID, address string) error
 
 	// RemovePeer removes a peer, and drops the frames that are queued for it. It

@@ -275,23 +275,19 @@ func (l *link) RemovePeer(id dmutex.NodeID) {
 	delete(l.peers, id)
 }
 
-// reaches reports whether the link sends to the node.
-func (l *link) reaches(id dmutex.NodeID) bool {
-	if l.dynamic {
-		return l.peers[id]
-	}
-	return id != l.self && l.network.links[id] != nil
-}
-
 // Send implements [transport.Link].
 func (l *link) Send(to dmutex.NodeID, data []byte) error {
 	n := l.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	known := l.peers[to]
+	if !l.dynamic {
+		known = to != l.self && n.links[to] != nil
+	}
 	switch {
 	case l.closed || !l.opened:
 		return transport.ErrClosed
-	case !l.reaches(to):
+	case !known:
 		return transport.ErrUnknownNode
 	case len(data) == 0 || len(data) > maxFrame:
 		return transport.ErrFrameSize

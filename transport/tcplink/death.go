@@ -24,7 +24,7 @@ func (p *peer) watch() {
 	if died == nil || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
-	in := new(refusals)
+	refused := 0
 	for range looks {
 		p.mu.Lock()
 		addr, over := p.addr, p.conn != nil || p.lost != lost
@@ -32,7 +32,7 @@ func (p *peer) watch() {
 		if over || addr == "" {
 			return
 		}
-		if in.dead(l.knock(p.ctx, addr)) {
+		if refused = refusals(refused, l.knock(p.ctx, addr)); refused == 2 {
 			l.log.Warn("tcplink: no process listens at the peer's address anymore", "node", p.self, "peer", p.id, "address", addr)
 			died(p.id)
 			return
@@ -54,31 +54,22 @@ func (l *Link) knock(ctx context.Context, addr string) error {
 		if nc, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, port)); err == nil {
 			nc.Close()
 		}
-		if !refuses(err) {
+		if refusals(0, err) == 0 {
 			return err
 		}
 	}
 	return err
 }
 
-// refusals counts the connections that were refused in a row.
-type refusals int
-
-// dead takes the outcome of another, and reports whether that is enough.
-func (r *refusals) dead(err error) bool {
-	if !refuses(err) {
-		*r = 0
-		return false
-	}
-	*r++
-	return *r == 2
-}
-
 // wsaeconnrefused is what Windows says for ECONNREFUSED, which has another number there.
 const wsaeconnrefused = syscall.Errno(10061)
 
-// refuses reports whether the system at the other end has said that no process listens.
-func refuses(err error) bool {
+// refusals returns how many connections were refused in a row by the system at the other
+// end, as no process listens there: how many were before, and the outcome of one more.
+func refusals(before int, err error) int {
 	errno, ok := errors.AsType[syscall.Errno](err)
-	return ok && (errno == syscall.ECONNREFUSED || errno == wsaeconnrefused)
+	if ok && (errno == syscall.ECONNREFUSED || errno == wsaeconnrefused) {
+		return before + 1
+	}
+	return 0
 }

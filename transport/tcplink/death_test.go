@@ -92,11 +92,10 @@ func TestRefusals(t *testing.T) {
 		nil, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ECONNRESET,
 		os.ErrDeadlineExceeded, errors.New("no such host"),
 	} {
-		r := new(refusals)
-		require.False(t, r.dead(err))
-		require.False(t, r.dead(refused))
-		require.False(t, r.dead(err))
-		require.False(t, r.dead(refused), "%v", err)
-		require.True(t, r.dead(refused))
+		r := refusals(0, refused)
+		require.Equal(t, 1, r)
+		r = refusals(r, err)
+		require.Zero(t, r, "%v", err)
+		require.Equal(t, 2, refusals(refusals(r, refused), refused))
 	}
 }

@@ -130,19 +130,17 @@ const (
 	backlog = 1 << 20
 )
 
-// pace is what takes time here. Tests make it shorter.
+// pace is what tests change.
 type pace struct {
-	greeting    time.Duration // limit for dialing, and for exchanging greetings
-	minRedial   time.Duration // the first back-off
-	maxRedial   time.Duration // and the last
-	grace       time.Duration // for a connection to answer before another replaces it
-	heartbeat   time.Duration // between heartbeats
-	patience    int32         // heartbeats missed until a connection is given up
-	maxGreeters int           // connections that have not said whose they are, at a time
-	pick        func(int) int // draws the one of them that gives way, see door
-
-	// jitter draws how much of a back-off is left out: 0 or more, less than n.
-	jitter func(n time.Duration) time.Duration
+	greeting    time.Duration                       // limit for dialing, and for exchanging greetings
+	minRedial   time.Duration                       // the first back-off
+	maxRedial   time.Duration                       // and the last
+	grace       time.Duration                       // for a connection to answer before another replaces it
+	heartbeat   time.Duration                       // between heartbeats
+	patience    int32                               // heartbeats missed until a connection is given up
+	maxGreeters int                                 // connections that have not said whose they are, at a time
+	pick        func(int) int                       // draws the one of them that gives way, see door
+	jitter      func(n time.Duration) time.Duration // draws how much of a back-off is left out, less than n
 }
 
 var defaultPace = pace{
@@ -300,8 +298,8 @@ func (l *Link) checkAddress(what, addr string, listen bool) error {
 }
 
 func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	ip, _ := netip.ParseAddr(host) // of a name it is no address
+	return ip.Unmap().IsLoopback()
 }
 
 // nowhere reports whether a host stands for all interfaces.
@@ -322,10 +320,9 @@ func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 // Addr returns the address that the link listens on.
 func (l *Link) Addr() net.Addr { return l.listener.Addr() }
 
-// SetTLS changes certificates and authorities for new connections; present
-// connections keep theirs. SetTLS returns [dmutex.ErrMisuse] for what New
-// refuses as Config.TLS, and for a link that was made without TLS; then it
-// changes nothing.
+// SetTLS changes certificates and authorities for new connections. It returns
+// [dmutex.ErrMisuse] for what New refuses as Config.TLS, and for a link without TLS; then
+// it changes nothing.
 func (l *Link) SetTLS(c *tls.Config) error {
 	if l.guard.Load() == nil || c == nil {
 		return dmutex.Misuse("tcplink: SetTLS changes TLS, but does not begin or end it: make a new link")
