@@ -33,15 +33,21 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
 const (
-	inboxes  = "_INBOX." // a member publishes nowhere else, whatever a client asks for
-	maxData  = 1000      // bytes in a message, at most; all servers take 1024
-	maxWaits = 1 << 19   // bytes that wait to be read, more than a client's 1000 requests take
+	inboxes = "_INBOX." // a member publishes nowhere else, whatever a client asks for
+	maxData = 1000      // bytes in a message, at most; all servers take 1024
+
+	// A connection may keep some bytes unread, and more while all connections of its listener
+	// together keep few. A client's 1000 requests take less than the most.
+	someUnread = 4 << 10
+	mostUnread = 512 << 10
+	allUnread  = 16 << 20
 )
 
 type subject string
@@ -53,8 +59,9 @@ func (s subject) String() string { return string(s) }
 type conn struct {
 	nc       *nats.Conn
 	from, to subject
-	peer     subject // of a member its own prefix, of a client the inbox that it has read
-	leave    func()  // nothing more is received
+	peer     subject       // of a member its own prefix, of a client the inbox that it has read
+	leave    func()        // nothing more is received
+	unread   *atomic.Int64 // bytes, of all connections of the listener
 	sent     uint32
 
 	mu       sync.Mutex
@@ -65,8 +72,8 @@ type conn struct {
 	deadline *time.Timer
 }
 
-func newConn(nc *nats.Conn, from, to, peer subject) *conn {
-	c := &conn{nc: nc, from: from, to: to, peer: peer}
+func newConn(nc *nats.Conn, from, to, peer subject, unread *atomic.Int64) *conn {
+	c := &conn{nc: nc, from: from, to: to, peer: peer, unread: unread}
 	c.changed = sync.NewCond(&c.mu)
 	return c
 }
@@ -75,16 +82,18 @@ func newConn(nc *nats.Conn, from, to, peer subject) *conn {
 func (c *conn) receive(data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	after := len(c.in) + len(data)
 	switch {
 	case c.over != nil:
 	case len(data) < 4:
 		c.over = io.EOF
 	case binary.BigEndian.Uint32(data) != c.received:
 		c.over = fmt.Errorf("natsclient: message %d was lost", c.received)
-	case len(c.in)+len(data) > maxWaits:
+	case after > mostUnread, after > someUnread && c.unread.Load() > allUnread:
 		c.over = errors.New("natsclient: too many messages wait to be read")
 	default:
 		c.received++
+		c.unread.Add(int64(len(data) - 4))
 		c.in = append(c.in, data[4:]...)
 	}
 	c.changed.Broadcast()
@@ -108,6 +117,7 @@ func (c *conn) Read(b []byte) (n int, err error) {
 		return 0, c.over
 	}
 	n = copy(b, c.in)
+	c.unread.Add(-int64(n))
 	if c.in = c.in[n:]; len(c.in) == 0 {
 		c.in = nil // it may have been long
 	}
@@ -128,6 +138,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 
 func (c *conn) Close() error {
 	c.end(net.ErrClosed)
+	_, _ = io.Copy(io.Discard, c) // it does not count any more
 	c.leave()
 	return c.nc.Publish(c.to.String(), nil)
 }
@@ -156,7 +167,7 @@ func (c *conn) Address() string { return c.peer.String() }
 // Dialer returns a function for Dial of a client.Config, whose Members are prefixes.
 func Dialer(nc *nats.Conn) func(ctx context.Context, prefix string) (net.Conn, error) {
 	return func(ctx context.Context, prefix string) (net.Conn, error) {
-		c := newConn(nc, subject(nc.NewInbox()), "", "")
+		c := newConn(nc, subject(nc.NewInbox()), "", "", new(atomic.Int64))
 		sub, err := nc.Subscribe(c.from.String(), func(msg *nats.Msg) { c.receive(msg.Data) })
 		if err != nil {
 			return nil, err
@@ -183,6 +194,8 @@ type listener struct {
 	calls chan *conn
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
+
+	unread atomic.Int64
 
 	mu    sync.Mutex
 	conns map[string]*conn // by subject
@@ -212,7 +225,7 @@ func (l *listener) take(msg *nats.Msg) {
 	case c != nil:
 		c.receive(msg.Data)
 	case strings.HasSuffix(msg.Subject, ".new") && strings.HasPrefix(msg.Reply, inboxes) && strings.HasPrefix(inbox.String(), inboxes):
-		c = newConn(l.nc, subject(l.own+"."+rand.Text()), inbox, subject(msg.Reply))
+		c = newConn(l.nc, subject(l.own+"."+rand.Text()), inbox, subject(msg.Reply), &l.unread)
 		c.leave = func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()

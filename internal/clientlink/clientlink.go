@@ -24,6 +24,7 @@ const (
 	Patience = 5 * time.Second
 
 	maxText = 1000
+	maxBody = 10_000 // bytes in a frame: a hello has less
 	version = 1
 )
 
@@ -31,7 +32,7 @@ const (
 func Append(b []byte, msg *clientsession.Message) []byte {
 	start := len(b)
 	b = wire.Append(append(b, 0, 0), func(w *wire.Writer) { write(w, msg) })
-	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-2)) // a hello takes less than 10,000 bytes
+	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-2))
 	return b
 }
 
@@ -142,7 +143,11 @@ func (c *Conn) Read() (*clientsession.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := make([]byte, binary.BigEndian.Uint16(head))
+	n := binary.BigEndian.Uint16(head)
+	if n > maxBody {
+		n = 0 // it is refused as an empty one is
+	}
+	body := make([]byte, n)
 	_, _ = c.from.Discard(2)
 	if _, err := io.ReadFull(c.from, body); err != nil {
 		return nil, err

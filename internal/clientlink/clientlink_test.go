@@ -110,6 +110,12 @@ func TestLongest(t *testing.T) {
 	require.Len(t, got.Text, 1000)
 }
 
+// A peer that announces much is refused before there is memory for it.
+func TestTooLong(t *testing.T) {
+	_, err := play([]byte{0xff, 0xff}).Read()
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+}
+
 // A tunnel is a connection without deadlines, as some that a user dials.
 type tunnel struct{ net.Conn }
 

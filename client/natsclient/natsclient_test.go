@@ -1,0 +1,48 @@
+package natsclient
+
+import (
+	"encoding/binary"
+	"io"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What many connections keep unread is bounded for all of them together. A connection that is read
+// gets all that it may have, again and again, and a small message comes in, whatever the others do.
+func TestUnread(t *testing.T) {
+	const conns = 100
+	var unread atomic.Int64
+	send := func(c *conn, messages int) {
+		for range messages {
+			c.receive(append(binary.BigEndian.AppendUint32(nil, c.received), make([]byte, maxData)...))
+		}
+	}
+	for range 10 {
+		c := newConn(nil, "", "", "", &unread)
+		send(c, 500)
+		require.NoError(t, c.over)
+		_, err := io.CopyN(io.Discard, c, 500*maxData)
+		require.NoError(t, err)
+		require.Zero(t, unread.Load())
+	}
+	var all int64
+	var list []*conn
+	for range conns {
+		c := newConn(nil, "", "", "", &unread)
+		send(c, 1)
+		require.NoError(t, c.over)
+		send(c, 1000)
+		require.Error(t, c.over)
+		all += int64(len(c.in))
+		list = append(list, c)
+	}
+	require.Equal(t, all, unread.Load())
+	require.Less(t, all, int64(allUnread+(conns+1)*someUnread))
+	for _, c := range list {
+		c.leave = func() {}
+		require.Error(t, c.Close())
+	}
+	require.Zero(t, unread.Load())
+}
