@@ -249,9 +249,7 @@ func (l *record) excluded(now int64) {
 	l.rename(dmutex.None)
 	former := g.Others()
 	g.setPeers(nil)
-	for _, id := range former {
-		g.forget(id)
-	}
+	g.pending = nil
 	life := newLife(g.life)
 	g.running.Go(func() { l.rejoin(life, former) })
 }
@@ -280,23 +278,21 @@ func (l *record) try(err error) {
 // meet makes the members of the record, and nobody else, peers.
 func (l *record) meet(now int64, r *membership.Record) {
 	g := l.group
-	self := g.Self()
-	for _, id := range g.Others() {
-		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
+	former := g.Others()
+	g.setPeers(slices.DeleteFunc(l.View().Nodes(), func(id dmutex.NodeID) bool { return id == g.Self() }))
+	for _, id := range former {
+		if g.peer(id) == nil {
 			g.Mail.Remove(id)
 			l.link.RemovePeer(id)
-			g.setPeers(slices.DeleteFunc(g.Others(), func(other dmutex.NodeID) bool { return other == id }))
 			g.forget(id)
 		}
 	}
 	for _, e := range r.Members {
-		if e.Node == self || g.peer(e.Node) != nil {
-			continue
+		if p := g.peer(e.Node); p != nil && !slices.Contains(former, e.Node) {
+			p.about.Store(&About{e.Name, e.Address})
+			l.try(l.link.SetPeer(e.Node, e.Address))
+			_ = g.Mail.Add(e.Node) // it fails when this node closes
 		}
-		g.setPeers(append(g.Others(), e.Node))
-		g.peer(e.Node).about.Store(&About{e.Name, e.Address})
-		l.try(l.link.SetPeer(e.Node, e.Address))
-		_ = g.Mail.Add(e.Node) // it fails when this node closes
 	}
 	l.watchAt = now
 }
