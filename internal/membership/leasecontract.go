@@ -72,9 +72,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 }
 
 // Phase returns the phase of this life.
-func (m *LeaseMachine) Phase() Phase {
-	return m.phase(m.ended, m.acting)
-}
+func (m *LeaseMachine) Phase() Phase { return m.phase(m.ended, m.acting) }
 
 // Err returns why the phase is Stopped: an [ErrRecord], an [ErrSettings] or an [ErrFull].
 func (m *LeaseMachine) Err() error { return m.err }

@@ -29,30 +29,27 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 	})
 	g := l.group
 	g.do(func(now int64) []membership.Message {
+		l.err = nil
 		switch {
 		case err == nil && op == membership.Load:
-			l.rev, l.err = rev, nil
+			l.rev = rev
 			return l.Loaded(now, value)
 		case err == nil && op == membership.Swap:
-			l.rev, l.err = rev, nil
+			l.rev = rev
 			return l.Swapped(now)
 		case err == nil:
-			l.life, l.err = life, nil
+			l.life = life
 			return l.Begun(now, life.Name())
 		case op == membership.Live && errors.Is(err, store.ErrNoProof):
 			g.Log(slog.LevelInfo, "the store cannot prove that a process is dead", slog.Any("err", err))
-			l.err = nil
 			return l.Begun(now, "")
 		case op == membership.Swap && errors.Is(err, store.ErrConflict):
-			l.err = nil
 			return l.Conflict(now)
-		default:
-			l.err = err
-			if errors.Is(err, store.ErrUnusable) && g.shown.Changes == 0 {
-				g.stop(err)
-			}
-			return l.Unknown(now)
 		}
+		if l.err = err; errors.Is(err, store.ErrUnusable) && g.shown.Changes == 0 {
+			g.stop(err)
+		}
+		return l.Unknown(now)
 	})
 	g.Mail.Flush()
 }
