@@ -22,12 +22,11 @@ import (
 //
 // A word of s about a former x counts only if s has sent x no REPORT after the view e of the
 // word. Then x has acted in no later view, since each would need the report of s. So x can have
-// a lock only as a member of e, or of an earlier view, in which case it has reported that in e,
-// before s acted there. s excludes x in e at its freeze and sends nothing of e after it. By the
-// law of [dmutex.Excluder] x is not Held in e and never will be, and x is in no view that acts
-// later. This is a fact that does not change: a life that is told of it may pass it on, and
-// successive exclusions take the union. What another survivor was granted in e before its own
-// freeze is in its REPORT.
+// a lock only as a member of e, or of an earlier view, and then it has reported that in e. s
+// excludes x in e at its freeze and sends nothing of e after it. By the law of [dmutex.Excluder]
+// x is not Held in e and never will be. This fact does not change: a life that is told of it may
+// pass it on, and successive exclusions take the union. What another survivor was granted in e
+// before its own freeze is in its REPORT.
 //
 // No former is overlooked. A life v that has acted in a view e knows all formers of that time.
 // A life that has come since acts only in a view in which v has reported to it. So all lives
@@ -35,9 +34,8 @@ import (
 // sent a REPORT by v since. What one such life does not name is no former, even if others name
 // it. A life that has left holds nothing.
 //
-// A REPORT is sent only to a life that has spoken of the view. So a life that ended before the
-// view was decided is not sent one by anybody, and the words of all that acted in the view
-// before still count for it.
+// A life that ended before a view was decided has not spoken of it, so nobody sends it a REPORT,
+// and the words of all that acted in the view before still count for it.
 //
 // If no member of a view has ever acted, the formers are not known. If no word is about one of
 // them, nothing is known of any lock. Then the view does not act before the wait is over.
@@ -263,14 +261,10 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 		return
 	}
 	var all Past
-	type by struct {
-		node  dmutex.NodeID
-		epoch uint64
-	}
-	about := make(map[by][]uint64) // the same words come from all members
+	about := make(map[[2]uint64][]uint64) // by node and epoch: the same words come from all members
 	for _, p := range told {
 		for _, w := range p.Words {
-			by := by{w.Node, w.Epoch}
+			by := [2]uint64{uint64(w.Node), w.Epoch}
 			if !slices.ContainsFunc(about[by], func(of uint64) bool { return w.Of&^of == 0 }) {
 				all.Words, about[by] = append(all.Words, w), append(about[by], w.Of)
 			}

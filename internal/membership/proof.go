@@ -28,17 +28,13 @@ func (m *LeaseMachine) Begun(now int64, proof string) []Message {
 // asked, and were not over when the store answered. When it asked, the machine had shown it a
 // record with that last exclusion.
 //
-// If members of the record are all that live, that exclusion is cleared: a life that was
-// excluded then, or before, had begun its life of the store before it joined, so before the
-// driver asked. It is never a member again, so the answer does not have it, and its life of the
-// store is over: it holds nothing any more. This takes that it had one. Those without one must
-// be cleared by a wait.
-//
-// A life that lives, and was excluded in an epoch that is cleared, or has left, can hold
-// nothing either. So a process that is stopped for a long time keeps nobody waiting twice.
-//
-// A new record is cleared when nobody but its members lives. A life that is about to join has
-// begun its own, so the others wait until it has joined.
+// If members of the record are all that live, that exclusion is cleared: a life that was excluded
+// then, or before, had begun its life of the store before it joined, so before the driver asked.
+// It is never a member again, and the answer does not have it, so it holds nothing any more. Lives
+// without one of the store must be cleared by a wait. A life that lives can hold nothing, either,
+// if it has left, or was excluded in an epoch that is cleared: a process that is stopped for a
+// long time keeps nobody waiting twice. A life that is about to join a new record has begun its
+// own, so the others wait until it has joined.
 func (m *LeaseMachine) Living(now int64, unclean uint64, names []string) []Message {
 	harmless := func(name string) bool {
 		return slices.ContainsFunc(m.record.Members, func(e Entry) bool { return e.Proof == name }) ||

@@ -44,16 +44,13 @@ const (
 	// DefaultLease is Config.Lease if it is 0.
 	DefaultLease = 10 * time.Second
 
-	// maxWatch bounds the time from one look who is there to the next. It is also how
-	// late a lease is seen to have ended after the machine has slept.
+	// maxWatch bounds the time from one look who is there to the next. It is also how late a
+	// lease is seen to have ended after the machine has slept.
 	maxWatch = int64(time.Second)
 
-	// An operation of the store may take an opShare-th of the lease.
-	opShare = 4
-
-	// A store that has not returned so long after the context of an operation ended
-	// breaks its contract, and is left behind.
-	storePatience = time.Second
+	// An operation of the store may take an opShare-th of the lease. A store that has not
+	// returned so long after that breaks its contract, and is left behind.
+	opShare, storePatience = 4, time.Second
 
 	// A peer that was silent for an askShare-th of the lease is asked for a sign of
 	// life. After an awayShare-th it counts as away.
