@@ -194,8 +194,8 @@ type Start struct {
 // A grant is a phase, not an event: the driver looks at Phase after each
 // call.
 //
-// Some machines are also a [Keeper], a [Lender], a [Coordinator], an [Excluder] or a
-// [Ticker].
+// Some machines are also a [Keeper], a [Lender], a [Coordinator], an [Excluder], a [Declarer]
+// or a [Ticker].
 type Machine interface {
 	// Request asks for the lock: Idle to Waiting, or to Held at once if no
 	// other node has to agree.
@@ -295,6 +295,15 @@ type Excluder interface {
 	// The answers of a new machine of a free lock depend only on Self, Members and Home
 	// of its Start. So a node knows those of another node's new machine, too.
 	Excludes(peer NodeID) bool
+}
+
+// A Declarer is a Machine that declares what all members must agree on, on one line: the name of
+// the algorithm, the version of its messages, and its options, as in "central/1 coordinator 2".
+// The machines of one group declare the same, and drivers compare that. For other machines they
+// take the first word of AppendText as the name, and version 1.
+type Declarer interface {
+	Machine
+	Declare() string
 }
 
 // A Ticker is a Machine that depends on time. Its driver calls Tick at

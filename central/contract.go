@@ -91,3 +91,15 @@ func (m *machine) Clone() dmutex.Machine {
 	c.queue = slices.Clone(m.queue)
 	return &c
 }
+
+// fixed is the machine of At. It is a [dmutex.Declarer], too.
+type fixed struct {
+	machine
+	at dmutex.NodeID
+}
+
+// Clone implements [dmutex.Machine].
+func (m *fixed) Clone() dmutex.Machine { return &fixed{*m.machine.Clone().(*machine), m.at} }
+
+// Declare implements [dmutex.Declarer].
+func (m *fixed) Declare() string { return "central/1 coordinator " + m.at.String() }

@@ -2,6 +2,7 @@ package maekawa
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
@@ -73,6 +74,17 @@ func (m *machine) Excludes(peer dmutex.NodeID) bool {
 // Forget implements [dmutex.Machine].
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && m.vote.Clock == 0 && len(m.queue) == 0
+}
+
+// Declare implements [dmutex.Declarer]. The quorums of all members are summed up by FNV-1a.
+func (m *machine) Declare() string {
+	sum := uint64(14695981039346656037)
+	for _, site := range m.Members() {
+		for _, k := range append(slices.Sorted(slices.Values(m.quorums(m.Members(), site))), dmutex.None) {
+			sum = (sum ^ uint64(k)) * 1099511628211
+		}
+	}
+	return "maekawa/1 quorums " + strconv.FormatUint(sum, 16)
 }
 
 // AppendText implements [dmutex.Machine].

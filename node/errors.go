@@ -37,8 +37,9 @@ var (
 	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
 	ErrStopped = group.ErrStopped
 
-	// ErrConfig: the [Config] of a peer differs from this node's in a field that must
-	// be the same in all members. The text names the fields, if they can be told.
+	// ErrConfig: the [Config] of a peer differs from this node's in a field that must be the
+	// same in all members, or its release speaks no version of the protocol that this one does.
+	// The text has what both have.
 	ErrConfig = group.ErrConfig
 
 	// ErrNumberTaken: another process with this node's number was there first, and is

@@ -652,7 +652,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 		alter func(*node.Config)
 		say   []string // both sides' values
 	}{
-		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{"algorithm ricart ", "algorithm central "}},
+		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{"algorithm ricart/1,", "algorithm central/1,"}},
 		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", "10000 ms", "20000 ms"}},
 		"deadlock":  {func(c *node.Config) { c.Deadlock = time.Second }, []string{"deadlock 0s", "deadlock 1s"}},
 		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},

@@ -102,7 +102,7 @@ func run(t *testing.T, cfg memlink.Config, members int, test func(t *testing.T, 
 func (p *post) config(self dmutex.NodeID, life uint64) mail.Config {
 	peers := slices.DeleteFunc(slices.Clone(p.members), func(id dmutex.NodeID) bool { return id == self })
 	slices.Reverse(peers)
-	return mail.Config{Peers: peers, Life: life, Group: 7, Link: p.network.Link(self)}
+	return mail.Config{Peers: peers, Life: life, Settings: "7", Link: p.network.Link(self)}
 }
 
 // new makes a box that is not yet open.

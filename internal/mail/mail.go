@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -39,9 +40,10 @@ import (
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
 	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life
-	Group   uint64          // a digest of what all members must agree on
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Handler Handler
+
+	Settings string // what all members must agree on; see session.Config.Settings
 
 	// MaxLife, if not nil, returns the highest life that is believed at this time: where
 	// lives begin at a clock, that clock and a day. A higher one is refused. MaxLife is
@@ -82,8 +84,8 @@ type Handler interface {
 	Taken(by dmutex.NodeID, life uint64)
 
 	// Refused reports a frame that no correct peer sends, and that has changed nothing.
-	// If the Config.Group of the peer differs, err is a [session.GroupError], which is
-	// reported again only after a frame of the peer was accepted or its Group has changed.
+	// A [session.GroupError] is reported again only after a frame of the peer was accepted or
+	// its error has changed.
 	Refused(peer dmutex.NodeID, err error)
 
 	// Stranger reports a frame from a node that is not a peer, or that the link has
@@ -127,6 +129,7 @@ const (
 type Mail struct {
 	cfg   Config
 	birth time.Time
+	speak protocol.Versions
 	peers atomic.Pointer[[]*peer] // ascending; Add and Remove replace it, so who sends or receives needs no mutex
 	full  atomic.Int32            // how many peers are
 
@@ -156,6 +159,7 @@ func New(cfg Config) (*Mail, error) {
 	m := &Mail{
 		cfg:   cfg,
 		birth: time.Now(),
+		speak: protocol.Spoken,
 		wake:  make(chan struct{}, 1),
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
@@ -172,7 +176,7 @@ func New(cfg Config) (*Mail, error) {
 }
 
 func (m *Mail) session(life uint64) *session.Session {
-	return session.New(session.Config{Life: life, MaxLife: m.maxLife(), Group: m.cfg.Group, MaxFrame: m.maxFrame()})
+	return session.New(session.Config{Life: life, MaxLife: m.maxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
 }
 
 func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }

@@ -639,21 +639,21 @@ func TestOpenFails(t *testing.T) {
 func TestRefused(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one := p.open(1)
-		other := func(group uint64) {
+		other := func(settings string) {
 			time.Sleep(10 * time.Millisecond) // behind the question of one
 			cfg := p.config(2, 20)
-			cfg.Group = group
+			cfg.Settings = settings
 			two := p.new(cfg)
 			require.NoError(t, two.Open())
 			synctest.Wait()
-			require.EqualValues(t, 7, two.Status(1).Other, "it is told at once")
+			require.Equal(t, "7", two.Status(1).Other.Settings, "it is told at once")
 			time.Sleep(time.Minute) // for many challenges
-			require.Equal(t, group, one.Status(2).Other)
+			require.Equal(t, settings, one.Status(2).Other.Settings)
 			closeAll(t, two)
 		}
-		other(8)
-		other(9)
-		other(8)
+		other("8")
+		other("9")
+		other("8")
 		say := session.GroupError{}.Error()
 		require.Equal(t, []string{"2: " + say, "2: " + say, "2: " + say}, one.take())
 		require.Zero(t, one.Status(2).Silent, "a refused frame says nothing of our group")
@@ -666,7 +666,7 @@ func TestRefused(t *testing.T) {
 		synctest.Wait()
 		log := one.take()
 		require.Equal(t, 2, count(log, "2: "))
-		require.EqualValues(t, 8, one.Status(2).Other)
+		require.Equal(t, "8", one.Status(2).Other.Settings)
 		require.NoError(t, link.Close())
 
 		two := p.openAs(2, 21)

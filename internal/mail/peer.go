@@ -29,11 +29,11 @@ type peer struct {
 	now      int64 // what it was told last; it must not go back
 	full     bool  // the Mail counts this peer as full
 	watched  session.Stats
-	acked    uint64    // of our messages; what came with that is handled
-	receipts []receipt // ascending
-	spoke    int64     // when its last frame came, at least 1; 0 if none did
-	other    uint64    // the Config.Group that it was last heard to have, if not ours
-	frame    []byte    // scratch for transmitting; the sender's while flushing
+	acked    uint64             // of our messages; what came with that is handled
+	receipts []receipt          // ascending
+	spoke    int64              // when its last frame came, at least 1; 0 if none did
+	other    session.GroupError // how it was last heard to differ; zero if it does not
+	frame    []byte             // scratch for transmitting; the sender's while flushing
 	flushing bool
 	handling bool // a frame of the peer is being handled: its acknowledgement goes out with the answers
 	relied   bool // another goroutine has left it to the one that is handling to transmit
@@ -78,9 +78,9 @@ func (p *peer) receive(now int64, frame []byte, last bool) {
 	p.due.Store(true)
 	if err != nil {
 		other, ok := err.(session.GroupError)
-		again := ok && other.Other == p.other
+		again := ok && other == p.other
 		if ok {
-			p.other = other.Other
+			p.other = other
 		}
 		p.mu.Unlock()
 		if !again {
@@ -88,7 +88,7 @@ func (p *peer) receive(now int64, frame []byte, last bool) {
 		}
 		return
 	}
-	p.other, p.spoke = 0, max(now, 1)
+	p.other, p.spoke = session.GroupError{}, max(now, 1)
 	if in.Event == session.Met {
 		p.acked, p.receipts = 0, nil
 	}
@@ -278,9 +278,9 @@ func (p *peer) listening() bool {
 
 // Status is the state of the session with a peer, as this node sees it.
 type Status struct {
-	Life  uint64 // the peer's life; 0 if none was met since this node opened, or was renamed
-	Left  bool   // it has left
-	Other uint64 // the Config.Group that the peer was last heard to have, if it is not ours
+	Life  uint64             // the peer's life; 0 if none was met since this node opened, or was renamed
+	Left  bool               // it has left
+	Other session.GroupError // how the peer was last heard to differ; zero if it does not
 
 	// Silent is the time since the last frame of the peer arrived, or 0 if none ever
 	// has. A peer with nothing to send is silent, so this is not a failure detector.

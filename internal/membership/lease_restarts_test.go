@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // A fleet is processes of the lease mode that come and go one at a time, and a store.
@@ -116,7 +117,7 @@ func TestLeaseIsChanged(t *testing.T) {
 	require.Equal(t, int64(testLease), r.Lease)
 	r.Epoch++
 	r.Highest++
-	r.Members = append(r.Members, Entry{Member{r.Highest, 77}, "", "", ""})
+	r.Members = append(r.Members, Entry{Member{r.Highest, 77}, protocol.Spoken, "", "", ""})
 	l.put(t, r)
 	m.Tick(m.now + testLease/3)
 	l.serve(m, m.now)

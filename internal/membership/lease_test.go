@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // A ledger is a store that does what it is told at once.
@@ -114,7 +115,7 @@ func TestFound(t *testing.T) {
 		var l ledger
 		m.Tick(0)
 		l.serve(m, 0)
-		require.Equal(t, Record{Epoch: tt.epoch, Unclean: tt.epoch, Unproved: tt.epoch, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 9}, "", "here", ""}}}, l.record(t))
+		require.Equal(t, Record{Epoch: tt.epoch, Unclean: tt.epoch, Unproved: tt.epoch, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 9}, protocol.Spoken, "", "here", ""}}}, l.record(t))
 		require.Equal(t, dmutex.NodeID(1), m.Self())
 		require.Equal(t, Frozen, m.Phase())
 		require.Empty(t, m.Missing(nil))
@@ -236,7 +237,7 @@ func TestAlarm(t *testing.T) {
 		"it has renumbered":     func(r *Record) { r.Epoch, r.Highest, r.Members[0].Node = r.Epoch+1, 5, 5 },
 		"it has other settings": func(r *Record) { r.Epoch, r.Settings = r.Epoch+1, "ring" },
 		"it names a life twice": func(r *Record) {
-			r.Epoch, r.Highest, r.Members = r.Epoch+1, 2, append(r.Members, Entry{Member{2, 9}, "", "", ""})
+			r.Epoch, r.Highest, r.Members = r.Epoch+1, 2, append(r.Members, Entry{Member{2, 9}, protocol.Spoken, "", "", ""})
 		},
 		"its epoch is out of": func(r *Record) { r.Epoch = 0 },
 	} {
@@ -269,7 +270,7 @@ func TestAlarm(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	for why, r := range map[string]Record{
 		"its epoch is out of range":         {Epoch: maxEpoch, Lease: testLease, Settings: "ricart"},
-		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, "", string(make([]byte, maxRecord/4-31)), ""}}},
+		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, protocol.Spoken, "", string(make([]byte, maxRecord/4-31)), ""}}},
 	} {
 		var l ledger
 		l.put(t, r)
@@ -945,7 +946,7 @@ func FuzzLease(f *testing.F) {
 				var r Record
 				if r.UnmarshalText(l.value) == nil { // somebody joins
 					r.Epoch, r.Highest = r.Epoch+1, r.Highest+1
-					r.Members = append(r.Members, Entry{Member{r.Highest, uint64(r.Highest)<<8 | 1}, "", "", ""})
+					r.Members = append(r.Members, Entry{Member{r.Highest, uint64(r.Highest)<<8 | 1}, protocol.Spoken, "", "", ""})
 					l.value, _ = r.MarshalText()
 				}
 			default:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // ErrSettings is wrapped by the error of a life that was configured differently from the
@@ -66,7 +67,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 		return nil, dmutex.Misuse("LeaseConfig.Clock is after 2089: set the clock")
 	}
 	return &LeaseMachine{
-		cfg: cfg, drain: drain(cfg.Lease), wait: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
+		cfg: cfg, speak: protocol.Spoken, drain: drain(cfg.Lease), wait: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
 		joinAt: math.MinInt64, troubleAt: never,
 	}, nil
 }

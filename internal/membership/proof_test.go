@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // storeLife returns what the store calls a life.
@@ -27,7 +28,7 @@ func TestProved(t *testing.T) {
 	m := proving(t, 9)
 	m.Tick(0)
 	l.serve(m, 0)
-	require.Equal(t, []Entry{{Member{1, 9}, "life9", "", ""}}, l.record(t).Members)
+	require.Equal(t, []Entry{{Member{1, 9}, protocol.Spoken, "life9", "", ""}}, l.record(t).Members)
 	require.Equal(t, Frozen, m.Phase())
 	unclean := m.Record().Unclean
 	require.NotZero(t, unclean)
@@ -172,7 +173,7 @@ func TestBegun(t *testing.T) {
 	l.value = nil
 	m.Tick(m.Deadline())
 	l.serve(m, m.now)
-	require.Equal(t, []Entry{{Member{1, 9}, "", "", ""}}, l.record(t).Members)
+	require.Equal(t, []Entry{{Member{1, 9}, protocol.Spoken, "", "", ""}}, l.record(t).Members)
 	require.Equal(t, m.Record().Unclean, m.Record().Unproved)
 
 	r := l.record(t)
@@ -185,7 +186,7 @@ func TestBegun(t *testing.T) {
 		m.Tick(m.Deadline())
 		l.serve(m, m.now)
 	}
-	require.Equal(t, []Entry{{Member{2, 9 + 1<<32}, storeLife(9 + 1<<32), "", ""}}, l.record(t).Members)
+	require.Equal(t, []Entry{{Member{2, 9 + 1<<32}, protocol.Spoken, storeLife(9 + 1<<32), "", ""}}, l.record(t).Members)
 }
 
 // A store that gives names which no record takes stops the life.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // A LeaseMachine is one life's part in the views of a group in the lease mode. Members come, go
@@ -125,6 +126,7 @@ type LeaseMachine struct {
 	installation
 
 	cfg   LeaseConfig
+	speak protocol.Versions
 	drain int64 // D
 	wait  int64 // for the leases that may run now: D, or longer where the last members had a longer lease
 	now   int64 // of the last input
@@ -331,7 +333,7 @@ func (m *LeaseMachine) change(now int64) {
 		}
 		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
 		r.Highest++
-		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.proof, m.cfg.Address, m.cfg.Name})
+		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.speak, m.proof, m.cfg.Address, m.cfg.Name})
 	} else {
 		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
 			p := m.peer(e.Node)
@@ -447,6 +449,13 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	case m.differs() && len(r.Members) > 0:
 		m.stop(&failure{ErrSettings, "it has a lease of " + strconv.FormatInt(r.Lease/millisecond, 10) + " ms and " + strconv.Quote(r.Settings) +
 			", and this node has " + strconv.FormatInt(m.cfg.Lease/millisecond, 10) + " ms and " + strconv.Quote(m.cfg.Settings)})
+	default:
+		for _, e := range r.Members {
+			if e.Speaks.Common(m.speak) == 0 {
+				m.stop(&failure{ErrSettings, "member " + e.Node.String() + " speaks " + m.speak.Differs(e.Speaks)})
+				return
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // ErrRecord is wrapped by the errors of a record that cannot be relied on: it is malformed, it
@@ -35,6 +36,7 @@ type Record struct {
 // An Entry is a member in a [Record], and where to reach it.
 type Entry struct {
 	Member
+	Speaks  protocol.Versions
 	Proof   string // names what the store proves to be over; empty if it proves nothing
 	Address string // means nothing to this package
 	Name    string // for people; see [IsName]
@@ -53,7 +55,7 @@ const (
 	minLease = 100 * millisecond
 	maxLease = 3600 * second
 
-	recordHeader = "dmutex record 3\n"
+	recordHeader = "dmutex record 4\n"
 )
 
 // MarshalText returns the record as lines of text. It returns [ErrRecord] for a record that
@@ -80,6 +82,8 @@ func (r *Record) appendText(b []byte) []byte {
 	for _, m := range r.Members {
 		b = strconv.AppendUint(append(b, "member "...), uint64(m.Node), 10)
 		b = strconv.AppendUint(append(b, ' '), m.Life, 10)
+		b = strconv.AppendUint(append(b, ' '), m.Speaks.Oldest, 10)
+		b = strconv.AppendUint(append(b, ' '), m.Speaks.Newest, 10)
 		b = append(append(b, ' '), m.Proof...)
 		b = strconv.AppendQuote(append(b, ' '), m.Address)
 		b = strconv.AppendQuote(append(b, ' '), m.Name)
@@ -97,7 +101,7 @@ func (r *Record) UnmarshalText(text []byte) error {
 	header, rest := cutAt(string(text), '\n')
 	switch header + "\n" {
 	case recordHeader:
-	case "dmutex record 1\n", "dmutex record 2\n":
+	case "dmutex record 1\n", "dmutex record 2\n", "dmutex record 3\n":
 		return badRecord("it is of an older version: stop all members, delete it, and start them again, with Config.Fence if it is of version 1, whose fences were higher")
 	default:
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
@@ -115,10 +119,14 @@ func (r *Record) UnmarshalText(text []byte) error {
 	for rest != "" {
 		node, more := cutAt(field(), ' ')
 		life, more := cutAt(more, ' ')
+		oldest, more := cutAt(more, ' ')
+		newest, more := cutAt(more, ' ')
 		proof, more := cutAt(more, ' ')
 		address, _ := strconv.QuotedPrefix(more)
 		name := more[min(len(address)+1, len(more)):]
-		read.Members = append(read.Members, Entry{Member{dmutex.NodeID(readNumber(node)), readNumber(life)}, proof, readString(address), readString(name)})
+		who := Member{dmutex.NodeID(readNumber(node)), readNumber(life)}
+		speaks := protocol.Versions{Oldest: readNumber(oldest), Newest: readNumber(newest)}
+		read.Members = append(read.Members, Entry{who, speaks, proof, readString(address), readString(name)})
 	}
 	if string(read.appendText(nil)) != string(text) {
 		return badRecord("it is malformed")

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 func someRecord() Record {
 	return Record{
 		Epoch: 217315203, Unclean: 217315200, Unproved: 217314000, Cleared: 217315100, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
-		Members: []Entry{{Member{2, 77}, "7XQAB", "10.0.0.2:7400", "web 1/7"}, {Member{4, math.MaxUint64}, "", "", ""}},
+		Members: []Entry{{Member{2, 77}, protocol.Spoken, "7XQAB", "10.0.0.2:7400", "web 1/7"}, {Member{4, math.MaxUint64}, protocol.Versions{Oldest: 1, Newest: 2}, "", "", ""}},
 	}
 }
 
@@ -21,7 +22,7 @@ func someRecord() Record {
 func TestRecord(t *testing.T) {
 	text, err := someRecord().MarshalText()
 	require.NoError(t, err)
-	require.Equal(t, `dmutex record 3
+	require.Equal(t, `dmutex record 4
 epoch 217315203
 unclean 217315200
 unproved 217314000
@@ -29,8 +30,8 @@ cleared 217315100
 highest 4
 lease 10000000000
 settings "algorithm \"ricart\"\n"
-member 2 77 7XQAB "10.0.0.2:7400" "web 1/7"
-member 4 18446744073709551615  "" ""
+member 2 77 1 1 7XQAB "10.0.0.2:7400" "web 1/7"
+member 4 18446744073709551615 1 2  "" ""
 `, string(text))
 	var r Record
 	require.NoError(t, r.UnmarshalText(text))
@@ -43,7 +44,7 @@ func TestRecordRefuses(t *testing.T) {
 	require.NoError(t, err)
 	for name, change := range map[string]func(s string) string{
 		"nothing":           func(string) string { return "" },
-		"another version":   func(s string) string { return strings.Replace(s, "record 3", "record 4", 1) },
+		"another version":   func(s string) string { return strings.Replace(s, "record 4", "record 5", 1) },
 		"cut":               func(s string) string { return s[:len(s)-1] },
 		"a line is missing": func(s string) string { return strings.Replace(s, "highest 4\n", "", 1) },
 		"another line":      func(s string) string { return s + "\n" },
@@ -80,7 +81,7 @@ func TestRecordRefuses(t *testing.T) {
 		require.Zero(t, r, name)
 	}
 	var r Record
-	err = r.UnmarshalText([]byte(strings.Replace(string(text), "record 3", "record 2", 1)))
+	err = r.UnmarshalText([]byte(strings.Replace(string(text), "record 4", "record 3", 1)))
 	require.ErrorIs(t, err, ErrRecord)
 	require.ErrorContains(t, err, "stop all members, delete it, and start them again")
 	_, err = Record{}.MarshalText()
@@ -92,7 +93,7 @@ func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(MaxMembers) {
 		r.Highest = n + 1
-		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, strings.Repeat("X", maxProof), strings.Repeat("x", maxAddress), strings.Repeat("n", maxName)})
+		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", maxProof), strings.Repeat("x", maxAddress), strings.Repeat("n", maxName)})
 	}
 	text, err := r.MarshalText()
 	require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestRecordIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrRecord)
 	r.Highest++
 	r.Members[0].Address = ""
-	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, "", "", ""})
+	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, protocol.Spoken, "", "", ""})
 	_, err = r.MarshalText()
 	require.ErrorContains(t, err, "more than 64 members")
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/dmutex/dmutex"
@@ -24,12 +25,12 @@ func TestRefusedFrames(t *testing.T) {
 		{"an array", []byte("\xdd\x7f\xff\xff\xff"), "wrong type"},
 		{"kind 0", join([]uint64{0, 11, 22, 1}, nil), "kind of frame"},
 		{"kind to come", join([]uint64{9, 11, 22, 1}, nil), "kind of frame"},
-		{"HELLO too short", join([]uint64{uint64(hello), version, group, 11}, nil), "too early"},
-		{"HELLO of another version", join([]uint64{uint64(hello), version + 1, group, 33, 1}, nil), "version"},
-		{"HELLO of nobody", join([]uint64{uint64(hello), version, group, 0, 1}, nil), "is zero"},
-		{"HELLO of ourselves", join([]uint64{uint64(hello), version, group, 22, 1}, nil), "it is us"},
-		{"HELLO ahead of the clock", join([]uint64{uint64(hello), version, group, 1001, 22}, nil), "ahead of the clock"},
-		{"HELLO and something more", append(join([]uint64{uint64(hello), version, group, 33, 1}, nil), 0), "bytes follow"},
+		{"HELLO too short", join([]uint64{uint64(hello), 1, 1, 11}, nil), "too early"},
+		{"HELLO with too much", greeting(33, 1, strings.Repeat("x", MaxSettings+1)), "too long"},
+		{"HELLO of nobody", greeting(0, 1, settings), "is zero"},
+		{"HELLO of ourselves", greeting(22, 1, settings), "it is us"},
+		{"HELLO ahead of the clock", greeting(1001, 22, settings), "ahead of the clock"},
+		{"HELLO and something more", append(greeting(33, 1, settings), 0), "bytes follow"},
 		{"REFUSED for nobody", join([]uint64{uint64(refused), 11, 22, 0}, nil), "is zero"},
 		{"REFUSED for itself", join([]uint64{uint64(refused), 11, 22, 22}, nil), "for itself"},
 		{"REFUSED ahead of the clock", join([]uint64{uint64(refused), 11, 22, 1001}, nil), "ahead of the clock"},

@@ -3,12 +3,13 @@ package session_test
 import (
 	"fmt"
 
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 )
 
 // Two sessions, driven by hand over a network that loses every third frame.
 func Example() {
-	cfg := session.Config{MaxLife: 1000, MaxFrame: 1024}
+	cfg := session.Config{Versions: protocol.Spoken, MaxLife: 1000, MaxFrame: 1024}
 	cfg.Life = 100
 	a := session.New(cfg)
 	cfg.Life = 200

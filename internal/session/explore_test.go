@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -115,7 +116,7 @@ func newWorld(g *game) *world {
 }
 
 func (w *world) begin(side, life int) {
-	s := New(Config{Life: lifeOf(side, life), MaxLife: math.MaxUint64, Group: group, MaxFrame: header + 15}) // three messages
+	s := New(Config{Life: lifeOf(side, life), MaxLife: math.MaxUint64, Versions: protocol.Spoken, Settings: settings, MaxFrame: header + 15}) // three messages
 	s.stats.RoundTrip = 1
 	s.pace = pace{cmp.Or(w.window, math.MaxInt), 0, 0, 1, 1, 2}
 	if w.paused {

@@ -1,10 +1,13 @@
 package session
 
-import "github.com/dmutex/dmutex"
+import (
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
+)
 
 // Frames are sequences of msgpack values, canonical like all that dmutex writes:
 //
-//	HELLO    1, version, group, from, to            to is 0 in a question
+//	HELLO    1, oldest, newest, from, to, settings  to is 0 in a question
 //	REFUSED  2, from, to, life
 //	ACK      3, from, to, ack
 //	DATA     4, from, to, seq, ack, message, ...    at least one message
@@ -13,9 +16,10 @@ import "github.com/dmutex/dmutex"
 //	GAP      7, from, to, ack                       an ACK that asks to go back
 //	PUSH     8, from, to, seq, ack, message, ...    a DATA to be acknowledged soon
 //
-// from, to and life are lives, messages are byte strings, the rest integers. Only
-// HELLO tells the version and the group: nothing else is taken from a life before its
-// HELLO or ours was answered.
+// from, to and life are lives, messages and settings are byte strings, the rest integers. The
+// form of HELLO is for good: it tells the versions of package protocol that a life speaks, from
+// oldest to newest. All else between two lives is in the highest that both speak, so nothing
+// else is taken from a life before its HELLO or ours was answered.
 type kind uint64
 
 const (
@@ -28,8 +32,6 @@ const (
 	gap
 	push
 )
-
-const version = 4
 
 type frame struct {
 	kind     kind
@@ -49,33 +51,37 @@ const (
 
 // The reasons for which [Session.Handle] refuses a frame, besides malformed bytes.
 var (
-	errKind    = dmutex.PeerMistake("the kind of frame is unknown")
-	errVersion = dmutex.PeerMistake("its version of the session protocol is not ours")
-	errZero    = dmutex.PeerMistake("a life or sequence number is zero, or a life refused for itself")
-	errMirror  = dmutex.PeerMistake("it says that it is us: two processes have the same life, or the link returns our own frames")
-	errAhead   = dmutex.PeerMistake("it names a life far ahead of the clock: a clock is wrong")
-	errEmpty   = dmutex.PeerMistake("it contains no message, or an empty one")
-	errAck     = dmutex.PeerMistake("it acknowledges what was never sent")
-	errEnd     = dmutex.PeerMistake("it sends after its end")
-	errBye     = dmutex.PeerMistake("it says that we have its end, and we have not")
-	errGap     = dmutex.PeerMistake("it lacks a message before others that were never sent")
+	errKind     = dmutex.PeerMistake("the kind of frame is unknown")
+	errSettings = dmutex.PeerMistake("its settings are too long")
+	errZero     = dmutex.PeerMistake("a life or sequence number is zero, or a life refused for itself")
+	errMirror   = dmutex.PeerMistake("it says that it is us: two processes have the same life, or the link returns our own frames")
+	errAhead    = dmutex.PeerMistake("it names a life far ahead of the clock: a clock is wrong")
+	errEmpty    = dmutex.PeerMistake("it contains no message, or an empty one")
+	errAck      = dmutex.PeerMistake("it acknowledges what was never sent")
+	errEnd      = dmutex.PeerMistake("it sends after its end")
+	errBye      = dmutex.PeerMistake("it says that we have its end, and we have not")
+	errGap      = dmutex.PeerMistake("it lacks a message before others that were never sent")
 )
 
 // parse takes a frame apart, its messages into s.in, and refuses what no correct peer
 // sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
 	r := reader{rest: b}
+	var speaks protocol.Versions
 	if f.kind = kind(r.uint()); f.kind == hello {
-		if r.uint() != version && r.err == nil {
-			return f, errVersion
-		}
-		if group := r.uint(); group != s.cfg.Group {
-			err = GroupError{group}
-		}
+		speaks = protocol.Versions{Oldest: r.uint(), Newest: r.uint()}
 	}
 	f.from, f.to = r.uint(), r.uint()
 	switch f.kind {
 	case hello:
+		settings := r.bin()
+		switch {
+		case r.err != nil:
+		case len(settings) > MaxSettings:
+			r.fail(errSettings)
+		case speaks.Common(s.cfg.Versions) == 0 || string(settings) != s.cfg.Settings:
+			err = GroupError{speaks, string(settings)}
+		}
 	case refused:
 		f.life = r.uint()
 	case ack, bye, gap:
@@ -131,7 +137,8 @@ func (s *Session) check(f *frame) error {
 }
 
 func (s *Session) appendHello(b []byte, to uint64) []byte {
-	return appendFields(b, hello, version, s.cfg.Group, s.cfg.Life, to)
+	b = appendFields(b, hello, s.cfg.Versions.Oldest, s.cfg.Versions.Newest, s.cfg.Life, to)
+	return appendBin(b, []byte(s.cfg.Settings))
 }
 
 func (s *Session) appendAck(b []byte) []byte {

@@ -326,13 +326,13 @@ func FuzzHandle(f *testing.F) {
 	end := join([]uint64{uint64(fin), 11, 22, 3, 1}, nil)
 	f.Add(pack(one, two, end))
 	f.Add(pack(two, end, one, one, two))
-	f.Add(pack(join([]uint64{uint64(hello), version, group, 33, 0}, nil), join([]uint64{uint64(hello), version, group, 33, 22}, nil)))
+	f.Add(pack(greeting(33, 0, settings), greeting(33, 22, settings)))
 	f.Add(pack(join([]uint64{uint64(refused), 11, 22, 33}, nil), join([]uint64{uint64(ack), 11, 22, 1}, nil)))
 	f.Add(pack(join([]uint64{uint64(fin), 11, 22, 1, 0}, nil), join([]uint64{uint64(bye), 11, 22, 0}, nil)))
 	f.Add(pack(join([]uint64{uint64(gap), 11, 22, 0}, nil), two, join([]uint64{uint64(gap), 11, 22, 1}, nil)))
 	f.Add(pack([]byte("\x04\x0b\x16\x01\x01\xc6\xff\xff\xff\xff")))
 	f.Add(pack(join([]uint64{uint64(ack), 11, 22, 99}, nil), join([]uint64{uint64(data), 11, 22, 1, 99}, message)))
-	f.Add(pack(join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))
+	f.Add(pack(greeting(33, 1, "other"), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))
 
 	f.Fuzz(func(t *testing.T, input []byte) {
 		small := func(s *Session) { s.cfg.MaxFrame, s.pace.window = 256, 512 }

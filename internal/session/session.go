@@ -89,9 +89,10 @@ import (
 	"math"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
-// Config configures a session. Life, MaxLife and MaxFrame must be set.
+// Config configures a session. Life, MaxLife, MaxFrame and Versions must be set.
 type Config struct {
 	// Life is the number of this run of the process: not 0, and higher than those of all
 	// former runs with the number of its node. A second session with the same peer needs
@@ -99,11 +100,18 @@ type Config struct {
 	Life uint64
 
 	MaxLife  uint64 // the highest life that is believed, see [Session.SetMaxLife]
-	Group    uint64 // a digest of what both ends must agree on: a peer with another one is refused
-	MaxFrame int    // the size of the largest frame that the link takes, in bytes, at least 64
+	MaxFrame int    // the size of the largest frame that the link takes, in bytes, at least 64 and the length of Settings
+
+	// A peer is refused that speaks none of the Versions, or has other Settings, which have at
+	// most MaxSettings bytes.
+	Versions protocol.Versions
+	Settings string
 }
 
 const (
+	// MaxSettings bounds Config.Settings, in bytes.
+	MaxSettings = 4096
+
 	// Buffer bounds the messages that were accepted and not yet acknowledged, in bytes.
 	Buffer = 4 << 20
 
@@ -153,14 +161,15 @@ var (
 	ErrClosed = errors.New("session: closed")
 )
 
-// A GroupError is the [dmutex.ErrPeer] of [Session.Handle] for a peer with another
-// Config.Group. The peer is told our Group, so that it reports the same.
+// A GroupError is the [dmutex.ErrPeer] of [Session.Handle] for a peer with other Config.Settings
+// or without a common version: these are the peer's. It is told ours, so that it reports the same.
 type GroupError struct {
-	Other uint64 // the peer's Config.Group
+	Versions protocol.Versions
+	Settings string
 }
 
 func (GroupError) Error() string {
-	return dmutex.ErrPeer.Error() + ": it is configured for another group"
+	return dmutex.ErrPeer.Error() + ": it has other settings, or speaks other versions of the protocol"
 }
 
 // Unwrap returns [dmutex.ErrPeer].
@@ -377,7 +386,7 @@ func (s *Session) received() uint64 {
 
 // Handle takes a frame from the peer's node. The error is [dmutex.ErrPeer] if
 // no correct peer of our group sends such a frame. Then nothing has changed, but a
-// peer of another group will be told ours.
+// peer with a [GroupError] will be told ours.
 func (s *Session) Handle(now int64, b []byte) (Input, error) {
 	clear(s.in)
 	if s.in = s.in[:0]; cap(s.in) > keepMessages {

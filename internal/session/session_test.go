@@ -6,14 +6,19 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/stretchr/testify/require"
 )
 
-const group = 77
+const settings = "settings"
+
+func greeting(from, to uint64, settings string) []byte {
+	return join([]uint64{uint64(hello), 1, 1, from, to}, appendBin(nil, []byte(settings)))
+}
 
 func newSession(t testing.TB, life uint64, change ...func(*Session)) *Session {
 	t.Helper()
-	s := New(Config{Life: life, MaxLife: math.MaxUint64, Group: group, MaxFrame: 1024})
+	s := New(Config{Life: life, MaxLife: math.MaxUint64, Versions: protocol.Spoken, Settings: settings, MaxFrame: 1024})
 	for _, f := range change {
 		f(s)
 	}

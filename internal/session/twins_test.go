@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/stretchr/testify/require"
 )
 
@@ -220,20 +221,20 @@ func TestLifeAheadOfTheClock(t *testing.T) {
 // answer each other forever.
 func TestOtherGroup(t *testing.T) {
 	p := meet(t)
-	other := newSession(t, 33, func(s *Session) { s.cfg.Group = 78 })
+	other := newSession(t, 33, func(s *Session) { s.cfg.Settings = "other" })
 	p.now += defaultPace.minTimeout // a has just answered
 	_, err := p.a.Handle(p.now, flush(other, p.now)[0])
-	require.Equal(t, GroupError{78}, err)
+	require.Equal(t, GroupError{protocol.Spoken, "other"}, err)
 	require.ErrorIs(t, err, dmutex.ErrPeer)
 	answer := flush(p.a, p.now)
 	require.Len(t, answer, 1)
 	_, err = other.Handle(p.now, answer[0])
-	require.Equal(t, GroupError{group}, err)
+	require.Equal(t, GroupError{protocol.Spoken, settings}, err)
 	require.Empty(t, flush(other, p.now))
 	answers := 0
 	for range 1000 {
-		_, err = p.a.Handle(p.now, join([]uint64{uint64(hello), version, 78, 33, 0}, nil))
-		require.Equal(t, GroupError{78}, err)
+		_, err = p.a.Handle(p.now, greeting(33, 0, "other"))
+		require.Equal(t, GroupError{protocol.Spoken, "other"}, err)
 		answers += len(flush(p.a, p.now))
 		p.now += millisecond
 	}

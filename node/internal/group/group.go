@@ -25,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -76,15 +77,14 @@ type Group struct {
 	Mail  *mail.Mail
 	Locks *locks.Table
 
-	cfg       Config
-	self      atomic.Uint64
-	algorithm string                                  // its name
-	settings  string                                  // what the record says that its members agree on
-	sum       uint64                                  // see describe
-	late      *latelog.Log                            // nil without a logger
-	peers     atomic.Pointer[map[dmutex.NodeID]*peer] // the other members; another map takes the place of this one
-	refused   atomic.Uint64                           // messages and frames that no correct peer sends
-	running   sync.WaitGroup
+	cfg      Config
+	self     atomic.Uint64
+	speak    protocol.Versions
+	settings string                                  // see describe
+	late     *latelog.Log                            // nil without a logger
+	peers    atomic.Pointer[map[dmutex.NodeID]*peer] // the other members; another map takes the place of this one
+	refused  atomic.Uint64                           // messages and frames that no correct peer sends
+	running  sync.WaitGroup
 
 	who   authority
 	limit int          // of the members of a view
@@ -117,7 +117,7 @@ func New(cfg Config) (*Group, error) {
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
-	g := &Group{cfg: cfg, next: make(chan struct{}), nagAt: int64(nagAfter)}
+	g := &Group{cfg: cfg, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
 	g.self.Store(uint64(cfg.Self))
 	g.setPeers(nil)
 	g.done, g.finish = context.WithCancel(context.Background())
@@ -128,7 +128,7 @@ func New(cfg Config) (*Group, error) {
 	if err := join(g); err != nil {
 		return nil, err
 	}
-	if room := roomFor(g.limit); cfg.Link.MaxFrame() < room {
+	if room := roomFor(g.limit) + len(g.settings); cfg.Link.MaxFrame() < room {
 		return nil, dmutex.Misuse(fmt.Sprintf("the link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
 	}
 	if cfg.Logger != nil {
@@ -149,7 +149,7 @@ func New(cfg Config) (*Group, error) {
 	}
 	var err error
 	g.Mail, err = mail.New(mail.Config{
-		Peers: g.Others(), Life: g.life, Group: g.sum, Link: cfg.Link, Handler: g, MaxLife: maxLife, Watch: watch,
+		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Handler: g, MaxLife: maxLife, Watch: watch,
 	})
 	if err != nil {
 		return nil, err
@@ -316,7 +316,7 @@ func (g *Group) Taken(by dmutex.NodeID, life uint64) {
 func (g *Group) Refused(from dmutex.NodeID, err error) {
 	text := "refused what no correct peer sends"
 	if other, ok := errors.AsType[session.GroupError](err); ok {
-		text, err = "peer is configured differently", g.differs(other.Other)
+		text, err = "peer is configured differently", g.differs(other)
 	}
 	g.refused.Add(1)
 	g.logOften(slog.LevelWarn, text, g.peerAttr(from), slog.Any("err", err))

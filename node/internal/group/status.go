@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -186,7 +187,7 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 // configured differently, or why the link does not reach it.
 func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	st = g.Mail.Status(id)
-	if st.Other != 0 {
+	if st.Other != (session.GroupError{}) {
 		trouble = g.differs(st.Other)
 	} else if l, ok := g.cfg.Link.(transport.Reporter); ok {
 		trouble = l.Trouble(id)

@@ -1,0 +1,179 @@
+package node_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// LESSONS L60, L62: nodes that do not mean the same group do not meet.
+func TestStrangers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		differ string
+		change func(*[]dmutex.NodeID, *node.Config)
+	}{
+		{"group", `here "group \"other\"", there "group \"\""`, func(m *[]dmutex.NodeID, c *node.Config) { c.Group = "other" }},
+		{"members", `here "members [1 2 3]", there "members [1 2]"`, func(m *[]dmutex.NodeID, c *node.Config) { *m = []dmutex.NodeID{1, 2, 3} }},
+		{"deadlock", `here "deadlock 1s", there "deadlock 0s"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Deadlock = time.Second }},
+		{"several", `here "group \"other\", members [1 2 9]", there "group \"\", members [1 2]"`, func(m *[]dmutex.NodeID, c *node.Config) { *m, c.Group = []dmutex.NodeID{1, 2, 9}, "other" }},
+		{"algorithm", `here "algorithm central/1", there "algorithm ricart/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = central.New }},
+		{"coordinator", `here "algorithm central/1 coordinator 2", there "algorithm central/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = central.At(2) }},
+		{"option", `here "algorithm carvalho/1", there "algorithm ricart/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = ricart.Carvalho }},
+		{"quorums", `here "algorithm maekawa/1 quorums `, func(m *[]dmutex.NodeID, c *node.Config) {
+			c.Algorithm = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID {
+				return [][]dmutex.NodeID{{1, 2}, {1}}[site-1]
+			})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := ricart.New
+			switch tc.name {
+			case "coordinator":
+				a = central.New
+			case "quorums":
+				a = maekawa.New
+			}
+			bubble(t, a, memlink.Config{}, func(t *testing.T, g *group) {
+				g.members = []dmutex.NodeID{1, 2}
+				g.start(1)
+				var log journal
+				members, cfg := g.members, node.Config{Algorithm: a, Logger: log.logger()}
+				tc.change(&members, &cfg)
+				n, err := node.OpenStrict(t.Context(), 2, members, g.net.Link(2), cfg)
+				require.NoError(t, err)
+				g.nodes[2] = n
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err = n.Mutex("x").Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, node.ErrConfig)
+				why := node.ErrConfig.Error() + "; " + tc.differ
+				require.ErrorContains(t, err, `lock "x": waiting for members 1 (`+why)
+				var peer *node.Error
+				require.ErrorAs(t, err, &peer)
+				require.EqualValues(t, 1, peer.Peer)
+				require.ErrorIs(t, n.Status().Peers[0].Err, node.ErrConfig)
+				require.Positive(t, n.Status().Refused)
+				var told []string
+				for _, line := range log.take() {
+					if strings.Contains(line, `msg="peer is configured differently" node=2 `) {
+						told = append(told, line)
+					}
+				}
+				require.Len(t, told, 1)
+				require.Contains(t, told[0], "peer=1 err="+strings.TrimSuffix(strconv.Quote(why), `"`))
+			})
+		})
+	}
+}
+
+// A peer that comes back with the right configuration is met, and its error is
+// forgotten.
+func TestConfigMended(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		var log journal
+		one := g.startLogging(1, log.logger())
+		for range 2 {
+			g.start(2) // its Group has no name
+			time.Sleep(time.Minute)
+			require.ErrorIs(t, one.Status().Peers[0].Err, node.ErrConfig)
+			g.close(2)
+		}
+		g.startLogging(2, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		require.NoError(t, one.Status().Peers[0].Err)
+		require.Len(t, without(log.take(), "waiting for members"), 4) // opened, differs, met, acts
+	})
+}
+
+// A member that is restarted with another configuration is told so, like the settled
+// members, which answer its greeting though they refuse it.
+func TestRestartedWithOtherConfig(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		for _, id := range g.members {
+			g.start(id)
+		}
+		for _, id := range g.members {
+			require.NoError(t, g.nodes[id].Ready(t.Context()))
+		}
+		g.crash(3)
+		n, err := node.OpenStrict(t.Context(), 3, g.members, g.net.Link(3), node.Config{})
+		require.NoError(t, err)
+		g.nodes[3] = n
+		require.ErrorIs(t, n.Ready(contextFor(t, time.Minute)), node.ErrConfig)
+		for _, p := range n.Status().Peers {
+			require.ErrorContains(t, p.Err, `here "algorithm central/1", there "algorithm ricart/1"`)
+		}
+		require.ErrorIs(t, g.nodes[1].Status().Peers[1].Err, node.ErrConfig)
+		require.NoError(t, g.nodes[1].Status().Peers[0].Err)
+	})
+}
+
+// build makes this process another build, until the test ends.
+func build(t *testing.T, oldest, newest uint64) {
+	was := protocol.Spoken
+	protocol.Spoken = protocol.Versions{Oldest: oldest, Newest: newest}
+	t.Cleanup(func() { protocol.Spoken = was })
+}
+
+// Two releases that speak a version of both work together.
+func TestReleases(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		build(t, 1, 1)
+		g.start(1)
+		build(t, 1, 2)
+		g.start(2)
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.NoError(t, g.acquire(2, "x").Release())
+	})
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		build(t, 1, 1)
+		g.start(1)
+		build(t, 2, 2)
+		g.start(2)
+		for _, n := range g.nodes {
+			_, err := n.Mutex("x").Acquire(contextFor(t, time.Minute))
+			require.ErrorIs(t, err, node.ErrConfig)
+		}
+		require.ErrorContains(t, g.nodes[1].Status().Peers[0].Err, "it speaks versions 2 to 2 of the protocol, and this node versions 1 to 1: upgrade by way of a release that speaks a version of both")
+		require.ErrorContains(t, g.nodes[2].Status().Peers[0].Err, "it speaks versions 1 to 1 of the protocol, and this node versions 2 to 2: ")
+	})
+}
+
+// With a store the record says what its members speak.
+func TestReleasesByRecord(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		build(t, 1, 1)
+		one := g.open(1)[0]
+		build(t, 1, 2)
+		two := g.start()
+		require.NoError(t, two.Ready(t.Context()))
+		require.NoError(t, one.acquire("x").Release())
+		require.NoError(t, two.acquire("x").Release())
+		build(t, 2, 2)
+		three := g.start()
+		require.ErrorIs(t, three.Ready(t.Context()), node.ErrConfig)
+		require.ErrorContains(t, three.Ready(t.Context()), "member 1 speaks versions 1 to 1 of the protocol, and this node versions 2 to 2: upgrade by way of")
+		require.NoError(t, one.Close(t.Context()))
+		four := g.start()
+		require.NoError(t, four.Ready(t.Context()))
+		require.NoError(t, four.acquire("x").Release())
+	})
+}
