@@ -38,7 +38,7 @@ type Txn struct {
 
 	busy atomic.Bool // an Acquire is under way
 
-	mu      sync.Mutex    // guards the fields below; no other mutex is taken under it
+	mu      sync.Mutex    // guards the fields below; before the mutex of the locks
 	held    []*locks.Held // in the order in which they were acquired; some may have ended
 	began   uint64        // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
 	number  uint64        // how many such waits it has begun
