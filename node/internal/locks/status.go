@@ -65,13 +65,17 @@ func (t *Table) drains() time.Duration { return time.Duration(max(t.drainAt-t.cf
 // atOnce is how many locks are looked at while the others wait.
 const atOnce = 256
 
+// parts returns all locks, a few at a time.
+func (t *Table) parts() iter.Seq[[]*lock] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Chunk(t.all(), atOnce)
+}
+
 // InUse returns the locks that are not at rest.
 func (t *Table) InUse() iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
-		t.mu.Lock()
-		all := t.all()
-		t.mu.Unlock()
-		for part := range slices.Chunk(all, atOnce) {
+		for part := range t.parts() {
 			states := make(map[string]Status)
 			t.mu.Lock()
 			for _, l := range part {
@@ -115,21 +119,26 @@ type Totals struct {
 	Drains   time.Duration
 }
 
-// Totals looks at every lock.
+// Totals looks at every lock, and is read for metrics: so it takes no Status of each.
 func (t *Table) Totals() (sum Totals) {
-	for _, st := range t.InUse() {
-		sum.Waiters += st.Waiters
-		switch {
-		case st.Phase == dmutex.Held:
-			sum.Held++
-			sum.OldestHold = max(sum.OldestHold, st.Age)
-		case st.Waiters > 0:
-			sum.Waiting++
-			sum.OldestWait = max(sum.OldestWait, st.Age)
-			if len(st.Former) > 0 {
-				sum.Draining, sum.Drains = sum.Draining+1, st.Drains
+	for part := range t.parts() {
+		t.mu.Lock()
+		now := t.cfg.Mail.Now()
+		for _, l := range part {
+			sum.Waiters += len(l.waiters)
+			switch {
+			case l.held != nil:
+				sum.Held++
+				sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.held.since))
+			case len(l.waiters) > 0:
+				sum.Waiting++
+				sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
+				if len(t.former(l.name)) > 0 {
+					sum.Draining, sum.Drains = sum.Draining+1, t.drains()
+				}
 			}
 		}
+		t.mu.Unlock()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

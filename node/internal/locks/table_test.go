@@ -205,3 +205,14 @@ func TestTryWhileHalted(t *testing.T) {
 	require.NoError(t, err)
 	release(t, h)
 }
+
+// Metrics read the totals of many locks again and again, so these cost little, and little of
+// it for each lock.
+func TestTotalsAreCheap(t *testing.T) {
+	table, _ := alone(t)
+	for i := range 20 * atOnce {
+		table.acquire(t, fmt.Sprint(i))
+	}
+	require.Equal(t, 20*atOnce, table.Totals().Held)
+	require.Less(t, testing.AllocsPerRun(10, func() { table.Totals() }), 64.0)
+}
