@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
@@ -164,7 +165,7 @@ func TestHostile(t *testing.T) {
 			nc.Close()
 			return string(answer)
 		}
-		hello := clientsession.Message{Kind: clientsession.Hello, Number: 1, Session: "guess", Name: "one"}
+		hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "guess", Name: "one"}
 		require.Contains(t, say(connect(), hello), "does not know the session")
 		nc := connect()
 		_, _ = nc.Write([]byte("\x00\x10GET / HTTP/1.1\r\n\r\n"))
@@ -231,7 +232,7 @@ func memoryOf(t *testing.T, waits bool) (each int) {
 		for i := range clients {
 			near, far := net.Pipe()
 			a.door.calls <- far
-			hello := clientsession.Message{Kind: clientsession.Hello, Number: 1, Session: fmt.Sprint(i), Name: fmt.Sprint("client-", i), Fresh: true}
+			hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: fmt.Sprint(i), Name: fmt.Sprint("client-", i), Fresh: true}
 			b := clientlink.Append(nil, &hello)
 			b = clientlink.Append(b, &clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: fmt.Sprint("own-", i)})
 			if waits {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -25,7 +26,6 @@ const (
 
 	maxText = 1000
 	maxBody = 10_000 // bytes in a frame: a hello has less
-	version = 1
 )
 
 // Append appends a message as a frame: its length in 2 bytes, big endian, and a msgpack array.
@@ -38,7 +38,7 @@ func Append(b []byte, msg *clientsession.Message) []byte {
 
 // fields is how many fields a kind has, and of a hello those before the list.
 var fields = [clientsession.Kinds]int{
-	clientsession.Hello: 7, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
+	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
 	clientsession.Confirm: 3, clientsession.Granted: 3, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
 }
 
@@ -47,7 +47,8 @@ func write(w *wire.Writer, m *clientsession.Message) {
 	w.Uint(uint64(m.Kind))
 	switch m.Kind {
 	case clientsession.Hello:
-		w.Uint(version)
+		w.Uint(m.Speaks.Oldest)
+		w.Uint(m.Speaks.Newest)
 		w.String(m.Session)
 		w.String(m.Name)
 		w.Bool(m.Fresh)
@@ -89,9 +90,7 @@ func decode(b []byte, m *clientsession.Message) error {
 	}
 	switch m.Kind {
 	case clientsession.Hello:
-		if f.Number() != version {
-			f.Fail("the client speaks another version of the protocol")
-		}
+		m.Speaks = protocol.Versions{Oldest: f.Number(), Newest: f.Number()}
 		m.Session, m.Name, m.Fresh = string(f.Name(MaxWord)), string(f.Name(MaxWord)), f.Bool()
 		m.Number = f.Number()
 		for range f.Array(clientsession.MaxRequests) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 type message = clientsession.Message
@@ -24,8 +25,8 @@ var examples = []struct {
 	m    message
 	wire string
 }{
-	{message{Kind: clientsession.Hello, Session: "S", Name: "n", Fresh: true, Number: 1}, "97 01 01 a153 a16e 01 01 90"},
-	{message{Kind: clientsession.Hello, Session: "S", Name: "n", Number: 2, Wants: []uint64{7, 300}}, "97 01 01 a153 a16e 00 02 92 07 cd012c"},
+	{message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Session: "S", Name: "n", Fresh: true, Number: 1}, "98 01 01 01 a153 a16e 01 01 90"},
+	{message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Session: "S", Name: "n", Number: 2, Wants: []uint64{7, 300}}, "98 01 01 01 a153 a16e 00 02 92 07 cd012c"},
 	{message{Kind: clientsession.Beat}, "91 02"},
 	{message{Kind: clientsession.Ask, Number: 7, Lock: "abc", Try: true}, "94 03 07 a3616263 01"},
 	{message{Kind: clientsession.Drop, Number: 7}, "92 04 07"},
@@ -73,7 +74,7 @@ func TestRefused(t *testing.T) {
 	for _, wire := range []string{
 		"0000", "90", "91 00", "91 0b", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
 		"97 01 02 a153 a16e 01 01 90", "97 01 01 a0 a16e 01 01 90", "94 03 07 a3616263 02", "94 03 07 a0 00",
-		"93 0a 07 a26e6f", "93 06 cfffffffffffffffff cf00000002540be400", "97 01 01 a153 a16e 00 01 dd ffffffff",
+		"93 0a 07 a26e6f", "93 06 cfffffffffffffffff cf00000002540be400", "98 01 01 01 a153 a16e 00 01 dd ffffffff",
 	} {
 		_, err := play(frame(t, wire)).Read()
 		require.ErrorIs(t, err, dmutex.ErrPeer, wire)
@@ -97,7 +98,7 @@ func FuzzRead(f *testing.F) {
 
 // The longest message fits a frame.
 func TestLongest(t *testing.T) {
-	m := message{Kind: clientsession.Hello, Number: 1<<64 - 1, Session: strings.Repeat("s", MaxWord), Name: strings.Repeat("n", MaxWord)}
+	m := message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1<<64 - 1, Session: strings.Repeat("s", MaxWord), Name: strings.Repeat("n", MaxWord)}
 	for range clientsession.MaxRequests {
 		m.Wants = append(m.Wants, 1<<63|rand.Uint64())
 	}

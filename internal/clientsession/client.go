@@ -3,6 +3,8 @@ package clientsession
 import (
 	"math"
 	"slices"
+
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // A Client is the client's end of one session after another. Times are nanoseconds of a clock
@@ -122,7 +124,7 @@ func (m *Client) Connect(now int64, fresh string) {
 	}
 	m.links++
 	m.connected, m.out = true, m.out[:0]
-	hello := Message{Kind: Hello, Number: m.links, Session: m.session, Name: m.name, Fresh: !m.known()}
+	hello := Message{Kind: Hello, Number: m.links, Speaks: protocol.Spoken, Session: m.session, Name: m.name, Fresh: !m.known()}
 	for i := range m.requests {
 		hello.Wants = append(hello.Wants, m.requests[i].number)
 	}

@@ -38,7 +38,11 @@
 // dead says nothing about its clients: where it serves clients, nobody may skip the wait.
 package clientsession
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex/internal/protocol"
+)
 
 // A Kind says what a message is.
 type Kind uint8
@@ -85,10 +89,11 @@ type Message struct {
 	Kind   Kind
 	Number uint64 // of the request: Ask, Drop, Granted, Refused; of the connection: Hello
 
-	Session string   // Hello: drawn by the client, so that nobody can guess it
-	Name    string   // Hello: of the client, for people
-	Fresh   bool     // Hello: begins the session if it is not there
-	Wants   []uint64 // Hello: the requests that were asked for and not dropped
+	Speaks  protocol.Versions // Hello
+	Session string            // Hello: drawn by the client, so that nobody can guess it
+	Name    string            // Hello: of the client, for people
+	Fresh   bool              // Hello: begins the session if it is not there
+	Wants   []uint64          // Hello: the requests that were asked for and not dropped
 
 	Lock string // Ask
 	Try  bool   // Ask: do not wait for a holder

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -177,6 +178,9 @@ func (s *Server) greet(c *clientlink.Conn) *session {
 func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *session, code clientsession.Code, text string) {
 	if err := s.cfg.Allow(c.Conn, hello.Name, ""); err != nil {
 		return nil, clientsession.Forbidden, err.Error()
+	}
+	if v := protocol.Spoken; v.Common(hello.Speaks) == 0 {
+		return nil, clientsession.Failed, "the client speaks " + v.Differs(hello.Speaks)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -89,9 +90,25 @@ func (c *caller) hear(kind clientsession.Kind) clientsession.Message {
 
 func (m *member) begin() *caller {
 	c := m.call()
-	c.say(clientsession.Message{Kind: clientsession.Hello, Number: 1, Session: "s", Name: "n", Fresh: true})
+	c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
 	c.hear(clientsession.Confirm)
 	return c
+}
+
+// A client is served that speaks a version of the member, and no other.
+func TestVersions(t *testing.T) {
+	serve(t, func(m *member) {
+		hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Versions{Oldest: 1, Newest: 2}, Number: 1, Session: "s", Name: "n", Fresh: true}
+		c := m.call()
+		c.say(hello)
+		c.hear(clientsession.Confirm)
+		c = m.call()
+		hello.Speaks.Oldest, hello.Session = 2, "t"
+		c.say(hello)
+		over := c.hear(clientsession.Over)
+		require.Equal(t, clientsession.Failed, over.Code)
+		require.Contains(t, over.Text, "the client speaks versions 2 to 2 of the protocol, and this node versions 1 to 1: ")
+	})
 }
 
 // What a client gives back is free at once. What the member has lost is not: the client may
@@ -124,11 +141,11 @@ func TestStaleHello(t *testing.T) {
 		slow := make(chan struct{})
 		m.allow = func(string, string) error { <-slow; return nil }
 		old := m.call()
-		old.say(clientsession.Message{Kind: clientsession.Hello, Number: 2, Session: "s", Name: "n"})
+		old.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
 		synctest.Wait()
 		m.allow = func(string, string) error { return nil }
 		c := m.call()
-		c.say(clientsession.Message{Kind: clientsession.Hello, Number: 3, Session: "s", Name: "n"})
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 3, Session: "s", Name: "n"})
 		c.hear(clientsession.Confirm)
 		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
 		c.hear(clientsession.Granted)
@@ -156,7 +173,7 @@ func TestAllowedOnce(t *testing.T) {
 			return nil
 		}
 		c = m.call()
-		c.say(clientsession.Message{Kind: clientsession.Hello, Number: 2, Session: "s", Name: "n", Wants: []uint64{1}})
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n", Wants: []uint64{1}})
 		c.hear(clientsession.Confirm)
 		c.say(ask)
 		c.hear(clientsession.Granted)
