@@ -3,6 +3,7 @@ package goldentest
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 )
@@ -25,3 +26,6 @@ func Compare(t testing.TB, file, got string) {
 		t.Errorf("%s has changed; -update rewrites it. Now it is:\n%s", file, got)
 	}
 }
+
+// Line returns two lines of a file: what a message is, and its bytes.
+func Line(what string, message []byte) string { return fmt.Sprintf("# %s\n%x\n", what, message) }

@@ -10,6 +10,7 @@ import (
 // What is not a record of this lock is refused, and overwritten by nobody.
 func TestRecord(t *testing.T) {
 	good := string((&Record{"l", 7, unit, "A1"}).AppendText(nil))
+	require.Equal(t, "dmutex lock 1\nlock \"l\"\nfence 7\nlease 1000000000\nholder A1\n", good, "what docs/upgrades.md says of a change")
 	r, err := parse([]byte(good), "l")
 	require.NoError(t, err)
 	require.Equal(t, Record{"l", 7, unit, "A1"}, r)

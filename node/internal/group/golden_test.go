@@ -1,0 +1,52 @@
+package group
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/wire"
+)
+
+var _ = flag.Bool("update", false, "rewrite the files in testdata")
+
+// The bytes of a message of each kind stay as they are: see docs/upgrades.md.
+func TestGolden(t *testing.T) {
+	text := goldentest.Line("name", wire.Append(nil, writeName("web-1")))
+	name, err := readName(wire.Append(nil, writeName("web-1")))
+	require.NoError(t, err)
+	require.Equal(t, "web-1", name)
+
+	view := func(epoch uint64) membership.View {
+		return membership.View{Epoch: epoch, Members: []membership.Member{{Node: 1, Life: 77}, {Node: 2, Life: 1 << 40}}}
+	}
+	past := &membership.Past{
+		Former: []membership.Former{{Node: 3, Epoch: 5}},
+		Words: []membership.Word{{Node: 2, Epoch: 6, Members: []dmutex.NodeID{1, 2}, Of: 4,
+			Differs: []membership.Differ{{Lock: "x", Bits: 3}}}},
+	}
+	for i, what := range []string{"PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED"} {
+		kind := membership.Kind(i + 1)
+		m := &membership.Message{Kind: kind, Round: 9, Leaving: true, Life: 77, Installed: view(6), Completed: view(5), View: view(7),
+			Cleared: 4, Holds: []membership.Hold{{Lock: "x", Fence: 300}}}
+		if kind == membership.Report {
+			m.Past = past
+		}
+		parts := Parts(m, 40)
+		for _, part := range parts {
+			text += goldentest.Line(what+", part", part)
+		}
+		var whole []byte
+		for _, part := range parts {
+			whole = append(whole, part[1:]...)
+		}
+		got, err := readMessage(whole, 3)
+		require.NoError(t, err)
+		require.Equal(t, m, &got)
+	}
+	goldentest.Compare(t, "testdata/wire.txt", text)
+}
