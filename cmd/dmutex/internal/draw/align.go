@@ -3,6 +3,7 @@ package draw
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -31,6 +32,8 @@ type file struct {
 	offset int64  // to be added to its times
 	life   uint64 // of the process
 	epoch  uint64 // of the last view that it has installed
+	closed bool   // the process shut down gracefully
+	whole  bool   // the trace has every message that came: it has no gap, and was not cut off before the shutdown
 }
 
 // An arrow is a message.
@@ -76,10 +79,7 @@ func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
 		return nil, nil, err
 	}
 	shift(files, arrows)
-	if err := follow(files); err != nil {
-		return nil, nil, err
-	}
-	return files, arrows, nil
+	return files, arrows, follow(files)
 }
 
 func open(traces []*trace.Trace) ([]*file, error) {
@@ -103,14 +103,20 @@ func open(traces []*trace.Trace) ([]*file, error) {
 		}
 		slices.SortStableFunc(f.events, func(a, b *event) int { return cmp.Compare(a.Time, b.Time) })
 		f.life = t.Header.Life
+		gap := false
 		for _, e := range f.events {
 			switch e.What {
+			case trace.Gap:
+				gap = true
+			case trace.Close:
+				f.closed = true
 			case trace.Renamed:
 				f.life = e.Life // it was in no view before, and had no locks
 			case trace.View:
 				f.epoch = e.N
 			}
 		}
+		f.whole = !gap && !t.Cut && (f.closed || t.Header.Opened == 0) // there is no end to a script
 		files = append(files, f)
 	}
 	if !virtual {
@@ -127,43 +133,37 @@ func (f *file) bound(files []*file) {
 	if len(f.events) == 0 {
 		return
 	}
-	closed, replaced := false, false
 	for _, e := range f.events {
-		closed = closed || e.What == trace.Close
 		e.known = e.What == trace.Restarted && slices.ContainsFunc(files, func(o *file) bool {
 			return o.trace.Header.Self == e.Peer && (o.life == e.Life || o.trace.Header.Life == e.Life)
 		})
 	}
-	for _, o := range files {
-		replaced = replaced || o.trace.Header.Self == f.trace.Header.Self && o.trace.Header.Opened > f.trace.Header.Opened
-	}
+	replaced := slices.ContainsFunc(files, func(o *file) bool {
+		return o.trace.Header.Self == f.trace.Header.Self && o.trace.Header.Opened > f.trace.Header.Opened
+	})
 	first, last := f.events[0].Time, f.events[len(f.events)-1].Time
 	f.events = slices.Insert(f.events, 0, &event{Event: &trace.Event{What: started, Time: min(first, 0)}, file: f})
-	if replaced && !closed {
+	if replaced && !f.closed {
 		f.events = append(f.events, &event{Event: &trace.Event{What: crashed, Time: max(last, last+1)}, file: f})
 	}
-}
-
-// livesOf returns a life of each node, for files that do not say which they have
-// met.
-func livesOf(files []*file) map[dmutex.NodeID]uint64 {
-	lives := make(map[dmutex.NodeID]uint64)
-	for _, f := range files {
-		lives[f.trace.Header.Self] = f.life
-	}
-	return lives
 }
 
 // match finds for each message where it was sent, again too, and where it was
 // received.
 func match(files []*file) (arrows []*arrow, err error) {
-	byNumber, whole := make(map[number]*arrow), make(map[*file]bool)
+	type receipt struct {
+		event  *event
+		number number
+	}
+	var receipts []receipt
+	byNumber := make(map[number]*arrow)
+	anyLife := make(map[dmutex.NodeID]uint64) // of each node, for files that do not say which they have met
 	for _, f := range files {
-		whole[f] = f.whole()
+		anyLife[f.trace.Header.Self] = f.life
 	}
 	left := mostAgain
 	for _, f := range files {
-		self, lives := f.trace.Header, livesOf(files)
+		self, lives := f.trace.Header.Self, maps.Clone(anyLife)
 		sent, last := make(map[dmutex.NodeID]map[uint64]*arrow), make(map[dmutex.NodeID]uint64) // to the peer's present life
 		for _, e := range f.events {
 			switch e.What {
@@ -171,6 +171,8 @@ func match(files []*file) (arrows []*arrow, err error) {
 				lives[e.Peer], last[e.Peer], sent[e.Peer] = e.Life, 0, nil
 			case trace.Met:
 				lives[e.Peer] = e.Life
+			case trace.Handle:
+				receipts = append(receipts, receipt{e, number{e.In.From, self, lives[e.In.From], f.life, e.In.Seq}})
 			case trace.Resent:
 				for seq := e.First; seq <= min(e.Last, last[e.Peer]); seq++ {
 					if left--; left < 0 {
@@ -182,18 +184,17 @@ func match(files []*file) (arrows []*arrow, err error) {
 				}
 			}
 			for i := range e.Out {
-				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
-				a.unfollowed = true
+				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e, unfollowed: true}
 				for _, o := range files {
 					if o.trace.Header.Self == a.To && o.life == lives[a.To] {
-						a.unfollowed = !whole[o]
+						a.unfollowed = !o.whole
 						a.stale = membership.EpochOf(a.Fence) < o.epoch
 					}
 				}
 				e.out = append(e.out, a)
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
-					byNumber[number{self.Self, a.To, f.life, lives[a.To], a.Seq}] = a
+					byNumber[number{self, a.To, f.life, lives[a.To], a.Seq}] = a
 					if sent[a.To] == nil {
 						sent[a.To] = make(map[uint64]*arrow)
 					}
@@ -202,41 +203,16 @@ func match(files []*file) (arrows []*arrow, err error) {
 			}
 		}
 	}
-	for _, f := range files {
-		self := f.trace.Header
-		lives := livesOf(files)
-		for _, e := range f.events {
-			switch e.What {
-			case trace.Met, trace.Restarted:
-				lives[e.Peer] = e.Life
-			case trace.Handle:
-				m := &e.In
-				a := byNumber[number{m.From, self.Self, lives[m.From], f.life, m.Seq}]
-				if a == nil || a.lock != e.Lock {
-					a = &arrow{Message: *m, lock: e.Lock}
-					arrows = append(arrows, a)
-				}
-				a.recv = append(a.recv, e)
-				e.sent = a.send
-			}
+	for _, r := range receipts {
+		e, a := r.event, byNumber[r.number]
+		if a == nil || a.lock != e.Lock {
+			a = &arrow{Message: e.In, lock: e.Lock}
+			arrows = append(arrows, a)
 		}
+		a.recv = append(a.recv, e)
+		e.sent = a.send
 	}
 	return arrows, nil
-}
-
-// whole reports whether the trace has every message that came: it has no gap, it was
-// not cut off, and the process shut down gracefully.
-func (f *file) whole() bool {
-	closed := f.trace.Header.Opened == 0 // there is no end to a script
-	for _, e := range f.events {
-		switch e.What {
-		case trace.Gap:
-			return false
-		case trace.Close:
-			closed = true
-		}
-	}
-	return closed && !f.trace.Cut
 }
 
 // shift moves files to later until no message arrives before it was sent. No file

@@ -73,10 +73,7 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	}
 	o.Width = cmp.Or(o.Width, 1500)
 	d := &Drawing{options: o, virtual: traces[0].Header.Opened == 0}
-	largest := traces[0].Header.Self
-	for _, id := range traces[0].Header.Members {
-		largest = max(largest, id)
-	}
+	largest := slices.Max(append(slices.Clone(traces[0].Header.Members), traces[0].Header.Self))
 	d.names = max(nameWidth, margin+1.1*textWidth("N"+largest.String(), 14))
 	var all []*event
 	for _, f := range files {
@@ -148,14 +145,14 @@ func chooseLocks(all []*event, only string) ([]string, error) {
 
 // A panel is the picture of one lock.
 type panel struct {
-	drawing     *Drawing
-	lock        string
-	nodes       []dmutex.NodeID
-	points      []*event // in the order of time
-	arrows      []*arrow
-	bars        []*bar
-	changes     []*change // ascending by epoch
-	left, right float64   // where the time that is drawn begins and ends
+	drawing *Drawing
+	lock    string
+	nodes   []dmutex.NodeID
+	points  []*event // in the order of time
+	arrows  []*arrow
+	bars    []*bar
+	changes []*change // ascending by epoch
+	right   float64   // where the time that is drawn ends; it begins at 0
 }
 
 // A bar is a time in which a node waits for the lock or holds it; end is nil if
@@ -205,10 +202,11 @@ func (e *event) members() string {
 			out = append(out, "N"+id.String())
 		}
 	}
-	if len(out) == 0 {
-		return strings.Join(in, " ")
+	text := strings.Join(in, " ")
+	if len(out) > 0 {
+		text += ", without " + strings.Join(out, " ")
 	}
-	return strings.Join(in, " ") + ", without " + strings.Join(out, " ")
+	return text
 }
 
 func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {

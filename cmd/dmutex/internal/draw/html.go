@@ -100,12 +100,7 @@ func (c *canvas) strip(b *strings.Builder) {
 	}
 	b.WriteString("</svg>\n<div class=\"scroll\">\n")
 	open(c.right)
-	for _, layer := range c.layers {
-		for _, s := range layer {
-			b.WriteString(s.svg)
-			b.WriteByte('\n')
-		}
-	}
+	c.writeRow(b, 0)
 	b.WriteString("</svg>\n</div>\n</div>\n")
 }
 

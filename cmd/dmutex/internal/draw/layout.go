@@ -56,14 +56,10 @@ func (p *panel) scale() (usual, step float64) {
 func (p *panel) layout() {
 	usual, step := p.scale()
 	last := make(map[dmutex.NodeID]*event)
-	p.left = 0
 	x := float64(margin)
 	for i, e := range p.points {
-		if i > 0 {
-			passed := float64(e.time - p.points[i-1].time)
-			if passed > 0 {
-				x += max(1, step*min(passed/usual, mostSteps))
-			}
+		if passed := float64(e.time - p.points[max(0, i-1)].time); passed > 0 {
+			x += max(1, step*min(passed/usual, mostSteps))
 		}
 		if before := last[e.node()]; before != nil && before.time < e.time {
 			x = max(x, before.x+leastStep)
@@ -85,7 +81,7 @@ func (d *Drawing) rowWidth() float64 { return float64(d.options.Width-margin) - 
 func (p *panel) pieces() (n int) {
 	p.layout()
 	for _, a := range p.arrows {
-		first, last := p.right, p.left
+		first, last := p.right, 0.0
 		for _, list := range [][]*event{{a.send}, a.recv, a.resent} {
 			for _, e := range list {
 				if e != nil {
@@ -105,7 +101,7 @@ func (p *panel) x(e *event) float64 {
 	case e == nil || p.side(e) > 0:
 		return p.right
 	case p.side(e) < 0:
-		return p.left
+		return 0
 	}
 	return e.x
 }
@@ -118,33 +114,26 @@ func (p *panel) y(id dmutex.NodeID) float64 {
 // A box is where something is written, so that nothing else is written there.
 type box struct{ left, top, right, bottom float64 }
 
-func (b box) meets(c box) bool {
-	return b.left < c.right && c.left < b.right && b.top < c.bottom && c.top < b.bottom
-}
-
 // boxes are those of a row, by their left edges.
 type boxes struct {
 	sorted []box
 	widest float64
 }
 
+// from returns the place of the first box that does not begin before x.
+func (b *boxes) from(x float64) int {
+	at, _ := slices.BinarySearchFunc(b.sorted, x, func(e box, x float64) int { return cmp.Compare(e.left, x) })
+	return at
+}
+
 // free reports whether nothing is written there.
 func (b *boxes) free(c box) bool {
-	from, _ := slices.BinarySearchFunc(b.sorted, c.left-b.widest, func(e box, at float64) int { return cmp.Compare(e.left, at) })
-	for _, e := range b.sorted[from:] {
-		if e.left >= c.right {
-			break
-		}
-		if e.meets(c) {
-			return false
-		}
-	}
-	return true
+	near := b.sorted[b.from(c.left-b.widest):b.from(c.right)]
+	return !slices.ContainsFunc(near, func(e box) bool { return c.left < e.right && e.top < c.bottom && c.top < e.bottom })
 }
 
 func (b *boxes) take(c box) {
-	at, _ := slices.BinarySearchFunc(b.sorted, c.left, func(e box, at float64) int { return cmp.Compare(e.left, at) })
-	b.sorted = slices.Insert(b.sorted, at, c)
+	b.sorted = slices.Insert(b.sorted, b.from(c.left), c)
 	b.widest = max(b.widest, c.right-c.left)
 }
 

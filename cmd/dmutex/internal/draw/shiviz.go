@@ -3,6 +3,7 @@ package draw
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,36 +34,27 @@ func (d *Drawing) ShiViz() []byte {
 	slices.SortStableFunc(events, func(a, b *event) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.depth, b.depth))
 	})
-	var hosts []dmutex.NodeID
+	type clock map[dmutex.NodeID]uint64
+	clocks, sent := make(map[dmutex.NodeID]clock), make(map[*event]clock)
 	for _, e := range events {
-		hosts = append(hosts, e.node())
-	}
-	slices.Sort(hosts)
-	hosts = slices.Compact(hosts)
-	place := func(id dmutex.NodeID) int { return slices.Index(hosts, id) }
-	last := make([][]uint64, len(hosts)) // the clock of each host
-	for i := range last {
-		last[i] = make([]uint64, len(hosts))
-	}
-	clocks := make(map[*event][]uint64)
-	for _, e := range events {
-		self := place(e.node())
-		if sent := clocks[e.sent]; sent != nil {
-			for i, v := range sent {
-				last[self][i] = max(last[self][i], v)
-			}
+		self := e.node()
+		now := clocks[self]
+		if now == nil {
+			now = make(clock)
+			clocks[self] = now
 		}
-		last[self][self]++
-		clocks[e] = slices.Clone(last[self])
-		fmt.Fprintf(&b, "N%d {", e.node())
-		separator := ""
-		for i, v := range last[self] {
-			if v > 0 {
-				fmt.Fprintf(&b, `%s"N%d":%d`, separator, hosts[i], v)
-				separator = ","
-			}
+		for id, n := range sent[e.sent] {
+			now[id] = max(now[id], n)
 		}
-		fmt.Fprintf(&b, "}\n%s\n", d.telling(e))
+		now[self]++
+		if len(e.out) > 0 {
+			sent[e] = maps.Clone(now)
+		}
+		var known []string
+		for _, id := range slices.Sorted(maps.Keys(now)) {
+			known = append(known, fmt.Sprintf(`"N%d":%d`, id, now[id]))
+		}
+		fmt.Fprintf(&b, "N%d {%s}\n%s\n", self, strings.Join(known, ","), d.telling(e))
 	}
 	return []byte(b.String())
 }

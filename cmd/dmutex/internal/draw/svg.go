@@ -40,18 +40,13 @@ const (
 	font      = `font-family="Helvetica, Arial, sans-serif"`
 )
 
-// A shape is a piece of a panel, which appears in each row that it reaches into.
-type shape struct {
-	left, right float64
-	svg         string
-}
-
-// A canvas collects the shapes of a panel, in four layers.
+// A canvas collects the shapes of a panel, in four layers. A shape is in each row that it
+// reaches into.
 type canvas struct {
 	*panel
 	rowWidth float64
 	barsOf   map[dmutex.NodeID][]*bar
-	layers   [4][]shape
+	layers   [4][][]string // by row
 	written  boxes
 	seen     seen
 
@@ -89,7 +84,11 @@ func (c *canvas) add(layer int, left, right float64, format string, args ...any)
 	if c.page && c.owner != "" {
 		svg = `<g class="` + c.owner + `">` + svg + `</g>`
 	}
-	c.layers[layer] = append(c.layers[layer], shape{min(left, right) - 8, max(left, right) + 8, svg})
+	rows := c.layers[layer]
+	first, last := (min(left, right)-8)/c.rowWidth, (max(left, right)+8)/c.rowWidth
+	for k := max(0, int(first)); k <= int(last) && k < len(rows); k++ {
+		rows[k] = append(rows[k], svg)
+	}
 }
 
 // of makes a node, or both nodes of a message, the owner of what is drawn next.
@@ -141,7 +140,9 @@ func px(v float64) string {
 
 func (c *canvas) paint() {
 	c.layout() // again: an event of a node has a place in each panel
-	c.owner = ""
+	for i := range c.layers {
+		c.layers[i] = make([][]string, int(c.right/c.rowWidth)+2)
+	}
 	for _, v := range c.changes {
 		c.band(v)
 	}
@@ -340,12 +341,10 @@ func (c *canvas) arrow(a *arrow) {
 	c.seen[a.Kind] = true
 	y1, y2 := c.y(a.From), c.y(a.To)
 	for _, f := range c.flights(a) {
-		x1, x2, end := f.left, f.right, y2
-		switch {
-		case f.to == nil:
-			end = y1 + 0.45*(y2-y1)
-		default:
-			end -= math.Copysign(c.clear(a.To, x2), y2-y1)
+		x1, x2, end := f.left, f.right, y2-math.Copysign(c.clear(a.To, f.right), y2-y1)
+		tip, opacity := 7.0, 1.0
+		if f.to == nil {
+			end, tip, opacity = y1+0.45*(y2-y1), 0, 0.75
 		}
 		title := a.Message.Message.String()
 		if f.from != nil {
@@ -362,21 +361,13 @@ func (c *canvas) arrow(a *arrow) {
 		case f.stale:
 			title += ", dropped: its view was over"
 		}
-		width, opacity := look.width, 1.0
-		if f.to == nil {
-			opacity = 0.75
-		}
 		length := math.Hypot(x2-x1, end-y1)
 		dx, dy := (x2-x1)/length, (end-y1)/length
 		var b strings.Builder
 		fmt.Fprintf(&b, `<g class="m"><title>%s</title><path d="M%s %sL%s %s" stroke="#ffffff" stroke-opacity="0" stroke-width="9" fill="none"/>`,
 			escape(title), px(x1), px(y1), px(x2), px(end))
-		tip := 0.0
-		if f.to != nil {
-			tip = 7
-		}
 		fmt.Fprintf(&b, `<path d="M%s %sL%s %s" stroke="%s" stroke-width="%v" stroke-opacity="%v" fill="none"`,
-			px(x1), px(y1), px(x2-tip*dx), px(end-tip*dy), look.color, width, opacity)
+			px(x1), px(y1), px(x2-tip*dx), px(end-tip*dy), look.color, look.width, opacity)
 		if look.dash != "" {
 			fmt.Fprintf(&b, ` stroke-dasharray="%s"`, look.dash)
 		}
@@ -458,7 +449,7 @@ func (c *canvas) axis() {
 
 // line draws the line of a node, dotted while no process of the node is running.
 func (c *canvas) line(id dmutex.NodeID) {
-	from, there := c.left, true
+	from, there := 0.0, true
 	draw := func(to float64) {
 		if look := `stroke="#444444" stroke-width="1.2"`; to > from {
 			if !there {
@@ -489,17 +480,7 @@ func (c *canvas) height() float64 { return c.y(c.nodes[len(c.nodes)-1]) + headGa
 
 // rows cuts the panel into rows, and returns where they end.
 func (c *canvas) rows(b *strings.Builder, y float64) float64 {
-	height := c.height()
-	var rows [len(c.layers)][][]shape
-	for i, layer := range c.layers {
-		rows[i] = make([][]shape, int(c.right/c.rowWidth)+2)
-		for _, s := range layer {
-			for k := max(0, int(s.left/c.rowWidth)); k <= int(s.right/c.rowWidth) && k < len(rows[i]); k++ {
-				rows[i][k] = append(rows[i][k], s)
-			}
-		}
-	}
-	row := 0
+	height, row := c.height(), 0
 	for from := 0.0; from < c.right; from += c.rowWidth {
 		to := min(from+c.rowWidth, c.right)
 		fmt.Fprintf(b, `<g transform="translate(%s %s)">`+"\n", px(c.drawing.names), px(y+headGap))
@@ -509,17 +490,20 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 		// A nested svg element clips without an id.
 		fmt.Fprintf(b, `<svg x="0" y="%d" width="%s" height="%s" viewBox="%s %d %s %s">`+"\n",
 			-headGap, px(to-from), px(height), px(from), -headGap, px(to-from), px(height))
-		for _, layer := range rows {
-			for _, s := range layer[row] {
-				b.WriteString(s.svg)
-				b.WriteByte('\n')
-			}
-		}
+		c.writeRow(b, row)
 		row++
 		b.WriteString("</svg>\n</g>\n")
 		y += height
 	}
 	return y
+}
+
+func (c *canvas) writeRow(b *strings.Builder, row int) {
+	for _, layer := range c.layers {
+		for _, svg := range layer[row] {
+			b.WriteString(svg + "\n")
+		}
+	}
 }
 
 // A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0.
