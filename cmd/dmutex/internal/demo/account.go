@@ -78,6 +78,16 @@ func parseLine(text string) (l line, err error) {
 	return l, nil
 }
 
+// sleep waits, and fails if ctx ends meanwhile.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // read returns the last line.
 func (a *account) read() (line, error) {
 	end, err := a.file.Seek(0, io.SeekEnd)
@@ -90,15 +100,6 @@ func (a *account) read() (line, error) {
 		return line{}, err
 	}
 	return parseLine(string(b[:n]))
-}
-
-func (a *account) write(l line) error {
-	met := 0
-	if l.met {
-		met = 1
-	}
-	_, err := a.file.Write(fmt.Appendf(nil, entry, l.by, met, l.fence, l.balance))
-	return err
 }
 
 // pay is the critical section: it reads the balance, thinks, and writes the
@@ -114,12 +115,19 @@ func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, t
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(think):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := sleep(ctx, think); err != nil {
+		return err
 	}
 	return a.write(line{teller, overlap, max(fence, last.fence), last.balance + deposit})
+}
+
+func (a *account) write(l line) error {
+	met := 0
+	if l.met {
+		met = 1
+	}
+	_, err := a.file.Write(fmt.Appendf(nil, entry, l.by, met, l.fence, l.balance))
+	return err
 }
 
 // readPassbook reads the whole passbook and sums it up as evidence.

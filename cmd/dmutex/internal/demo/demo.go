@@ -142,15 +142,12 @@ func (s *stage) serve() (err error) {
 // reachNATS starts a server unless there is one. A server that cannot be reached
 // is reported here, before any run.
 func (s *stage) reachNATS() (stop func(), err error) {
+	stop = func() {}
 	if s.url == "" {
 		if err := s.serve(); err != nil {
 			return nil, err
 		}
-	}
-	stop = func() {
-		if s.stopServer != nil {
-			s.stopServer()
-		}
+		stop = func() { s.stopServer() } // the present one
 	}
 	probe, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
 	if err != nil {

@@ -419,7 +419,7 @@ func TestProcessAgain(t *testing.T) {
 	require.NotEqual(t, first, p.child.Pid())
 	require.NoError(t, g.await(t.Context(), wordDone, func(_ *process, r report) { require.Len(t, r.Records, 3) }))
 	g.tell(order{Word: wordLeave})
-	require.NoError(t, g.awaitEnd(t.Context(), p))
+	require.NoError(t, g.await(t.Context(), wordLeave, nil, p))
 }
 
 // Ctrl-C ends the tellers, leaves nothing behind, and is reported.

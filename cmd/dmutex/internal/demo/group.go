@@ -67,7 +67,7 @@ func (g *group) run(ctx context.Context, play func(context.Context) error, done 
 		return nil, 0, err
 	}
 	g.tell(order{Word: wordLeave})
-	return counted, took, g.awaitEnd(ctx, g.processes...)
+	return counted, took, g.await(ctx, wordLeave, nil)
 }
 
 // newcomer returns a process that has not been started yet.
@@ -112,6 +112,7 @@ func (g *group) start(p *process) (err error) {
 	if p.child, err = child.Start("demo", p.trade); err != nil {
 		return fmt.Errorf("start %s: %w", p.name(), err)
 	}
+	p.killed = false
 	if !slices.Contains(g.processes, p) {
 		g.processes = append(g.processes, p)
 	}
@@ -145,36 +146,23 @@ func (g *group) tell(o order) {
 	}
 }
 
-// await waits until each of some processes, or of all if none is given, has sent a
-// report with the given word. It passes each of these reports to hear, unless that is nil.
+// kill kills some processes, and waits until they have ended.
+func (g *group) kill(ctx context.Context, some ...*process) error {
+	for _, p := range some {
+		p.killed = true
+		p.signal(os.Kill)
+	}
+	return g.await(ctx, wordLeave, nil, some...)
+}
+
+// await waits until each of some processes, or of all if none is given, has sent a report
+// with the given word, and passes each to hear, unless that is nil. A process that ends
+// must end with status 0, unless it was killed. await gives up when no news arrives for
+// the timeout.
 func (g *group) await(ctx context.Context, word string, hear func(p *process, r report), some ...*process) error {
 	if some == nil {
 		some = g.processes
 	}
-	return g.gather(ctx, word, some, func(n news) error {
-		if hear != nil {
-			hear(n.from, n.report)
-		}
-		return nil
-	})
-}
-
-// awaitEnd waits until some processes have ended. They must end with status 0.
-func (g *group) awaitEnd(ctx context.Context, some ...*process) error {
-	return g.gather(ctx, wordLeave, some, func(n news) error { return n.err })
-}
-
-// kill kills some processes, and waits until they have ended.
-func (g *group) kill(ctx context.Context, some ...*process) error {
-	for _, p := range some {
-		p.signal(os.Kill)
-	}
-	return g.gather(ctx, wordLeave, some, func(news) error { return nil })
-}
-
-// gather waits until each of some processes has sent news with the given word, and
-// passes it to take. It gives up when no news arrives for the timeout.
-func (g *group) gather(ctx context.Context, word string, some []*process, take func(news) error) error {
 	missing := slices.Clone(some)
 	stalled := time.NewTimer(g.timeout)
 	defer stalled.Stop()
@@ -188,8 +176,11 @@ func (g *group) gather(ctx context.Context, word string, some []*process, take f
 				}
 				continue
 			}
-			if err := take(n); err != nil {
-				return err
+			if n.err != nil && !n.from.killed {
+				return n.err
+			}
+			if hear != nil {
+				hear(n.from, n.report)
 			}
 			missing = slices.DeleteFunc(missing, func(p *process) bool { return p == n.from })
 		case <-stalled.C:
@@ -234,10 +225,6 @@ func (g *group) aside(n news) error {
 	return nil
 }
 
-// errInFlight means that the processes count different numbers of messages sent and
-// received.
-var errInFlight = errors.New("some message was sent and not received, or received and not sent")
-
 // count asks for the message counters until no message is in flight: until two
 // rounds find the same counts, with as many received as sent. (Mattern,
 // "Algorithms for Distributed Termination Detection", 1987: the four counters.)
@@ -255,7 +242,7 @@ func (g *group) count(ctx context.Context) ([]counts, error) {
 		}
 		last = now
 	}
-	return nil, errInFlight
+	return nil, errors.New("some message was sent and not received, or received and not sent")
 }
 
 // balanced reports whether as many messages of each kind were received as sent.

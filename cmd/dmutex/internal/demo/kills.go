@@ -78,8 +78,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 		events = slices.Insert(events, 2, k.restartServer)
 	}
 	began := time.Now()
-	_, _, err = g.run(ctx, func(ctx context.Context) error { return k.play(ctx, c.Kills, events) }, nil)
-	if err != nil {
+	if _, _, err = g.run(ctx, func(ctx context.Context) error { return k.play(ctx, c.Kills, events) }, nil); err != nil {
 		return killOutcome{}, err
 	}
 	k.Took = time.Since(began)
@@ -129,28 +128,16 @@ func (k *killRun) play(ctx context.Context, times int, events []func(context.Con
 		return err
 	}
 	k.tell(order{Word: wordLeave})
-	if err := k.awaitEnd(ctx, k.processes...); err != nil {
-		return err
-	}
-	return errEnough
+	return cmp.Or(k.await(ctx, wordLeave, nil), errEnough)
 }
 
 // killOne kills the teller that is now in the critical section, or p if there is none.
 func (k *killRun) killOne(ctx context.Context, p *process) error {
-	if q := k.insider(); q != nil {
-		p = q
+	inside := func(q *process) bool { return isInside(markerPath(k.task.Dir), badgePath(k.task.Dir, q.id)) }
+	if i := slices.IndexFunc(k.processes, inside); i >= 0 {
+		p = k.processes[i]
 	}
 	return k.killSome(ctx, p)
-}
-
-// insider returns the teller that is now in the critical section, or nil.
-func (k *killRun) insider() *process {
-	for _, p := range k.processes {
-		if isInside(markerPath(k.task.Dir), badgePath(k.task.Dir, p.id)) {
-			return p
-		}
-	}
-	return nil
 }
 
 // killAll kills all tellers at once.
@@ -187,7 +174,7 @@ func (k *killRun) strike(ctx context.Context, some ...*process) error {
 // closeOne tells a teller to leave: it closes its node and exits.
 func (k *killRun) closeOne(ctx context.Context, p *process) error {
 	p.order(order{Word: wordLeave})
-	if err := k.awaitEnd(ctx, p); err != nil {
+	if err := k.await(ctx, wordLeave, nil, p); err != nil {
 		return err
 	}
 	k.Closed++

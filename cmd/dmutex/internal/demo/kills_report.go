@@ -55,15 +55,13 @@ func (o *killOutcome) crashCells() []string {
 	for _, c := range o.Crashes {
 		longest = crash{Free: max(longest.Free, c.Free), Holder: max(longest.Holder, c.Holder), Home: max(longest.Home, c.Home)}
 	}
-	cells := []string{fmt.Sprint(o.Killed - o.Inside), fmt.Sprint(o.Inside)}
-	for _, wait := range []time.Duration{longest.Free, longest.Holder, longest.Home} {
-		if wait == 0 {
-			cells = append(cells, "-") // there was no such lock
-		} else {
-			cells = append(cells, brief(wait))
+	cells := []string{fmt.Sprint(o.Killed - o.Inside), fmt.Sprint(o.Inside), "-", "-", "-", fmt.Sprint(o.Views)}
+	for i, wait := range []time.Duration{longest.Free, longest.Holder, longest.Home} {
+		if wait > 0 { // else there was no such lock
+			cells[2+i] = brief(wait)
 		}
 	}
-	return append(cells, fmt.Sprint(o.Views))
+	return cells
 }
 
 const crashLegend = `

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -124,7 +123,7 @@ func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
 	if err := take(fork(p.task.Self%dmutex.NodeID(p.task.Nodes) + 1)); err != nil {
 		return p.cycle(err)
 	}
-	if err := p.think(ctx); err != nil {
+	if err := sleep(ctx, p.task.Think); err != nil {
 		return err
 	}
 	p.Meals++
@@ -135,7 +134,7 @@ func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
 // left fork; later, when the others are eating already, only a moment.
 func (p *philosopher) pause(ctx context.Context) error {
 	if p.retries {
-		return p.think(ctx)
+		return sleep(ctx, p.task.Think)
 	}
 	p.retries = true
 	if err := p.report(report{Word: wordSeated}); err != nil {
@@ -143,15 +142,6 @@ func (p *philosopher) pause(ctx context.Context) error {
 	}
 	_, err := p.expect(ctx, wordReach)
 	return err
-}
-
-func (p *philosopher) think(ctx context.Context) error {
-	select {
-	case <-time.After(p.task.Think):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // cycle reports the cycle whose victim this philosopher is, if err says

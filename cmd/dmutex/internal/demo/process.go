@@ -15,8 +15,9 @@ type process struct {
 	id    dmutex.NodeID
 	trade string
 	at    string // where it listens, as soon as it has said so
-
 	child *child.Process
+
+	killed bool // by the demo, since it was started last
 }
 
 // name is the process for people, such as "teller 2".

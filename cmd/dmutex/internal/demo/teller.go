@@ -90,10 +90,7 @@ func (t *teller) visit(ctx context.Context, box string) {
 			t.granted(box, called)
 			_ = held.Release()
 		}
-		select {
-		case <-time.After(boxEvery):
-		case <-ctx.Done():
-		}
+		_ = sleep(ctx, boxEvery)
 	}
 }
 
@@ -127,10 +124,8 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case t.task.Lease != 0 && errors.Is(err, node.ErrLost):
-			continue // the store or this machine was too slow for the lease
-		case t.task.Algorithm == tool.Broken.Name && errors.Is(err, node.ErrLost):
-			continue // a view keeps one of two holders
+		case errors.Is(err, node.ErrLost) && (t.task.Lease != 0 || t.task.Algorithm == tool.Broken.Name):
+			continue // the store or this machine was too slow for the lease, or a view keeps one of two holders
 		case err != nil:
 			return nil, fmt.Errorf("deposit %d: %w", len(records)+1, err)
 		}

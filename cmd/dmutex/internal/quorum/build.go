@@ -1,10 +1,12 @@
 package quorum
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,11 +56,7 @@ func (c *buildCmd) weighted() (quorum.Coterie[int], error) {
 		votes = append(votes, quorum.Vote[int]{Site: i + 1, Votes: v})
 		total += v
 	}
-	threshold := c.Threshold
-	if threshold == 0 {
-		threshold = total/2 + 1
-	}
-	return quorum.Weighted(threshold, votes...)
+	return quorum.Weighted(cmp.Or(c.Threshold, total/2+1), votes...)
 }
 
 // maxBuilt bounds the sites of build.
@@ -136,11 +134,7 @@ func (c *buildCmd) assign(out io.Writer) error {
 		return err
 	}
 	if c.JSON {
-		object := map[int][]int{}
-		for site, q := range a.All() {
-			object[site] = q
-		}
-		return json.NewEncoder(out).Encode(object)
+		return json.NewEncoder(out).Encode(maps.Collect(a.All()))
 	}
 	var b strings.Builder
 	for site, q := range a.All() {
@@ -153,11 +147,6 @@ func (c *buildCmd) assign(out io.Writer) error {
 }
 
 func writeQuorum[T any](b *strings.Builder, q []T) {
-	for i, site := range q {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprint(b, site)
-	}
-	b.WriteByte('\n')
+	list := fmt.Sprint(q)
+	b.WriteString(list[1:len(list)-1] + "\n") // without the brackets
 }

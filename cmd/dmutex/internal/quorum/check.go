@@ -293,13 +293,11 @@ func judgeAssignment[T cmp.Ordered](out io.Writer, quorums [][]T, owners []T) er
 		return tool.ErrFailed
 	}
 	r := a.Report()
-	if _, err := fmt.Fprintf(out, "an assignment of quorums to %s\n%v", tool.Several(len(owners), "site"), r); err != nil {
-		return err
-	}
-	if len(r.Disjoint) > 0 {
+	_, err = fmt.Fprintf(out, "an assignment of quorums to %s\n%v", tool.Several(len(owners), "site"), r)
+	if err == nil && len(r.Disjoint) > 0 {
 		return tool.ErrFailed
 	}
-	return nil
+	return err
 }
 
 // span writes 3, or 3-5.
