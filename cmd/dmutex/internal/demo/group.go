@@ -258,10 +258,14 @@ func balanced(all []counts) bool {
 }
 
 // progressed notes how much a process has done, and returns the sum of all.
-func progressed(made []int, p *process, now int) (sum int) {
+func progressed(made []int, p *process, now int) int {
 	made[p.id-1] = now
-	for _, m := range made {
-		sum += m
+	return sum(made)
+}
+
+func sum(all []int) (n int) {
+	for _, m := range all {
+		n += m
 	}
-	return sum
+	return n
 }

@@ -146,14 +146,6 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 	return d, err
 }
 
-// eaten returns the meals of all.
-func (d *dinner) eaten() (sum int) {
-	for _, n := range d.Meals {
-		sum += n
-	}
-	return sum
-}
-
 // faults says what was wrong at a dinner with detection, with this many meals each.
 func (d *dinner) faults(meals int) (f []string) {
 	if i := slices.IndexFunc(d.Meals, func(n int) bool { return n != meals }); i >= 0 {

@@ -36,7 +36,7 @@ func (r *dinners) judge(err error) bool {
 	for i := range r.Runs {
 		t := &r.Runs[i]
 		t.Faults = t.With.faults(r.Meals)
-		if n := t.Without.eaten(); n > 0 {
+		if n := sum(t.Without.Meals); n > 0 {
 			t.Faults = append(t.Faults, fmt.Sprintf("without detection %s were eaten, while all forks were taken", tool.Several(n, "meal")))
 		}
 		t.OK = len(t.Faults) == 0
@@ -62,8 +62,8 @@ func (r *dinners) writeText(w io.Writer) error {
 		}
 		d := t.With
 		rows = append(rows, []string{
-			t.Algorithm, fmt.Sprint(t.Without.eaten()),
-			fmt.Sprint(d.eaten()), fmt.Sprint(len(d.Cycles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
+			t.Algorithm, fmt.Sprint(sum(t.Without.Meals)),
+			fmt.Sprint(sum(d.Meals)), fmt.Sprint(len(d.Cycles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
 		})
 	}
 	b.WriteString("\n")
@@ -137,15 +137,12 @@ func (r *dinners) closing() string {
 		cycles += len(t.With.Cycles)
 	}
 	if right > 0 {
+		were := "were"
+		if cycles == 1 {
+			were = "was"
+		}
 		fmt.Fprintf(&b, "Without detection everybody held one fork and nobody ate. With detection everybody ate: "+
-			"%s, as many victims tried again, no fork was in two hands, and in the end none was held.", found(cycles))
+			"%s %s found, as many victims tried again, no fork was in two hands, and in the end none was held.", tool.Several(cycles, "cycle"), were)
 	}
 	return tool.Wrap(b.String())
-}
-
-func found(cycles int) string {
-	if cycles == 1 {
-		return "1 cycle was found"
-	}
-	return tool.Several(cycles, "cycle") + " were found"
 }

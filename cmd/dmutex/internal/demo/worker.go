@@ -120,17 +120,17 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 	if err != nil {
 		return err
 	}
-	if link != nil {
-		if err := meet(link, w.task, opened.Peers); err != nil {
-			return err
-		}
-		closeNode, err := w.open(ctx, alg, link)
-		if err != nil {
-			return err
-		}
-		return errors.Join(w.attend(ctx, trade), closeNode(ctx))
+	if link == nil {
+		return w.attend(ctx, trade)
 	}
-	return w.attend(ctx, trade)
+	if err := meet(link, w.task, opened.Peers); err != nil {
+		return err
+	}
+	closeNode, err := w.open(ctx, alg, link)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.attend(ctx, trade), closeNode(ctx))
 }
 
 // open opens the node, and returns how to close it.

@@ -28,20 +28,14 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Options says what is drawn.
+// Options says what is drawn: all up to eight locks if Lock is empty, to the end if To is
+// 0, and in rows of 1500 pixels if Width is 0. The tags are for trace draw.
 type Options struct {
-	Title string // may be empty
-
-	// Lock is the lock whose events are drawn; all locks if it is empty, up to
-	// eight.
-	Lock string
-
-	// From and To bound the time that is drawn, counted from the first event; To 0
-	// is the end.
-	From, To time.Duration
-
-	// Width is where a row of the SVG ends and the next begins, in pixels; 0 is 1500.
-	Width int
+	Lock  string        `help:"Draw this lock only."`
+	From  time.Duration `help:"Begin this long after the first event."`
+	To    time.Duration `help:"End this long after the first event."`
+	Title string        `help:"Written above the picture."`
+	Width int           `default:"1500" help:"Pixels after which a new row begins, at least 400; of svg. A page scrolls instead."`
 }
 
 const (
@@ -115,6 +109,15 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 		return nil, fmt.Errorf("nothing happens to the lock from %v on in the time given", o.From)
 	}
 	return d, nil
+}
+
+// nodes returns those of all panels.
+func (d *Drawing) nodes() (all []dmutex.NodeID) {
+	for _, p := range d.panels {
+		all = append(all, p.nodes...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // chooseLocks returns the locks to draw, ascending.

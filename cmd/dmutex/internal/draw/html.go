@@ -4,7 +4,6 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -19,7 +18,6 @@ func (d *Drawing) HTML() []byte {
 	var all seen
 	var locks, options, nodes strings.Builder
 	first := slices.MaxFunc(d.panels, func(p, q *panel) int { return cmp.Compare(len(p.points), len(q.points)) })
-	ids := make(map[dmutex.NodeID]bool)
 	for i, p := range d.panels {
 		p.layout()
 		c := &canvas{panel: p, rowWidth: p.right + 1, page: true}
@@ -39,15 +37,12 @@ func (d *Drawing) HTML() []byte {
 		c.strip(&locks)
 		locks.WriteString("</section>\n")
 		fmt.Fprintf(&options, `<option value="lock%d"%s>%s</option>`, i, selected, escape(fmt.Sprintf("%q", p.lock)))
-		for _, id := range p.nodes {
-			ids[id] = true
-		}
 	}
 	lock := ""
 	if len(d.panels) > 1 {
 		lock = `<label>lock <select id="lock">` + options.String() + `<option value="">all</option></select></label>`
 	}
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
+	for _, id := range d.nodes() {
 		fmt.Fprintf(&nodes, `<label><input type="checkbox" class="node" value="n%d" checked>N%d</label>`, id, id)
 	}
 	var legend strings.Builder

@@ -82,11 +82,9 @@ func (p *panel) pieces() (n int) {
 	p.layout()
 	for _, a := range p.arrows {
 		first, last := p.right, 0.0
-		for _, list := range [][]*event{{a.send}, a.recv, a.resent} {
-			for _, e := range list {
-				if e != nil {
-					first, last = min(first, p.x(e)), max(last, p.x(e))
-				}
+		for _, e := range slices.Concat([]*event{a.send}, a.recv, a.resent) {
+			if e != nil {
+				first, last = min(first, p.x(e)), max(last, p.x(e))
 			}
 		}
 		rows := 1 + int(max(0, last-first)/p.drawing.rowWidth())

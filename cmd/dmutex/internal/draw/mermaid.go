@@ -2,7 +2,6 @@ package draw
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dmutex/dmutex"
@@ -22,12 +21,7 @@ func (d *Drawing) Mermaid() []byte {
 	if title != "" {
 		fmt.Fprintf(&b, "    title %s\n", mermaid(title))
 	}
-	var nodes []dmutex.NodeID
-	for _, p := range d.panels {
-		nodes = append(nodes, p.nodes...)
-	}
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
+	nodes := d.nodes()
 	for _, id := range nodes {
 		fmt.Fprintf(&b, "    participant N%d\n", id)
 	}

@@ -42,21 +42,17 @@ func (c *buildCmd) build(sites []int) (quorum.Coterie[int], error) {
 	case "wall":
 		return quorum.Wall(c.Widths, sites...)
 	case "weighted":
-		return c.weighted()
+		var votes []quorum.Vote[int]
+		total := 0
+		for i, v := range c.Votes {
+			votes = append(votes, quorum.Vote[int]{Site: i + 1, Votes: v})
+			total += v
+		}
+		return quorum.Weighted(cmp.Or(c.Threshold, total/2+1), votes...)
 	}
 	all := quorum.Constructions[int]()
 	i := slices.IndexFunc(all, func(k quorum.Construction[int]) bool { return k.Name == c.Kind })
 	return all[i].Build(sites...)
-}
-
-func (c *buildCmd) weighted() (quorum.Coterie[int], error) {
-	var votes []quorum.Vote[int]
-	total := 0
-	for i, v := range c.Votes {
-		votes = append(votes, quorum.Vote[int]{Site: i + 1, Votes: v})
-		total += v
-	}
-	return quorum.Weighted(cmp.Or(c.Threshold, total/2+1), votes...)
 }
 
 // maxBuilt bounds the sites of build.

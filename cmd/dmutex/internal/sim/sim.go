@@ -193,7 +193,14 @@ func (c *Cmd) Run(con *tool.Console) error {
 		all = append(all, m)
 	}
 	p.Clear()
-	if err := c.write(con.Out, all); err != nil {
+	write := writeTable
+	switch {
+	case c.JSON:
+		write = func(w io.Writer, all []measurement) error { return tool.PrintJSON(w, all) }
+	case c.CSV:
+		write = writeCSV
+	}
+	if err := write(con.Out, all); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(all, func(m measurement) bool { return !m.Fits }) {
@@ -277,17 +284,6 @@ func (c *Cmd) measure(r run) (m measurement, err error) {
 	return m, nil
 }
 
-// write writes the measurements in the format that was asked for.
-func (c *Cmd) write(w io.Writer, all []measurement) error {
-	switch {
-	case c.JSON:
-		return tool.PrintJSON(w, all)
-	case c.CSV:
-		return writeCSV(w, all)
-	}
-	return writeTable(w, all)
-}
-
 func writeCSV(w io.Writer, all []measurement) error {
 	out := csv.NewWriter(w)
 	out.Write([]string{
@@ -349,17 +345,17 @@ func writeTable(w io.Writer, all []measurement) error {
 }
 
 func (m measurement) cells() []string {
-	formula := m.counted.Span()
+	formula, mean, greatest := m.counted.Span(), "-", "-"
 	if !m.Fits {
 		formula = "NOT " + formula
 	}
-	cells := []string{m.Algorithm, fmt.Sprint(m.Nodes), m.counted.Measured(), formula, decimals(m.Wait.Mean), decimals(m.Wait.Greatest)}
 	if m.Next != nil {
-		cells = append(cells, decimals(m.Next.Mean), decimals(m.Next.Greatest))
-	} else {
-		cells = append(cells, "-", "-")
+		mean, greatest = decimals(m.Next.Mean), decimals(m.Next.Greatest)
 	}
-	return append(cells, decimals(m.Throughput), decimals(m.Fairness))
+	return []string{
+		m.Algorithm, fmt.Sprint(m.Nodes), m.counted.Measured(), formula, decimals(m.Wait.Mean), decimals(m.Wait.Greatest),
+		mean, greatest, decimals(m.Throughput), decimals(m.Fairness),
+	}
 }
 
 func decimals(v float64) string { return fmt.Sprintf("%.3f", v) }

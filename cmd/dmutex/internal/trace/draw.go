@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -13,14 +12,10 @@ import (
 
 // drawCmd draws.
 type drawCmd struct {
-	Files  []string      `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
-	Output string        `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
-	Format string        `placeholder:"svg" help:"svg, html (a page that needs nothing else), mermaid (a sequenceDiagram) or shiviz (a log with vector clocks; its first line is the regular expression for ShiViz). The default is what the output's name ends in: .svg, .html, .mmd or .log."`
-	Lock   string        `help:"Draw this lock only."`
-	From   time.Duration `help:"Begin this long after the first event."`
-	To     time.Duration `help:"End this long after the first event."`
-	Title  string        `help:"Written above the picture."`
-	Width  int           `default:"1500" help:"Pixels after which a new row begins, at least 400; of svg. A page scrolls instead."`
+	Files  []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
+	Output string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
+	Format string   `placeholder:"svg" help:"svg, html (a page that needs nothing else), mermaid (a sequenceDiagram) or shiviz (a log with vector clocks; its first line is the regular expression for ShiViz). The default is what the output's name ends in: .svg, .html, .mmd or .log."`
+	draw.Options
 
 	write func(*draw.Drawing) []byte
 }
@@ -72,7 +67,7 @@ func (c *drawCmd) Run(con *tool.Console) error {
 	if err != nil {
 		return err
 	}
-	drawing, err := draw.New(traces, draw.Options{Title: c.Title, Lock: c.Lock, From: c.From, To: c.To, Width: c.Width})
+	drawing, err := draw.New(traces, c.Options)
 	if err != nil {
 		return err
 	}
