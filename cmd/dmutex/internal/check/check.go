@@ -129,7 +129,6 @@ type finding struct {
 
 func (f *finding) found() *finding { return f }
 
-// The verdicts.
 const (
 	clean   = "clean"
 	wrong   = "violation"
@@ -211,7 +210,6 @@ func (c *Cmd) explore(ctx context.Context, con *tool.Console, subjects []subject
 	return nil
 }
 
-// named returns the subjects of that verdict.
 func named(subjects []subject, verdict string) (names []string) {
 	for _, s := range subjects {
 		if s.found().Verdict == verdict {

@@ -28,7 +28,6 @@ const deadlockHelp = `With --deadlock the nodes wait for each other in every pos
 // models are those of package deadlock that have a machine at each node.
 var models = map[string]deadlocktest.Model{"and": deadlocktest.And, "or": deadlocktest.Or}
 
-// validate refuses what could not be run.
 func (o *deadlockOptions) validate(name string, nodes int, given map[string]bool) error {
 	_, known := models[name]
 	for _, flag := range []string{"width", "at-once", "unordered"} {
@@ -51,7 +50,6 @@ func (o *deadlockOptions) validate(name string, nodes int, given map[string]bool
 	return nil
 }
 
-// chase is the name of package chase here.
 const chase = "chase"
 
 // subject is the group to explore: of one of the papers' models, or of transactions, one
@@ -97,7 +95,6 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 	return g
 }
 
-// what says what is explored.
 func (o *deadlockOptions) what(c *Cmd) string {
 	said := fmt.Sprintf("%s x %s", tool.Several(c.Nodes, "node"), tool.Several(o.Waits, "wait"))
 	if c.Deadlock == chase {
@@ -118,7 +115,6 @@ func (o *deadlockOptions) what(c *Cmd) string {
 	return said
 }
 
-// failing says what a group that failed misses.
 func (o *deadlockOptions) failing(kind error) string {
 	switch {
 	case o.Unordered:

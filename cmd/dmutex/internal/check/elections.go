@@ -81,7 +81,6 @@ func (o *electionOptions) validate(name string, given map[string]bool) error {
 	return nil
 }
 
-// subject is the group to explore.
 func (o *electionOptions) subject(c *Cmd) subject {
 	t := electiontest.Trial{
 		Algorithm: elections[c.Election], Nodes: c.Nodes, Majority: o.Majority,
@@ -109,7 +108,6 @@ func (o *electionOptions) subject(c *Cmd) subject {
 	return g
 }
 
-// what says what is explored.
 func (o *electionOptions) what(nodes int) string {
 	parts := []string{tool.Several(nodes, "node")}
 	for _, n := range o.events() {
@@ -131,7 +129,6 @@ func (o *electionOptions) what(nodes int) string {
 	return strings.Join(parts, ", ")
 }
 
-// proved says what a clean exploration has shown.
 func (o *electionOptions) proved() string {
 	said := "In every run of this group no epoch had two leaders, and at no node did an epoch fall"
 	if o.Cuts > 0 {
@@ -147,7 +144,6 @@ func (o *electionOptions) proved() string {
 	return said + "."
 }
 
-// failing says what a group that failed misses.
 func (o *electionOptions) failing(kind error) string {
 	if errors.Is(kind, electiontest.ErrTwoLeaders) && !o.Majority {
 		return "Without the majority rule one node may begin to lead before another one stops: try --majority."

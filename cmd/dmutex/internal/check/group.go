@@ -33,7 +33,6 @@ func (g *group) explore(more func(string) bool) error {
 	return g.judge(r.States, r.Complete, err)
 }
 
-// text is the verdict on a line.
 func (g *group) text() string {
 	some := ""
 	if g.Verdict == clean {

@@ -28,7 +28,6 @@ type lockOptions struct {
 	quorums    map[uint64]string // by node, if they were given
 }
 
-// validate refuses what could not be run.
 func (o *lockOptions) validate(nodes int) (err error) {
 	network := map[string]string{"duplicating": "fifo, 1 duplicate", "lossy": "fifo, 1 loss"}[o.Network]
 	if network == "" {
@@ -116,7 +115,6 @@ type lock struct {
 	config dmutextest.Config
 }
 
-// subjects are the groups to explore, one for each algorithm.
 func (o *lockOptions) subjects(c *Cmd) (all []subject) {
 	for _, a := range o.algorithms {
 		l := &lock{
@@ -145,7 +143,6 @@ func (l *lock) explore(more func(string) bool) error {
 	return l.judge(r.States, r.Complete, err)
 }
 
-// soFar says how far an exploration is.
 func soFar(now dmutextest.Report, took time.Duration) string {
 	speed := float64(now.States) / max(took.Seconds(), 1e-3)
 	return fmt.Sprintf("%s states, depth %d, %s states/s", tool.Thousands(now.States), now.Depth, tool.Thousands(int(speed)))

@@ -1,10 +1,8 @@
 // Package demo shows the locks at work on processes of the operating system.
 //
-// A demonstration (tellers.go, kills.go, crashes.go, philosophers.go) runs one group of processes
-// after another, and judges what they did by evidence that does not come from
-// the lock. group.go runs a group, process.go is one process as the group sees
-// it, worker.go is the same process from inside, and protocol.go is what the two
-// say to each other.
+// A demonstration runs one group of processes after another, and judges them by evidence
+// that does not come from the lock. group.go runs a group, process.go is a process as the
+// group sees it, worker.go is its inside, and protocol.go is what the two say.
 package demo
 
 import (

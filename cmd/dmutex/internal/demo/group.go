@@ -37,10 +37,9 @@ type news struct {
 // errEnough ends a run before its processes have done their task.
 var errEnough = errors.New("enough has been seen")
 
-// run starts the processes, lets them meet and begin, and calls play, which may
-// give orders meanwhile. Then it waits until all are done, counts their
-// messages and waits until they have left. When run returns all processes have
-// ended, even if it fails or play ends it with errEnough.
+// run starts the processes, lets them meet and begin, and calls play, which may give
+// orders. Then it waits until all are done, counts their messages and lets them leave.
+// When run returns, all processes have ended in any case.
 func (g *group) run(ctx context.Context, play func(context.Context) error, done func(p *process, r report)) (counted []counts, took time.Duration, err error) {
 	g.news, g.over = make(chan news), make(chan struct{})
 	defer g.end()

@@ -140,7 +140,6 @@ func (k *killRun) killOne(ctx context.Context, p *process) error {
 	return k.killSome(ctx, p)
 }
 
-// killAll kills all tellers at once.
 func (k *killRun) killAll(ctx context.Context, _ *process) error {
 	return k.killSome(ctx, k.processes...)
 }

@@ -49,7 +49,6 @@ type work struct {
 	took    time.Duration // from the first deposit to the last
 }
 
-// A tally is one teller's part.
 type tally struct {
 	Node     dmutex.NodeID     `json:"node"`
 	Entries  int               `json:"entries"`
@@ -71,7 +70,11 @@ func audit(alg tool.Algorithm, nodes int, book evidence, w work) outcome {
 	o.Expected = int64(len(records)) * deposit
 	if o.Locked {
 		o.Messages = countMessages(alg, nodes, w)
-		o.Acquire, o.HandOff = acquireTimes(records), handOffTimes(records)
+		var acquired []time.Duration
+		for _, r := range records {
+			acquired = append(acquired, time.Duration(r.Granted-r.Called))
+		}
+		o.Acquire, o.HandOff = newQuantiles(acquired), handOffTimes(records)
 		o.Faults = o.faults()
 	} else {
 		o.FenceErrors = 0 // there are no fences
@@ -102,15 +105,6 @@ func countMessages(alg tool.Algorithm, nodes int, w work) *messages {
 	}
 	m.Messages = alg.Count(nodes, all, entries)
 	return &m
-}
-
-// acquireTimes are from the call of Acquire to its return.
-func acquireTimes(records []record) *quantiles {
-	var d []time.Duration
-	for _, r := range records {
-		d = append(d, time.Duration(r.Granted-r.Called))
-	}
-	return newQuantiles(d)
 }
 
 // handOffTimes are from the call of Release to the return of the next Acquire, if

@@ -124,7 +124,6 @@ func (c cycle) String() string {
 	return b.String()
 }
 
-// closing says what was seen.
 func (r *dinners) closing() string {
 	var b strings.Builder
 	cycles, right := 0, 0

@@ -20,19 +20,17 @@ import (
 //	          <-   counts
 //	leave     ->               the process closes its node and exits
 //
-// Tellers that are to be killed have no last deposit. They are told to leave while
-// they work, and report the views that they go through:
+// Tellers that are to be killed have no last deposit: they work until they leave, and
+// report their views. Tellers with a lease find the addresses in the record of the members.
+// Before such a teller is killed it takes no more locks, except that it may hold that of
+// the account.
 //
-//	<-   view        again and again
-//
-// Tellers with a lease need no addresses: the record of the members has them. Before such a
-// teller is killed it takes no more locks, except that it may hold that of the account.
-//
+//	          <-   view        again and again
 //	rest      ->
 //	          <-   resting
 //
-// Philosophers have more words for each meal, so that each of them has one fork
-// before any of them wants the second. They report progress when they have eaten.
+// Philosophers have more words for each meal, so that each has one fork before any wants
+// the second. They report progress when they have eaten.
 //
 //	sit       ->               all have eaten
 //	          <-   seated      with the left fork
@@ -40,9 +38,8 @@ import (
 //	          <-   cycle      a deadlock that ended a wait of this process
 //	rise      ->               after the last meal; the answer is done
 //
-// Until it is told to leave, a process keeps answering the messages of the
-// others. When its standard input ends it exits: a demo that dies leaves no
-// processes behind.
+// Until it is told to leave, a process keeps answering the messages of the others. When
+// its standard input ends it exits, so a demo that dies leaves no processes behind.
 type order struct {
 	Word  string                   `json:"word"`
 	Task  *task                    `json:"task,omitempty"`
@@ -60,10 +57,9 @@ type report struct {
 	Supper  *supper  `json:"supper,omitempty"`
 	View    *view    `json:"view,omitempty"`
 
-	// Of a teller with a lease: the number of its node, and the locks that were granted to it
-	// since its last report.
-	Self  dmutex.NodeID   `json:"self,omitempty"`
-	Turns map[string]turn `json:"turns,omitempty"`
+	// Of a teller with a lease.
+	Self  dmutex.NodeID   `json:"self,omitempty"`  // the number of its node
+	Turns map[string]turn `json:"turns,omitempty"` // the locks granted to it since its last report
 }
 
 // The words of orders and of reports.

@@ -19,7 +19,7 @@ type tellerCmd struct{}
 // Run works until it is told to leave, or until the demo is gone.
 func (tellerCmd) Run(con *tool.Console) error {
 	return employ(con, func(ctx context.Context, w *worker) (err error) {
-		t := &teller{worker: w}
+		t := &teller{worker: w, turns: make(map[string]turn)}
 		if t.account, err = openAccount(w.task.Dir, w.task.Self); err != nil {
 			return err
 		}
@@ -99,9 +99,6 @@ func (t *teller) granted(lock string, called int64) {
 	home := t.node.Mutex(lock).Status().Home
 	t.taking.Lock()
 	defer t.taking.Unlock()
-	if t.turns == nil {
-		t.turns = make(map[string]turn)
-	}
 	at := now()
 	t.turns[lock] = turn{Granted: at, Wait: max(t.turns[lock].Wait, time.Duration(at-called)), Home: home}
 }
@@ -134,7 +131,7 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 			told = time.Now()
 			t.taking.Lock()
 			made := report{Word: wordProgress, Made: len(records), Turns: t.turns}
-			t.turns = nil
+			t.turns = make(map[string]turn)
 			t.taking.Unlock()
 			if err := t.report(made); err != nil {
 				return nil, err

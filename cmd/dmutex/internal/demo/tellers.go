@@ -140,7 +140,6 @@ func (c *Tellers) Run(con *tool.Console) error {
 	})
 }
 
-// work is one run, with an empty account.
 func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outcome, err error) {
 	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think}, a, a.Name, a.New != nil)
 	if err != nil {

@@ -128,7 +128,6 @@ func brief(d time.Duration) string {
 	}
 }
 
-// closing says what was seen.
 func (r *result) closing() string {
 	var right []string
 	var b strings.Builder
@@ -153,7 +152,6 @@ func (r *result) closing() string {
 	return tool.Wrap(b.String())
 }
 
-// names lists algorithms.
 func names(algorithms []string) string {
 	if len(algorithms) == len(tool.Algorithms) {
 		return fmt.Sprintf("all %d algorithms", len(algorithms))

@@ -74,7 +74,6 @@ func (w *worker) listen(ctx context.Context, in io.Reader, cancel context.Cancel
 	}
 }
 
-// next waits for an order.
 func (w *worker) next(ctx context.Context) (order, error) {
 	select {
 	case o := <-w.orders:
@@ -84,7 +83,6 @@ func (w *worker) next(ctx context.Context) (order, error) {
 	}
 }
 
-// expect waits for the order of this word.
 func (w *worker) expect(ctx context.Context, word string) (order, error) {
 	o, err := w.next(ctx)
 	if err == nil && o.Word != word {

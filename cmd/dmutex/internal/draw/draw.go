@@ -5,11 +5,9 @@
 // sent. Where no message connects two events, their drawn order is only as good as
 // the nodes' wall clocks.
 //
-// A change of the group is drawn as a band across its members, at each from where
-// it installs the new view to where it acts in it. The messages by which the members
-// agree on the view are not in traces: they concern no lock, and the band shows
-// their result. Each life of a node has a trace of its own; between two lives, the
-// line of the node is dotted.
+// A change of the group is a band across its members, at each from where it installs
+// the new view to where it acts in it. The messages that lead to a view concern no lock
+// and are not in traces. Each life of a node has a trace of its own.
 package draw
 
 import (
@@ -167,11 +165,9 @@ type bar struct {
 	attempt    uint64 // of the request, if one was sent
 	begin, end *event
 
-	// Of a hold: the fence of the machine, which is another one after a change of
-	// the view, and whether a new view was installed and the hold's new
-	// machine is not born yet.
-	machine uint64
-	carried bool
+	// Of a hold.
+	machine uint64 // the machine's fence, which is another one after a change of the view
+	carried bool   // a new view was installed, and the hold's machine in it is not born yet
 }
 
 // A change is a view: when each member has installed it, and when it acted there.
@@ -181,7 +177,6 @@ type change struct {
 	install, ready map[dmutex.NodeID]*event
 }
 
-// note records what an event says about a view.
 func (p *panel) note(changes map[uint64]*change, e *event) {
 	c := changes[e.N]
 	if c == nil {
@@ -372,7 +367,6 @@ func plain(text string) string {
 	}, text)
 }
 
-// clock says when an event was.
 func (d *Drawing) clock(e *event) string {
 	t := e.time - d.origin
 	if d.virtual {

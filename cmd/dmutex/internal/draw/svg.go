@@ -133,7 +133,6 @@ func (d *Drawing) SVG() []byte {
 		`<rect width="%s" height="%s" fill="#ffffff"/>`+"\n%s</svg>\n", w, h, w, h, font, fontSize, w, h, body.String())
 }
 
-// px returns a length as text.
 func px(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.1f", v), "0"), ".")
 }
@@ -225,7 +224,6 @@ func shorten(text string, most int) string {
 	return text
 }
 
-// bar draws the time for which a node waits or holds.
 func (c *canvas) bar(b *bar) {
 	left, right, y := c.x(b.begin), c.x(b.end), c.y(b.node)
 	until := "the end of the trace"
@@ -265,7 +263,6 @@ func (c *canvas) bar(b *bar) {
 	}
 }
 
-// rowEnd returns the end of the row that contains x.
 func (c *canvas) rowEnd(x float64) float64 {
 	return (math.Floor(x/c.rowWidth) + 1) * c.rowWidth
 }
@@ -475,7 +472,6 @@ func (c *canvas) line(id dmutex.NodeID) {
 	draw(c.right)
 }
 
-// height is that of a row.
 func (c *canvas) height() float64 { return c.y(c.nodes[len(c.nodes)-1]) + headGap + axisGap }
 
 // rows cuts the panel into rows, and returns where they end.
@@ -522,7 +518,6 @@ var signs = [...]sign{
 	{`<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"},
 }
 
-// legend explains what the picture shows.
 func (d *Drawing) legend(seen seen) (all []sign) {
 	seen[stretched] = !d.virtual
 	for k, is := range seen {

@@ -14,7 +14,6 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// buildCmd prints a construction.
 type buildCmd struct {
 	Kind      string `required:"" help:"Construction: ${constructions} or weighted."`
 	N         int    `name:"n" help:"Number of sites, which are called 1, 2, ..., n. Not for weighted, whose votes determine it, and not needed with --widths."`
@@ -105,7 +104,6 @@ func (c *buildCmd) Validate() error {
 // maxPrinted bounds the quorums that build prints.
 const maxPrinted = 1 << 20
 
-// Run prints the quorums, one a line.
 func (c *buildCmd) Run(con *tool.Console) error {
 	if c.Assign {
 		return c.assign(con.Out)

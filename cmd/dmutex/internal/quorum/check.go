@@ -17,12 +17,10 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// checkCmd examines a file.
 type checkCmd struct {
 	File string `arg:"" help:"File with one quorum a line or several as {1,2},{1,3}, or a JSON list of quorums, or a JSON object with a quorum for each site; - is standard input."`
 }
 
-// Help is the text of quorum check --help.
 func (checkCmd) Help() string {
 	return `In a file of lines, blanks or commas separate the sites of a quorum. Braces may stand around them, and what follows # is a comment.
 
@@ -32,7 +30,6 @@ A list of quorums must be a coterie: any two share a site, and none contains ano
 Exit status: 0 if the file is lawful; 1 if not, and each offense is named; 3 if the file cannot be read.`
 }
 
-// Run reads the file and says what it is.
 func (c *checkCmd) Run(con *tool.Console) error {
 	var text []byte
 	var err error
@@ -249,7 +246,6 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 	return describe(out, c)
 }
 
-// describe writes the measures of a coterie.
 func describe[T cmp.Ordered](out io.Writer, c quorum.Coterie[T]) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a coterie: %s over %s\n", tool.Several(c.Len(), "quorum"), tool.Several(len(c.Sites()), "site"))

@@ -13,14 +13,12 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// compareCmd compares constructions.
 type compareCmd struct {
 	N      int       `name:"n" help:"Number of sites, 1 to 1024."`
 	P      []float64 `name:"p" help:"Probability that a site is up, from 0 to 1: one for all sites, or one for each. With it the table is ranked by availability, without it by messages."`
 	Format string    `default:"table" enum:"table,csv,json" help:"Output: table, csv or json."`
 }
 
-// Help is the text of quorum compare --help.
 func (compareCmd) Help() string {
 	return `size: the sites of a quorum. load: how often the busiest site must be asked when quorums are chosen in the best way (the optimum of a linear program). ` +
 		`survives: how many crashes, of any sites, leave a quorum. available: how likely a quorum is up. ` +
@@ -29,7 +27,6 @@ func (compareCmd) Help() string {
 If an exact answer would take too long, two numbers are bounds, and ± is the half width of a 99 percent confidence interval.`
 }
 
-// Validate refuses what cannot be compared.
 func (c *compareCmd) Validate() error {
 	if c.N == 0 {
 		return errors.New("--n is missing: choose 1 to 1024 sites")
@@ -48,7 +45,6 @@ func (c *compareCmd) Validate() error {
 	return nil
 }
 
-// Run prints the table.
 func (c *compareCmd) Run(con *tool.Console) error {
 	rows, err := compare(c.N, c.P)
 	switch {

@@ -308,7 +308,6 @@ func writeCSV(w io.Writer, all []measurement) error {
 	return out.Error()
 }
 
-// headings of the table.
 var headings = []tool.Heading{
 	{Columns: []string{"algorithm"}},
 	{Columns: []string{"nodes"}},
@@ -321,7 +320,6 @@ var headings = []tool.Heading{
 
 const uncounted = "central: the coordinator's own entries, which cost nothing, do not count."
 
-// writeTable writes a table for each load.
 func writeTable(w io.Writer, all []measurement) error {
 	var b strings.Builder
 	for len(all) > 0 {
@@ -360,7 +358,6 @@ func (m measurement) cells() []string {
 
 func decimals(v float64) string { return fmt.Sprintf("%.3f", v) }
 
-// loadWords says a load in words.
 func loadWords(load string) string {
 	switch load {
 	case "rare":

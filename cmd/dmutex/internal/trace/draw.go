@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// drawCmd draws.
 type drawCmd struct {
 	Files  []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
 	Output string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
@@ -20,7 +19,6 @@ type drawCmd struct {
 	write func(*draw.Drawing) []byte
 }
 
-// Help is the text of trace draw --help.
 func (drawCmd) Help() string {
 	return `A node records if its Config.Trace is set; demo and sim record with --trace DIR. The times of the nodes are lined up by ` +
 		`their wall clocks, and then so that no message arrives before it was sent. Where much happens time is stretched; the numbers ` +
@@ -61,7 +59,6 @@ func (c *drawCmd) Validate() error {
 	return fmt.Errorf("--format=%s: choose svg, html, mermaid or shiviz", c.Format)
 }
 
-// Run draws.
 func (c *drawCmd) Run(con *tool.Console) error {
 	traces, err := readTraces(con, c.Files)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// replayCmd replays.
 type replayCmd struct {
 	Files     []string `arg:"" help:"Traces, or directories with files that end in .trace."`
 	Algorithm string   `placeholder:"NAME" help:"One of ${algorithms}. The default is the algorithm whose fresh machine describes itself as the trace says."`
@@ -18,7 +17,6 @@ type replayCmd struct {
 	algorithms []tool.Algorithm
 }
 
-// Help is the text of trace replay --help.
 func (replayCmd) Help() string {
 	return `Every input of every lock's machine is given to a fresh machine of this program, and the messages that it sends, its ` +
 		`phase and its fence are compared with the recorded ones.
@@ -27,7 +25,6 @@ Exit status: 0 if all is the same; 1 if not, with the first line of each file th
 		`3 if a file is not a trace, or is of an algorithm that this program does not have.`
 }
 
-// Validate refuses an unknown algorithm.
 func (c *replayCmd) Validate() error {
 	c.algorithms = append(slices.Clone(tool.Algorithms), tool.Broken)
 	if c.Algorithm == "" {
@@ -41,7 +38,6 @@ func (c *replayCmd) Validate() error {
 	return nil
 }
 
-// Run replays.
 func (c *replayCmd) Run(con *tool.Console) error {
 	traces, err := readTraces(con, c.Files)
 	if err != nil {
