@@ -44,8 +44,9 @@ func greetAs(t *testing.T, l *Link, life uint64) (net.Conn, greeting) {
 	return c, answer
 }
 
-// answerByHand waits until the other side asks for a heartbeat, and sends one.
-func answerByHand(t *testing.T, c net.Conn) {
+// answerByHand waits until the other side asks for a heartbeat, and sends a frame, which is
+// one if it is empty.
+func answerByHand(t *testing.T, c net.Conn, frame string) {
 	var size [headerSize]byte
 	for binary.BigEndian.Uint32(size[:]) != question {
 		if _, err := io.ReadFull(c, size[:]); err != nil {
@@ -53,28 +54,30 @@ func answerByHand(t *testing.T, c net.Conn) {
 			return
 		}
 	}
-	if _, err := c.Write(make([]byte, headerSize)); err != nil {
+	if _, err := c.Write(appendFrame(nil, []byte(frame))); err != nil {
 		t.Error(err)
 	}
 }
 
 // A process whose connection answers is not replaced, and the other process with its
-// number is told its life.
+// number is told its life. Any frame is an answer: where many wait, the heartbeat comes
+// too late, or there is no room for it.
 func TestConnectedProcessStays(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	first, answer := greetAs(t, l, 10)
 	require.Equal(t, greeting{From: 1, To: 2}, answer)
-	for range 2 {
+	for _, frame := range []string{"", "", "busy"} {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			answerByHand(t, first)
+			answerByHand(t, first, frame)
 		}()
 		second, answer := greetAs(t, l, 20) // with the higher life
 		require.Equal(t, greeting{From: 1, To: 2, Taken: 10}, answer)
 		requireEnd(t, second)
 		<-done
 	}
+	require.Equal(t, arrival{2, "busy"}, next(t, got))
 	sendByHand(t, first, "still here")
 	require.Equal(t, arrival{2, "still here"}, next(t, got))
 	require.NoError(t, l.Send(2, []byte("so am I")))

@@ -40,7 +40,7 @@ type conn struct {
 	direct func(data []byte) (rest []byte) // see newDirect
 	out    []byte                          // what drain writes, which has left pending
 	wake   *sync.Cond                      // drain has something to write, or the connection has ended
-	asked  chan struct{}                   // closed when the other side gives a sign of life; nil if nobody waits
+	asked  atomic.Pointer[chan struct{}]   // closed when the other side completes a frame; nil if nobody waits
 
 	// silent counts the heartbeats during which the other side completed no frame,
 	// while we were reading.
@@ -168,32 +168,20 @@ func (p *peer) serve(c *conn) {
 // answers asks the other side of a connection for a sign of life, and waits for one.
 func (p *peer) answers(c *conn) bool {
 	p.mu.Lock()
-	if c.asked == nil {
-		c.asked = make(chan struct{})
+	asked := c.asked.Load()
+	if asked == nil {
+		asked = new(make(chan struct{}))
+		c.asked.Store(asked)
 	}
-	asked := c.asked
 	p.say(question)
 	p.mu.Unlock()
 	select {
-	case <-asked:
+	case <-*asked:
 		return true
 	case <-time.After(p.link.pace.grace):
 	case <-p.ctx.Done():
 	}
 	return false
-}
-
-// sign handles a frame without content, which shows that the other side is alive.
-func (p *peer) sign(c *conn, length uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if length == question {
-		p.say(heartbeat)
-	}
-	if c.asked != nil {
-		close(c.asked)
-		c.asked = nil
-	}
 }
 
 // setTrouble keeps a reason why there is no connection.
@@ -228,9 +216,11 @@ func (p *peer) read(c *conn) error {
 		end += n
 		for end-start >= headerSize {
 			size := binary.BigEndian.Uint32(buf[start:])
-			if size == heartbeat || size == question {
-				p.sign(c, size)
-				size = 0
+			if size == question {
+				size = heartbeat
+				p.mu.Lock()
+				p.say(heartbeat)
+				p.mu.Unlock()
 			}
 			if size > maxFrame {
 				err = errOversized
@@ -248,6 +238,9 @@ func (p *peer) read(c *conn) error {
 				frames = frames[:0]
 			}
 			start, silent = next, 0
+			if c.asked.Load() != nil { // any frame will do: heartbeats wait behind others
+				close(*c.asked.Swap(nil))
+			}
 		}
 		if len(frames) > 0 {
 			p.deliver(frames)

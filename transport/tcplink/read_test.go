@@ -132,9 +132,9 @@ func FuzzGreeting(f *testing.F) {
 	f.Add(greetingBytes(2, 3))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n......"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		from, err := readGreeting(bytes.NewReader(data), 1)
-		if err == nil {
-			require.Equal(t, greetingBytes(from, 1), data[:len(greetingBytes(from, 1))])
+		var g greeting
+		if g.read(bytes.NewReader(data)) == nil {
+			require.Equal(t, g.bytes(), data[:len(g.bytes())])
 		}
 	})
 }
