@@ -12,6 +12,7 @@ import (
 var (
 	_ dmutex.Keeper   = (*parked)(nil)
 	_ dmutex.Excluder = (*parked)(nil)
+	_ dmutex.Declarer = (*parked)(nil)
 	_ dmutex.Keeper   = (*circulating)(nil)
 	_ dmutex.Excluder = (*circulating)(nil)
 	_ dmutex.Ticker   = (*circulating)(nil)
@@ -106,6 +107,14 @@ func (m *circulating) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
 }
 
+// Declare implements [dmutex.Declarer]: members with another order would have another token.
+func (m *parked) Declare() string {
+	if !m.ordered {
+		return "ring/1"
+	}
+	return string(canon.List(nil, "ring/1 order ", m.order))
+}
+
 // AppendText implements [dmutex.Machine].
 func (m *parked) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(b)
@@ -129,7 +138,7 @@ func (t *seat) appendText(b []byte) []byte {
 
 // Clone implements [dmutex.Machine].
 func (m *parked) Clone() dmutex.Machine {
-	return &parked{m.seat.clone(), slices.Clone(m.wanters)}
+	return &parked{m.seat.clone(), m.ordered, slices.Clone(m.wanters)}
 }
 
 // Clone implements [dmutex.Machine].

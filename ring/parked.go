@@ -9,6 +9,7 @@ import (
 // parked is one lock at one node of a ring whose token parks.
 type parked struct {
 	seat
+	ordered bool            // by Order
 	wanters []dmutex.NodeID // ascending; empty without the token
 }
 
@@ -31,7 +32,7 @@ func newParked(s dmutex.Start, order []dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &parked{seat: t}, nil
+	return &parked{seat: t, ordered: order != nil}, nil
 }
 
 // Request enters if the token is here, and sends WANT if not.

@@ -12,6 +12,7 @@ import (
 var (
 	_ dmutex.Keeper   = (*machine)(nil)
 	_ dmutex.Excluder = (*machine)(nil)
+	_ dmutex.Declarer = (*machine)(nil)
 )
 
 // impossible says why no correct peer sends msg, and "" if one may.
@@ -59,6 +60,14 @@ func (m *machine) Keeps() bool { return m.Idle() }
 // all requests, and where the token is, must be remembered.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
+}
+
+// Declare implements [dmutex.Declarer]: members with another At would have another token.
+func (m *machine) Declare() string {
+	if m.at == dmutex.None {
+		return "suzukikasami/1"
+	}
+	return "suzukikasami/1 token at " + m.at.String()
 }
 
 // AppendText implements [dmutex.Machine].

@@ -64,7 +64,8 @@ import (
 // machine is one lock at one node.
 type machine struct {
 	site.Site
-	rn []uint64 // RN, by member
+	at dmutex.NodeID // of At
+	rn []uint64      // RN, by member
 
 	// The token, with LN and Q, if it is here.
 	token bool
@@ -85,16 +86,17 @@ func At(node dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, node) }
 }
 
-func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
+func newMachine(s dmutex.Start, at dmutex.NodeID) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
-	if first = site.Home(s, first); s.Holder != dmutex.None {
-		first = s.Holder
+	first := s.Holder
+	if first == dmutex.None {
+		first = site.Home(s, at)
 	}
 	n, me := len(s.Members), own.Place()
-	m := &machine{Site: own, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
+	m := &machine{Site: own, at: at, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
 	if s.Holder == s.Self {
 		m.rn[me], m.ln[me] = site.Carried, site.Carried
 	}
