@@ -25,7 +25,7 @@
 // peer sends; it has changed nothing.
 //
 // An Idle or Held machine still has to Handle what arrives, because the others wait
-// for its answers. The function send must deliver each message exactly once to the
+// for its answers. The driver must deliver each message exactly once to the
 // machine of node To; package transport/channel does that over any network, in
 // order per pair. Without a network the loop is a unit test: deliver the messages yourself,
 // in any order.

@@ -1,14 +1,14 @@
-// Package client takes the locks of a group in a process that is no member of it. Members cost: each
-// pair of them keeps in touch. So a group is a handful of members, and the many and short-lived
-// processes that want its locks are clients. A client has a session with one member, which takes
-// locks for it as for its own goroutines: in the same queues, and with the same fences.
+// Package client takes the locks of a group in a process that is no member of it. Each pair of
+// members keeps in touch, so a group is a handful of members, and the many or short-lived processes
+// that want its locks are clients. A client has a session with one member, which takes locks for it
+// as for its own goroutines: in the same queues, and with the same fences.
 //
 //	c, err := client.New(client.Config{Members: []string{"a:7100", "b:7100", "c:7100"}, TLS: certificates})
 //	...
 //	defer c.Close()
 //	err = c.Mutex("invoices/42").Do(ctx, func(ctx context.Context, fence uint64) error { ... })
 //
-// A member serves clients with node.Config.Clients.
+// A member serves clients with node.Config.Clients. To connect over NATS, see package natsclient.
 //
 // # Sessions
 //
@@ -19,11 +19,11 @@
 //
 // When a member crashes, is excluded or loses its lease, what its clients hold is lost, too. They
 // go to another member by themselves, and waiting calls wait there anew. A member that closes waits
-// until its clients have released what they hold. A client that dies costs its own locks for the
-// length of the session, and nobody else anything.
+// until its clients have released what they hold. When a client dies, its own locks are free after
+// its session has ended, and no other lock waits.
 //
-// Exclusion rests on the same as that of the group's lease: clocks whose rates are right within
-// 1 %, and holders that stop when their context ends. Only a resource that checks fences is safe
+// Exclusion assumes what it assumes of members: clocks whose rates are right within 1 %, and holders
+// that stop when their context ends. Only a resource that checks fences is safe
 // from a process that was paused; see package fence.
 package client
 

@@ -2,6 +2,7 @@
 // against [Mutex]. Where the lock comes from is then one line of the program:
 //
 //	var nightly lock.Mutex = n.Mutex("nightly")        // n is a node.Node, a member of a group
+//	var nightly lock.Mutex = c.Mutex("nightly")        // c is a client.Client, a client of members
 //	nightly, err := storelock.New(s, "nightly", 0)     // a record in a store
 //	nightly := locktest.New("nightly")                 // for tests
 package lock
@@ -54,16 +55,16 @@ type Held interface {
 	Fence() uint64
 
 	// Err is nil while the lock is held, then an ErrReleased or an ErrLost. If the lock has a
-	// lease, Err reads the clock: after a pause of the process its first call tells of the loss.
+	// lease, Err reads the clock: after a pause of the process its first call reports the loss.
 	Err() error
 
-	// Until is the time before which nobody else gets the lock, unless it is released: as of now,
-	// since a renewal moves it. It is the zero time if no lease limits the hold, and not in the
+	// Until is the time before which no other caller gets the lock, unless it is released. A
+	// renewal moves it. It is the zero time if no lease limits the hold, and not in the
 	// future after the hold.
 	Until() time.Time
 
 	// Suspended reports that the renewal of the lease is late: the lock is still held, and is
-	// lost at Until if none succeeds before.
+	// lost at Until unless a renewal succeeds before.
 	Suspended() bool
 
 	// Release gives the lock back. It ends this grant and never another, and may be called

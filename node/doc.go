@@ -16,12 +16,14 @@
 //
 // In the lease mode, that of [Open], members come, go and crash, and a small record in a
 // store lists them, with the number and the address of each; see package store. A member asks
-// the store repeatedly whether it is still one. No lock is ever taken in the store.
+// the store repeatedly whether it is still one. No lock is ever taken in the store. With
+// [Config.Clients] a member also takes locks for processes that are no members; see package
+// client.
 //
 // A member may hold locks until Config.Lease after it sent the last operation that
 // confirmed its membership, by its own clock. Shortly before that, the locks that it holds
-// are lost: [lock.Held.Context] ends, with [ErrLost] and [ErrLease]. Nobody else gets them
-// yet, so a holder that stops at once is alone. What is lost stays lost. Earlier,
+// are lost: [lock.Held.Context] ends, with [ErrLost] and [ErrLease]. No other process gets
+// them yet, so a holder that stops at once is alone. What is lost stays lost. Earlier,
 // [lock.Held.Suspended] and Observer.Lease say that the renewal is late.
 //
 // A member that the others do not hear from is excluded, and its locks are freed within
@@ -70,10 +72,10 @@
 // # One event path
 //
 // The goroutine that brings a frame carries it through session and machine to the
-// answering frames: mail, locks, mail. Only the grant passes to another goroutine, that of the waiting caller.
-// One more keeps time for sessions and views.
+// answering frames: mail, locks, mail. Only a grant passes to another goroutine, that of the
+// waiting caller. One more goroutine keeps time for sessions and views.
 //
-// Lock order: group, locks, mail, link. No other mutex is held while one is taken. None of
-// the first three is held while a frame is sent, or code of the application runs, but the
-// machines.
+// Lock order: group, locks, mail, link. No other mutex is held while one is taken. The first
+// three are not held while a frame is sent, nor while code of the application runs, except
+// the code of its machines.
 package node

@@ -4,20 +4,21 @@
 //	listener, err := natsclient.Listen(nc, "locks.clients")                        // for node.Clients
 //	client.Config{Members: []string{"locks.clients"}, Dial: natsclient.Dialer(nc)} // at the client
 //
-// Any member that listens takes a new session. A client reads on an inbox of its own.
+// Any member that listens accepts a new session. Each client reads on an inbox of its own.
 //
 // # Permissions
 //
 // For the prefix locks.clients, a member subscribes to locks.clients.> and publishes to _INBOX.>,
 // and the client alice publishes to locks.clients.> and subscribes to _INBOX.alice.>. Such a
 // client connects with nats.CustomInboxPrefix("_INBOX.alice"). A client that may read the inbox of
-// another may speak for it. node.Clients.Allow knows a client by its inbox, RemoteAddr of the
-// connection, which the server has let it read.
+// another may speak for it. node.Clients.Allow can identify a client by its inbox, the RemoteAddr of
+// the connection: the server has let the client read there.
 //
 // # Promises
 //
-// Messages are numbered: a connection in which one is missing ends, and the client's session goes on
-// with another. Connect with nats.MaxReconnects(-1), else nats.go gives up after two minutes.
+// Messages are numbered. If one is missing, the connection ends, and the client's session goes on
+// with another connection. Connect with nats.MaxReconnects(-1): by default nats.go stops
+// reconnecting after about two minutes.
 package natsclient
 
 import (
