@@ -60,13 +60,11 @@ Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is
 
 // Validate refuses what could not be run, or would show nothing.
 func (c *Tellers) Validate() (err error) {
-	if c.Algorithm == "" && c.Crash && !c.Broken {
-		c.Algorithm = tool.Algorithms[0].Name
+	usual := "all"
+	if c.Crash && !c.Broken {
+		usual = tool.Algorithms[0].Name
 	}
-	if c.Algorithm == "" {
-		c.Algorithm = "all"
-	}
-	c.algorithms, err = tool.Choose(c.Algorithm)
+	c.algorithms, err = tool.Choose(cmp.Or(c.Algorithm, usual))
 	switch {
 	case err != nil:
 		return err

@@ -25,12 +25,9 @@ type result struct {
 
 func (r *result) judge(err error) bool {
 	r.verdict = newVerdict(err)
-	for _, o := range r.Runs {
-		r.OK = r.OK && o.OK
-	}
-	for _, o := range r.KillRuns {
-		r.OK = r.OK && o.OK
-	}
+	failed := slices.ContainsFunc(r.Runs, func(o outcome) bool { return !o.OK }) ||
+		slices.ContainsFunc(r.KillRuns, func(o killOutcome) bool { return !o.OK })
+	r.OK = r.OK && !failed
 	return r.OK
 }
 
@@ -54,7 +51,7 @@ func (r *result) writeText(w io.Writer) error {
 func (r *result) writeRuns(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%d tellers, each a process of its own, make %d deposits of %s each into one account, over %s.\n\n",
 		r.Nodes, r.Deposits, money(deposit), network(r.Link))
-	rows := make([][]string, 0, len(r.Runs))
+	var rows [][]string
 	for _, o := range r.Runs {
 		rows = append(rows, o.cells())
 	}

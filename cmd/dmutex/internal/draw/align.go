@@ -187,8 +187,7 @@ func match(files []*file) (arrows []*arrow, err error) {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e, unfollowed: true}
 				for _, o := range files {
 					if o.trace.Header.Self == a.To && o.life == lives[a.To] {
-						a.unfollowed = !o.whole
-						a.stale = membership.EpochOf(a.Fence) < o.epoch
+						a.unfollowed, a.stale = !o.whole, membership.EpochOf(a.Fence) < o.epoch
 					}
 				}
 				e.out = append(e.out, a)

@@ -57,17 +57,17 @@ func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar, noted
 	if text := e.mark(); text != "" {
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, mermaid(text))
 	}
-	if e.What == trace.View && !noted[e.N] {
-		noted[e.N] = true
-		fmt.Fprintf(b, "    Note over N%d,N%d: view %d: %s\n", p.nodes[0], p.nodes[len(p.nodes)-1], e.N, e.members())
-	}
-	if e.What == trace.Resent {
+	switch e.What {
+	case trace.View:
+		if !noted[e.N] {
+			noted[e.N] = true
+			fmt.Fprintf(b, "    Note over N%d,N%d: view %d: %s\n", p.nodes[0], p.nodes[len(p.nodes)-1], e.N, e.members())
+		}
+	case trace.Resent:
 		fmt.Fprintf(b, "    Note over N%d: sends again to N%d\n", self, e.Peer)
-	}
-	if e.What == trace.Handle {
+	case trace.Handle:
 		fmt.Fprintf(b, "    N%d->>N%d: %s\n", e.In.From, self, mermaid(content(&e.In)))
-	}
-	if e.What == trace.Request || e.What == trace.Cancel {
+	case trace.Request, trace.Cancel:
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, e.What)
 	}
 	if leaves != nil {

@@ -230,19 +230,17 @@ func (c *canvas) bar(b *bar) {
 	if b.end != nil {
 		until = c.drawing.clock(b.end)
 	}
-	fill, stroke, ink := "#d9d9d9", "#8a8a8a", "#222222"
+	sign, fill, stroke, ink := waiting, "#d9d9d9", "#8a8a8a", "#222222"
 	what, texts := "waits", []string(nil)
-	if b.phase == dmutex.Held {
-		c.seen[held] = true
-		fill, stroke, ink = "#222222", "#222222", "#ffffff"
-		what = fmt.Sprintf("holds the lock with fence %s", fence(b.fence))
+	switch {
+	case b.phase == dmutex.Held:
+		sign, fill, stroke, ink = held, "#222222", "#222222", "#ffffff"
+		what = "holds the lock with fence " + fence(b.fence)
 		texts = []string{"fence " + fence(b.fence), fence(b.fence)}
-	} else {
-		c.seen[waiting] = true
-		if b.attempt > 0 {
-			texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
-		}
+	case b.attempt > 0:
+		texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
 	}
+	c.seen[sign] = true
 	width := max(right-left, 2)
 	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" fill="%s" stroke="%s"><title>node %d %s, from %s to %s</title></rect>`,
 		px(left), px(y-barHalf), px(width), 2*barHalf, fill, stroke, b.node, what, c.drawing.clock(b.begin), until)

@@ -28,13 +28,12 @@ If an exact answer would take too long, two numbers are bounds, and ± is the ha
 }
 
 func (c *compareCmd) Validate() error {
-	if c.N == 0 {
+	switch {
+	case c.N == 0:
 		return errors.New("--n is missing: choose 1 to 1024 sites")
-	}
-	if c.N < 1 || c.N > 1024 {
+	case c.N < 1 || c.N > 1024:
 		return fmt.Errorf("--n=%d: choose 1 to 1024 sites", c.N)
-	}
-	if len(c.P) > 1 && len(c.P) != c.N {
+	case len(c.P) > 1 && len(c.P) != c.N:
 		return fmt.Errorf("--p has %d probabilities: give one, or one for each of %d sites", len(c.P), c.N)
 	}
 	for _, p := range c.P {

@@ -17,9 +17,8 @@ type row struct {
 	Resilience   [2]int     `json:"resilience"`             // likewise
 	Availability *estimated `json:"availability,omitempty"` // nil if no probability was given
 
-	// Messages is the mean number of messages per entry in Maekawa's algorithm,
-	// without contention, over all n sites and the quorums that Assign gives
-	// them: a request, a reply and a release for each other site in the quorum.
+	// Messages is the mean number of messages per entry in Maekawa's algorithm without
+	// contention: a request, a reply and a release for each other site in the quorum.
 	Messages float64 `json:"messages"`
 }
 
@@ -31,12 +30,10 @@ type estimated struct {
 	Samples int     `json:"samples"`
 }
 
-// compare builds every construction that exists for n sites and measures it, the
-// best first. With up, the probability that a site is up, once for all sites or
-// once for each of the sites 1, ..., n, the best is the most available (by the
-// lower bound, where it is sampled), and among equals the one with the fewest
-// messages. Without, it is the one with the fewest messages, and among equals the
-// one with the least load.
+// compare builds every construction that exists for n sites and measures it, the best
+// first: by messages, then load. With up, the probability that a site is up, once for all
+// sites or once for each of the sites 1, ..., n, availability (the lower bound, where it is
+// sampled) comes before them.
 func compare(n int, up []float64) ([]row, error) {
 	sites := sitesTo(n)
 	var rows []row

@@ -2,6 +2,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -318,8 +319,6 @@ var headings = []tool.Heading{
 	{Columns: []string{"fairness"}},
 }
 
-const uncounted = "central: the coordinator's own entries, which cost nothing, do not count."
-
 func writeTable(w io.Writer, all []measurement) error {
 	var b strings.Builder
 	for len(all) > 0 {
@@ -327,14 +326,16 @@ func writeTable(w io.Writer, all []measurement) error {
 		if end < 0 {
 			end = len(all)
 		}
-		fmt.Fprintf(&b, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, loadWords(all[0].Load))
+		words := map[string]string{"rare": "one request at a time", "saturated": "all nodes always request"}[all[0].Load]
+		words = cmp.Or(words, "each node thinks for "+all[0].Load+" T on average")
+		fmt.Fprintf(&b, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, words)
 		var rows [][]string
 		for _, m := range all[:end] {
 			rows = append(rows, m.cells())
 		}
 		tool.Tabulate(&b, headings, rows)
 		if slices.ContainsFunc(all[:end], func(m measurement) bool { return m.Counted != m.Entries }) {
-			b.WriteString("\n" + uncounted + "\n")
+			b.WriteString("\ncentral: the coordinator's own entries, which cost nothing, do not count.\n")
 		}
 		all = all[end:]
 	}
@@ -357,14 +358,3 @@ func (m measurement) cells() []string {
 }
 
 func decimals(v float64) string { return fmt.Sprintf("%.3f", v) }
-
-func loadWords(load string) string {
-	switch load {
-	case "rare":
-		return "one request at a time"
-	case "saturated":
-		return "all nodes always request"
-	default:
-		return "each node thinks for " + load + " T on average"
-	}
-}

@@ -43,10 +43,9 @@ var Algorithms = []Algorithm{
 // NoLock is what happens without a lock.
 var NoLock = Algorithm{Name: "no lock", About: "all enter at once"}
 
-// gridMessages counts Maekawa's messages: three for each site of a quorum other
-// than the asking site, and up to three more under contention. A quorum is a row
-// and a column of a square. If n is not a square, the last row is short and the
-// quorums differ in size.
+// gridMessages counts Maekawa's messages: three for each other site of a quorum, and up to
+// three more under contention. A quorum is a row and a column of a square. If n is not a
+// square, the last row is short and the quorums differ in size.
 func gridMessages(n int) (least, greatest int) {
 	side := 1
 	for side*side < n {
