@@ -4,9 +4,9 @@
 //	nightly.Fail(errors.New("no network"))
 //	require.Error(t, backup(t.Context(), nightly))
 //
-// It works, also between goroutines, and does at once what takes a real lock an outage: it is
-// lost, suspended, or not to be had. It starts no goroutine, and runs in a testing/synctest
-// bubble, too.
+// It excludes goroutines, as a real lock does. The test says when it is lost or suspended, and when
+// Acquire fails, which with a real lock takes an outage. It starts no goroutine, and runs in a
+// testing/synctest bubble, too.
 package locktest
 
 import (
@@ -126,8 +126,8 @@ func (l *Lock) extend(what string, left time.Duration) {
 	}
 }
 
-// Fail lets Acquire and TryAcquire fail from now on, and those that wait, until it is called
-// with nil. It takes the lock from nobody.
+// Fail makes Acquire and TryAcquire fail until it is called with nil; calls that wait fail, too.
+// The holder keeps the lock.
 func (l *Lock) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

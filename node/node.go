@@ -24,8 +24,8 @@ import (
 )
 
 // Config is what a node can be told beside its group. The zero Config will do. Algorithm,
-// Lease, Group and Deadlock must be the same in all members; nodes that differ refuse to
-// meet, with [ErrConfig].
+// Lease, Group and Deadlock must be the same in all members, and either all have Clients or
+// none; nodes that differ refuse to meet, with [ErrConfig].
 type Config struct {
 	// Name is what people call this process: up to 64 bytes of printable text, which the others
 	// show beside the number of this node. Empty stands for the name of the host, a slash, and
@@ -61,9 +61,9 @@ type Config struct {
 	// space, but no call waits for it except Close, which flushes it. Only for [OpenStrict].
 	Trace *trace.Recorder
 
-	// Clients, if not nil, says how this node serves clients. Either all members have it or none. A
-	// lease that is over counts then, and no proof that the process of a member is dead, since
-	// its clients may live. Not for [OpenStrict].
+	// Clients, if not nil, says how this node serves clients. Then the locks of a dead member wait
+	// for the end of its lease even if the store proves its death, because its clients may live.
+	// Not for [OpenStrict].
 	Clients *Clients
 
 	// Logger gets a few records for the operator, which docs/operating.md lists; nil logs

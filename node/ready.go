@@ -14,13 +14,13 @@ import (
 )
 
 // Ready waits until this node is in a view that grants locks. For that, all members
-// that have not left or been evicted must be up and have agreed on the view. Acquire
-// waits for the same. If ctx ends first, the error names the missing members, and
+// that have not left and were not evicted or excluded must be up and have agreed on the
+// view. Acquire waits for the same. If ctx ends first, the error names the missing members, and
 // wraps ctx's error and, if a member is configured differently, [ErrConfig].
 //
 // A node may stop being ready while the group changes: for a few round trips, or, if
-// a member crashes during the change, until it is back. It stays ready while only some
-// locks wait for members that were excluded.
+// a member crashes during the change, until it is back, evicted or excluded. It stays
+// ready while only some locks wait for members that were excluded.
 func (n *Node) Ready(ctx context.Context) error { return n.waited(ctx, n.group.Ready(ctx)) }
 
 // waited says what the group was waiting for if ctx has ended.

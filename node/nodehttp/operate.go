@@ -27,9 +27,10 @@ import (
 // podManagementPolicy: Parallel in the StatefulSet.
 //
 // For a liveness probe use [Alive]: a node that waits for another member is healthy. Members
-// are unready for some round trips when the group changes, and for about a lease when a
-// member crashes. Without a store they stay ready then, although locks that need the member
-// wait for its return.
+// are unready for some round trips when the group changes. When a member crashes, the others
+// stay ready, although some locks wait: without a store, those that need the member wait for its
+// return; with one, those that it may hold wait until its lease has ended. The members of a new
+// record are unready for about a lease, unless the store proves deaths.
 func Ready(n *node.Node) http.Handler {
 	return probe(func() (ok bool, text string) {
 		st := n.Status()

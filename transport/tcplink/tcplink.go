@@ -92,7 +92,8 @@ type Config struct {
 	// that means all interfaces, as ":7000" and "0.0.0.0:7000" do, and the port of Addr.
 	Advertise string
 
-	// Peers is the address book: every node that this one talks to, with its host:port. An
+	// Peers is the address book: every node that this one talks to, with its host:port. The
+	// address of a peer names a host, which ":7000" and "0.0.0.0:7000" do not. An
 	// address may be empty if it is not known yet, or if the node has a higher number, and
 	// so dials this node. An entry for Self is allowed, so that all can have the same book.
 	Peers map[dmutex.NodeID]string

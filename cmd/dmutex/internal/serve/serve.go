@@ -34,11 +34,13 @@ type Cmd struct {
 
 // Help is the text of serve --help.
 func (Cmd) Help() string {
-	return `For locks whose users are no members: a group of three such processes, say, is a lock service. Clients are dmutex run --at=HOST:PORT, programs with package client, ` +
+	return `Clients take locks and are no members of the group: three such members are a lock service. Clients are dmutex run --at=HOST:PORT, programs with package client, ` +
 		`and any that speak the protocol in docs/clients.md.
 
 --group=FILE is for members that all run on one machine, and meet over its loopback interface. --group=nats://HOST:PORT/NAME keeps the record of the members in JetStream, in the bucket dmutex, ` +
 		`which is made if it does not exist, and they meet over NATS. For records in PostgreSQL or etcd, write a program with node.Config.Clients.
+
+The first grant of a new group comes after --lease. The locks of a member that is killed wait for a lease, too, even with a file, because its clients may live.
 
 With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://.
 
