@@ -37,11 +37,10 @@ func (m *Member) Over() bool { return m.over }
 // Deadline returns when the session runs out.
 func (m *Member) Deadline() int64 { return m.overAt }
 
-// Output returns what to send, and what to do, since the last call. Both slices are the machine's,
-// until its next input.
+// Output returns what to send, and what to do, since the last call.
 func (m *Member) Output() (out, orders []Message) {
 	out, orders = m.out, m.orders
-	m.out, m.orders = m.out[:0], m.orders[:0]
+	m.out, m.orders = nil, nil // an idle session keeps none
 	return out, orders
 }
 
