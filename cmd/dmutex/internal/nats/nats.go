@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/client/natsclient"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/natsnode"
@@ -23,7 +25,7 @@ import (
 )
 
 // Broker is what a build with NATS has as [tool.NATS].
-var Broker = &tool.Broker{Connect: connect, Open: open, Join: join, Serve: serve}
+var Broker = &tool.Broker{Connect: connect, Open: open, Join: join, Visit: visit, Serve: serve}
 
 func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
 	nc, err := dial(c.URL, c.Name, tool.TLS{})
@@ -65,11 +67,26 @@ func join(ctx context.Context, url, group string, security tool.TLS, cfg node.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	if n, err = natsnode.Open(ctx, nc, group, cfg); err != nil {
-		nc.Close()
-		return nil, nil, err
+	clients, err := natsclient.Listen(nc, clientsOf+group)
+	if err == nil {
+		cfg.Clients.Listeners = append(cfg.Clients.Listeners, clients)
+		if n, err = natsnode.Open(ctx, nc, group, cfg); err == nil {
+			return n, nc.Close, nil
+		}
 	}
-	return n, nc.Close, nil
+	nc.Close()
+	return nil, nil, err
+}
+
+// clientsOf begins the subjects of the clients of a group, which may read no others.
+const clientsOf = "dmutex-clients."
+
+func visit(url, group, name string, security tool.TLS) (c client.Config, stop func(), err error) {
+	nc, err := dial(url, name, security)
+	if err != nil {
+		return c, nil, err
+	}
+	return client.Config{Members: []string{clientsOf + group}, Dial: natsclient.Dialer(nc)}, nc.Close, nil
 }
 
 // dial connects to one of the servers, which commas separate. Its error names

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex/client"
@@ -16,7 +17,7 @@ import (
 // Cmd is dmutex run.
 type Cmd struct {
 	Store    *tool.Place   `env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, or nats://HOST:PORT/BUCKET."`
-	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, instead of --store: the lock is one of the group's."`
+	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
 	Nonblock bool          `short:"n" xor:"wait" env:"DMUTEX_NONBLOCK" help:"Do not wait: if the lock is taken, run nothing."`
 	Wait     float64       `short:"w" xor:"wait" env:"DMUTEX_WAIT" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing."`
@@ -49,7 +50,7 @@ func (Cmd) Help() string {
 --store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. ` +
 		`This tool has no drivers for PostgreSQL and etcd: for those, write a program with package storelock, and sqlstore or etcdstore.
 
---at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
+--at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients, and --at=nats://HOST:PORT/NAME the group of that name which does so over NATS: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
 
 If the machine crashes, the next process gets the lock after --lease. With a NATS store it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
 		`no process ever gets the lock of a dead one, however often it is run. Such a run says so; with a lease of 10s, give --wait 11. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
@@ -114,15 +115,16 @@ func (c *Cmd) command() []string {
 // lock opens the lock. stop closes the connection to its store or its group.
 func (c *Cmd) lock() (mutex lock.Mutex, stop func(), err error) {
 	if c.Store == nil {
-		security, err := c.Config()
+		cfg, leave, err := c.group()
 		if err != nil {
 			return nil, nil, err
 		}
-		members, err := client.New(client.Config{Members: c.At, TLS: security})
+		members, err := client.New(cfg)
 		if err != nil {
+			leave()
 			return nil, nil, err
 		}
-		return members.Mutex(c.Lock), func() { _ = members.Close() }, nil
+		return members.Mutex(c.Lock), func() { _ = members.Close(); leave() }, nil
 	}
 	s, stop, err := c.open()
 	if err != nil {
@@ -130,4 +132,23 @@ func (c *Cmd) lock() (mutex lock.Mutex, stop func(), err error) {
 	}
 	mutex, err = storelock.New(s, c.Lock, c.Lease)
 	return mutex, stop, err
+}
+
+// group says where the members of the group are. leave closes the connection to NATS.
+func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
+	at := strings.Join(c.At, ",")
+	if !strings.Contains(at, "://") {
+		security, err := c.Config()
+		return client.Config{Members: c.At, TLS: security}, func() {}, err
+	}
+	var p tool.Place
+	switch err := p.UnmarshalText([]byte(at)); {
+	case err != nil:
+		return cfg, nil, fmt.Errorf("--at: %w", err)
+	case p.Name == "":
+		return cfg, nil, errors.New("--at: give HOST:PORT or nats://HOST:PORT/NAME, not a file")
+	case tool.NATS == nil:
+		return cfg, nil, fmt.Errorf("--at: %w", tool.ErrNoNATS)
+	}
+	return tool.NATS.Visit(p.Servers, p.Name, "dmutex run "+c.Lock, c.TLS)
 }

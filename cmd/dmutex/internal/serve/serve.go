@@ -20,7 +20,7 @@ import (
 // Cmd is dmutex serve.
 type Cmd struct {
 	Group     *tool.Place   `required:"" env:"DMUTEX_GROUP" placeholder:"URL" help:"The group: the file of its record or file:///file, if all members run on one machine, or nats://HOST:PORT/NAME."`
-	Listen    string        `required:"" env:"DMUTEX_LISTEN" placeholder:"HOST:PORT" help:"Where clients connect."`
+	Listen    string        `env:"DMUTEX_LISTEN" placeholder:"HOST:PORT" help:"Where clients connect. Not needed if --group is at NATS, where clients are served, too."`
 	HTTP      string        `name:"http" env:"DMUTEX_HTTP" placeholder:"HOST:PORT" help:"Where to show how the node stands, with /alive and /ready for probes."`
 	Name      string        `env:"DMUTEX_NAME" help:"What the other members call this one. The default is its host and process."`
 	Algorithm string        `env:"DMUTEX_ALGORITHM" default:"central" help:"One of ${algorithms}. The same in all members."`
@@ -38,7 +38,7 @@ func (Cmd) Help() string {
 		`and any that speak the protocol in docs/clients.md.
 
 --group=FILE is for members that all run on one machine, and meet over its loopback interface. --group=nats://HOST:PORT/NAME keeps the record of the members in JetStream, in the bucket dmutex, ` +
-		`which is made if it does not exist, and they meet over NATS. For records in PostgreSQL or etcd, write a program with node.Config.Clients.
+		`which is made if it does not exist, and they meet over NATS. Clients find them there by dmutex run --at=nats://HOST:PORT/NAME. For records in PostgreSQL or etcd, write a program with node.Config.Clients.
 
 The first grant of a new group comes after --lease. The locks of a member that is killed wait for a lease, too, even with a file, because its clients may live.
 
@@ -53,8 +53,11 @@ Exit status: 0 after a signal; 2 if the command line is wrong; 3 if it could not
 
 // Validate refuses what would serve nobody, or everybody.
 func (c *Cmd) Validate() error {
-	if c.Group == nil || c.Listen == "" { // the error is that it is missing
+	if c.Group == nil { // the error is that it is missing
 		return nil
+	}
+	if c.Group.Path != "" && c.Listen == "" {
+		return errors.New("give --listen=HOST:PORT, where clients connect")
 	}
 	if c.Group.Path == "" && tool.NATS == nil {
 		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
@@ -73,16 +76,20 @@ func (c *Cmd) Run(con *tool.Console) error {
 	ctx, stop := tool.Interruptible()
 	defer stop()
 	log := slog.New(slog.NewTextHandler(con.Err, nil))
-	clients, err := c.listen(ctx)
-	if err != nil {
-		return err
+	var listeners []net.Listener
+	if c.Listen != "" {
+		l, err := c.listen(ctx)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		log.Info("clients connect here", "address", l.Addr().String())
+		listeners = append(listeners, l)
 	}
-	defer clients.Close()
-	log.Info("clients connect here", "address", clients.Addr().String())
 	algorithm, _ := tool.Find(c.Algorithm)
 	n, leave, err := c.join(ctx, node.Config{
 		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log,
-		Clients: &node.Clients{Listeners: []net.Listener{clients}, Session: c.Session, Max: c.Clients},
+		Clients: &node.Clients{Listeners: listeners, Session: c.Session, Max: c.Clients},
 	})
 	if err != nil {
 		return err

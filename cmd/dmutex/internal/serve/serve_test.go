@@ -182,14 +182,24 @@ func TestServeNATS(t *testing.T) {
 	held := acquire(t, dial(t, tool.TLS{}, one).Mutex("x"))
 	_, err = dial(t, tool.TLS{}, two).Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
+	at, leave, err := nats.Broker.Visit(ns.ClientURL(), "invoices", "test", tool.TLS{})
+	require.NoError(t, err)
+	defer leave()
+	c, err := client.New(at)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
 	require.NoError(t, held.Release())
+	require.NoError(t, acquire(t, c.Mutex("x")).Release())
 }
 
 // A wrong command line is refused.
 func TestServeUsage(t *testing.T) {
 	run := func(args ...string) (int, string, string) { return tooltest.Run(new(grammar), "", args...) }
 	tooltest.Refused(t, run, [][2]string{
-		{"serve", "missing flags: --group=URL, --listen=HOST:PORT"},
+		{"serve", "missing flags: --group=URL"},
+		{"serve --group=g", "give --listen=HOST:PORT"},
 		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
 		{"serve --group=g --listen=:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
 		{"serve --group=g --listen=:0 --grace=-1s", "--grace=-1s: choose 0s or more"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
@@ -21,8 +22,12 @@ type Broker struct {
 	Connect func(BrokerConfig) (*Meeting, error)
 	// Open opens a record in a bucket. stop closes the connection.
 	Open func(StoreConfig) (s store.Store, stop func(), err error)
-	// Join opens a member of the group of this name. stop closes the connection.
+	// Join opens a member of the group of this name, which also serves clients over NATS. stop
+	// closes the connection.
 	Join func(ctx context.Context, url, group string, security TLS, cfg node.Config) (n *node.Node, stop func(), err error)
+	// Visit says how a client reaches the members of the group of this name. stop closes the
+	// connection.
+	Visit func(url, group, name string, security TLS) (c client.Config, stop func(), err error)
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
