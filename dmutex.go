@@ -302,7 +302,6 @@ type Excluder interface {
 // The machines of one group declare the same, and drivers compare that. For other machines they
 // take the first word of AppendText as the name, and version 1.
 type Declarer interface {
-	Machine
 	Declare() string
 }
 

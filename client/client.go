@@ -116,6 +116,11 @@ func New(cfg Config) (*Client, error) {
 	case cfg.Dial != nil && cfg.TLS != nil:
 		return nil, errors.New("client: Config.TLS has no meaning with Config.Dial: let Dial do it")
 	case cfg.Dial == nil:
+		for _, address := range cfg.Members {
+			if _, _, err := net.SplitHostPort(address); err != nil {
+				return nil, fmt.Errorf("client: Config.Members has %q: give host:port", address)
+			}
+		}
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			if cfg.TLS != nil {
 				return (&tls.Dialer{Config: cfg.TLS}).DialContext(ctx, "tcp", address)

@@ -443,7 +443,7 @@ func TestProof(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, c := range []client.Config{{}, {Members: []string{""}}, {Members: []string{"a"}, Name: string(make([]byte, 65))}} {
+	for _, c := range []client.Config{{}, {Members: []string{""}}, {Members: []string{"a:1", "b"}}, {Members: []string{"a:1"}, Name: string(make([]byte, 65))}} {
 		_, err := client.New(c)
 		require.Error(t, err)
 	}

@@ -62,6 +62,11 @@ func (c *Cmd) Validate() error {
 	if c.Group.Path == "" && tool.NATS == nil {
 		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
 	}
+	if host, _, err := net.SplitHostPort(c.Listen); c.Listen != "" && err != nil {
+		return fmt.Errorf("--listen=%s: give HOST:PORT", c.Listen)
+	} else if ip := net.ParseIP(host); c.Listen != "" && c.Cert == "" && !c.AllowPlain && host != "localhost" && !ip.IsLoopback() {
+		return fmt.Errorf("--listen=%s is open to other machines: give --cert, --key and --authority, or --allow-plain", c.Listen)
+	}
 	if _, ok := tool.Find(c.Algorithm); !ok {
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
 	}
@@ -98,7 +103,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 	if c.HTTP != "" {
 		page, err := net.Listen("tcp", c.HTTP)
 		if err != nil {
-			return errors.Join(err, n.Close(ctx))
+			return errors.Join(fmt.Errorf("serve: --http=%s: %w", c.HTTP, err), n.Close(ctx))
 		}
 		log.Info("the page is here", "address", page.Addr().String())
 		server := http.Server{Handler: handler(n), ReadHeaderTimeout: 5 * time.Second}
@@ -133,11 +138,9 @@ func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("serve: --listen=%s: %w", c.Listen, err)
 	case security != nil:
 		return tls.NewListener(l, security), nil
-	case !c.AllowPlain && !l.Addr().(*net.TCPAddr).IP.IsLoopback():
-		return nil, errors.Join(fmt.Errorf("--listen=%s is open to other machines: give --cert, --key and --authority, or --allow-plain", c.Listen), l.Close())
 	}
 	return l, nil
 }

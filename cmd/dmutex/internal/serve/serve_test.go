@@ -200,13 +200,15 @@ func TestServeUsage(t *testing.T) {
 	tooltest.Refused(t, run, [][2]string{
 		{"serve", "missing flags: --group=URL"},
 		{"serve --group=g", "give --listen=HOST:PORT"},
+		{"serve --group=g --listen=h", "--listen=h: give HOST:PORT"},
+		{"serve --group=g --listen=:0", "--listen=:0 is open to other machines: give --cert"},
 		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
-		{"serve --group=g --listen=:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
-		{"serve --group=g --listen=:0 --grace=-1s", "--grace=-1s: choose 0s or more"},
+		{"serve --group=g --listen=127.0.0.1:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
+		{"serve --group=g --listen=127.0.0.1:0 --grace=-1s", "--grace=-1s: choose 0s or more"},
 	})
 	group := "--group=" + filepath.Join(t.TempDir(), "g")
 	for _, c := range [][2]string{
-		{"--listen=:0", "--listen=:0 is open to other machines: give --cert"},
+		{"--listen=127.0.0.1:99999", "serve: --listen=127.0.0.1:99999: "},
 		{"--listen=127.0.0.1:0 --session=1h", "Config.Clients.Session is 1h"},
 		{"--listen=127.0.0.1:0 --cert=c --key=k --authority=/no/such", "no such file"},
 	} {
