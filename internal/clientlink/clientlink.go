@@ -126,6 +126,7 @@ type Conn struct {
 	most    int // bytes in out
 	mu      sync.Mutex
 	out     []byte
+	full    bool // too much has waited: nothing more is sent
 	writing bool
 	writer  sync.WaitGroup
 }
@@ -159,11 +160,14 @@ func (c *Conn) Read() (*clientsession.Message, error) {
 func (c *Conn) Send(msgs ...clientsession.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.full {
+		return
+	}
 	for i := range msgs {
 		c.out = Append(c.out, &msgs[i])
 	}
-	if len(c.out) > c.most {
-		_ = c.Conn.Close()
+	if c.full = len(c.out) > c.most; c.full {
+		c.writer.Go(func() { _ = c.Conn.Close() }) // which may wait for the peer, as that of TLS does
 	}
 	if len(c.out) > 0 && !c.writing {
 		c.writing = true
@@ -180,8 +184,10 @@ func (c *Conn) write() {
 		c.mu.Unlock()
 		_ = c.SetWriteDeadline(time.Now().Add(Patience))
 		_, err := c.Write(out)
-		if c.mu.Lock(); err != nil {
+		if err != nil {
 			_ = c.Conn.Close()
+		}
+		if c.mu.Lock(); err != nil {
 			c.out = nil
 		}
 	}

@@ -163,3 +163,51 @@ func TestBacklog(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	require.NoError(t, c.Close())
 }
+
+// A sticky is a connection whose Close waits.
+type sticky struct {
+	net.Conn
+	closing, release chan struct{}
+}
+
+func (s sticky) Close() error {
+	select {
+	case s.closing <- struct{}{}:
+	default:
+	}
+	<-s.release
+	return s.Conn.Close()
+}
+
+// Send does not wait for a Close: a member sends to all clients under one mutex. The Close of TLS
+// waits for a peer that takes nothing, and that of natsclient for the server.
+func TestSendDoesNotWaitForClose(t *testing.T) {
+	for _, failed := range []bool{true, false} {
+		near, far := net.Pipe()
+		if failed {
+			far.Close()
+		} else {
+			defer far.Close()
+		}
+		nc := sticky{near, make(chan struct{}, 1), make(chan struct{})}
+		c := New(nc, 100)
+		c.Send(message{Kind: clientsession.Beat})
+		if failed {
+			<-nc.closing
+		}
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			for range 100 {
+				c.Send(message{Kind: clientsession.Beat})
+			}
+		}()
+		select {
+		case <-sent:
+		case <-time.After(10 * time.Second):
+			t.Fatal("Send waits")
+		}
+		close(nc.release)
+		require.NoError(t, c.Close())
+	}
+}
