@@ -225,6 +225,7 @@ func (l *listener) take(msg *nats.Msg) {
 	switch c := l.conns[msg.Subject]; {
 	case c != nil:
 		c.receive(msg.Data)
+	case strings.ContainsAny(inbox.String(), " \t\r\n"): // with nats.SkipSubjectValidation it would be more than a subject
 	case strings.HasSuffix(msg.Subject, ".new") && strings.HasPrefix(msg.Reply, inboxes) && strings.HasPrefix(inbox.String(), inboxes):
 		c = newConn(l.nc, subject(l.own+"."+rand.Text()), inbox, subject(msg.Reply), &l.unread)
 		c.leave = func() {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -45,4 +46,19 @@ func TestUnread(t *testing.T) {
 		require.Error(t, c.Close())
 	}
 	require.Zero(t, unread.Load())
+}
+
+// A client names the inbox that the member publishes to. With nats.SkipSubjectValidation nothing
+// else keeps it from being a command to the server, with the permissions of the member.
+func TestInboxIsASubject(t *testing.T) {
+	for inbox, good := range map[string]bool{
+		"_INBOX.alice.1": true,
+		"_INBOX.alice.1 0\r\n\r\nSUB secrets 1\r\n": false,
+		"_INBOX.alice.1\t_INBOX.bob":                false,
+		"secrets":                                   false,
+	} {
+		l := &listener{own: "p.member", calls: make(chan *conn, 1), conns: make(map[string]*conn)}
+		l.take(&nats.Msg{Subject: "p.new", Reply: "_INBOX.alice.2", Data: []byte(inbox)})
+		require.Equal(t, good, len(l.calls) == 1 && len(l.conns) == 1, inbox)
+	}
 }
