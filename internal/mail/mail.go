@@ -155,6 +155,9 @@ func New(cfg Config) (*Mail, error) {
 		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Link.MaxFrame() < 1024: // what transport.Link promises
 		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Link takes frames of %d bytes: it must take 1024", cfg.Link.MaxFrame()))
+	case session.Overhead+len(cfg.Settings) > cfg.Link.MaxFrame(): // or no HELLO would ever leave
+		return nil, dmutex.Misuse(fmt.Sprintf("mail: what all members must agree on takes %d bytes, and Config.Link takes frames of %d: choose a shorter Config.Group, or another link",
+			len(cfg.Settings), cfg.Link.MaxFrame()))
 	}
 	m := &Mail{
 		cfg:   cfg,

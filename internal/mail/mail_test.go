@@ -598,7 +598,10 @@ func TestNewRefuses(t *testing.T) {
 	lawful := mail.Config{Peers: []dmutex.NodeID{2, 3}, Life: 1, Link: network.Link(1), Handler: &box{}}
 	for what, spoil := range map[string]func(c *mail.Config){
 		"Link":   func(c *mail.Config) { c.Link = nil },
-		"frames": func(c *mail.Config) { c.Link = small{c.Link} },
+		"frames": func(c *mail.Config) { c.Link = small{c.Link, 1023} },
+		"agree on": func(c *mail.Config) { // a HELLO with that has up to 1025 bytes
+			c.Link, c.Settings = small{c.Link, 1024}, strings.Repeat("s", 1025-session.Overhead)
+		},
 		"node 0": func(c *mail.Config) { c.Peers = []dmutex.NodeID{2, 0} },
 		"twice":  func(c *mail.Config) { c.Peers = []dmutex.NodeID{2, 3, 2} },
 	} {
@@ -617,9 +620,12 @@ func TestNewRefuses(t *testing.T) {
 	require.ErrorIs(t, err, session.ErrClosed)
 }
 
-type small struct{ transport.Link }
+type small struct {
+	transport.Link
+	maxFrame int
+}
 
-func (small) MaxFrame() int { return 1023 }
+func (l small) MaxFrame() int { return l.maxFrame }
 
 // A link that does not open remains the caller's.
 func TestOpenFails(t *testing.T) {
