@@ -6,8 +6,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Machine is one life's part in the views of its group. It is not safe for
-// concurrent use.
+// A Machine is one life's part in the views of its group. It is not safe for concurrent use.
 //
 // Each input returns the messages to send, in order; they may be kept. After each
 // input the driver looks at [Machine.Phase] and [Machine.View]: when the view is
@@ -68,10 +67,8 @@ func (m *Machine) me() *member { return &m.members[m.self] }
 
 // member returns what is known of a node, nil if it is no member.
 func (m *Machine) member(node dmutex.NodeID) *member {
-	for i := range m.members {
-		if m.members[i].node == node {
-			return &m.members[i]
-		}
+	if i := slices.IndexFunc(m.members, func(p member) bool { return p.node == node }); i >= 0 {
+		return &m.members[i]
 	}
 	return nil
 }
@@ -80,9 +77,7 @@ func (m *Machine) member(node dmutex.NodeID) *member {
 func (m *Machine) Clock(clock uint64) { m.clock = min(clock, maxClock) }
 
 // Tick tells the machine that time has passed.
-func (m *Machine) Tick(now int64) []Message {
-	return m.flush(now)
-}
+func (m *Machine) Tick(now int64) []Message { return m.flush(now) }
 
 // Met tells the machine that a life of a peer was met. If a former life was met
 // before, messages to it are lost, and no more come from it.
@@ -277,8 +272,8 @@ func (m *Machine) prepare(now int64, p *member) {
 // do not know.
 func (m *Machine) nextRound() uint64 { return max(m.highest+1, m.seen+1, m.clock) }
 
-// tooFar returns how long a new round has to wait before all would believe it, 0 if it
-// need not.
+// tooFar returns how long a new round has to wait before all would believe it, also those whose
+// clocks stand a little behind: they would refuse it without an answer.
 func (m *Machine) tooFar() int64 {
 	return max(int64(m.nextRound())-int64(m.latest()-minute), 0) * millisecond
 }
@@ -449,8 +444,7 @@ func (m *Machine) rank() (rank int64) {
 
 // Rule 3.1: what is installed. Rule 3.2 is in install.go, and 3.3 in doubt.go.
 
-// learnView takes in a view: it is installed if this life is in it and has
-// promised no later round.
+// learnView takes in a view, by rule 3.1.
 func (m *Machine) learnView(now int64, v View) {
 	me := m.me().node
 	if m.round != 0 && v.Epoch > m.round {
@@ -486,8 +480,7 @@ func (m *Machine) enter(now int64, v View) {
 	}
 }
 
-// ask lets this life ask for another view, at the time given or when it is its turn
-// after that.
+// ask lets this life ask for another view, when it is its turn after the time given.
 func (m *Machine) ask(at int64) {
 	if !m.trouble {
 		m.trouble, m.beginAt = true, min(m.beginAt, at+m.rank()*m.pause())

@@ -86,9 +86,8 @@ func (m *Machine) Phase() Phase {
 // the others know; 0 if this life was evicted.
 func (m *Machine) Later() uint64 { return m.later }
 
-// Missing appends the members that this life waits for: those whose promise the open
-// round lacks, those whose report the view lacks, those that are down, and, if this
-// life is leaving, those that still need it.
+// Missing appends the members that this life waits for: those whose promise the open round or
+// whose report the view lacks, those that are down, and those that still need a leaving life.
 func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.members {
 		p := &m.members[i]

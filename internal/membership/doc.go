@@ -10,9 +10,10 @@
 // member is ever presumed dead: the group waits for a missing member until it returns, or until
 // an operator vouches that it is dead ([Machine.Evict]).
 //
-// The rules have numbers, and the code names them where it keeps them: 3 is how a view is
-// installed, in both modes, 4 how it is decided by consent, and 5, at [LeaseMachine], by a
-// record in a store.
+// What follows is the strict mode, in which the members are a fixed list. In the lease mode
+// members come, go and crash, and a record in a store decides who is one: see [LeaseMachine].
+// The code names its rules by number: 3 is how a view is installed, in both modes, 4 how it is
+// decided by consent, and 5 by a record.
 //
 // # How a view is decided
 //
@@ -108,13 +109,5 @@
 // that fail use epochs, too, and become rare: each failure doubles the pause before the next.
 //
 // No life takes a round or a view that is more than a day ahead of its clock, or of its
-// Config.Fence, so a lie costs the group a day of its epochs at most. A life begins no round
-// that is nearly so far ahead: others, whose clocks stand a little behind, would refuse it
-// without an answer.
-//
-// # The lease mode
-//
-// All this is about the strict mode, in which the members are a fixed list. In the lease mode
-// members come, go and crash, and a record in a store decides who is one: see [LeaseMachine].
-// The second half of a view change is the same.
+// Config.Fence, so a lie costs the group a day of its epochs at most.
 package membership

@@ -16,14 +16,13 @@ import (
 //	after a second  when nobody has contradicted: where the others are gone, or cut off,
 //	                no second word can be had
 //
-// It goes on as before when a member q of its view contradicts, which may be the one that
-// said so: q promises that round, is not leaving, and has installed no view that is later
-// than this life's, but one that has this life as a member. Then no later view is
-// complete. One with q would need its report, one without q its departure, or that
-// an operator has taken q for dead, too, and one with this life this life's report. So nobody
-// acts in a later view, and it is as safe to go on as it was before the word came: by
-// assumption a life that was replaced is dead, and a later view still needs the promise of
-// each member that is not excused.
+// It goes on as before when a member q of its view, perhaps the one that said so, contradicts:
+// q promises that round, is not leaving, and has installed no later view than this life's, but
+// one that has this life as a member. Then no later view is complete. One with q would need its
+// report, one without q its departure, or that an operator has taken q for dead, too, and one
+// with this life this life's report. So nobody acts in a later view, and going on is as safe as
+// before the word came: by assumption a life that was replaced is dead, and a later view still
+// needs the promise of each member that is not excused.
 //
 // A life in doubt promises nothing, so it contradicts nobody: two that were both taken for
 // dead do not keep each other in the old view.
@@ -48,9 +47,8 @@ func (m *Machine) accuses(p *member) bool {
 	return p.later != 0 || !m.leaving && m.complete.Epoch > 0 && p.complete.Epoch > m.view.Epoch
 }
 
-// Doubt returns the member that says that the others go on without this life, and the
-// other life of its number by that word, 0 if it was evicted. It returns
-// [dmutex.None] if this life is not in doubt.
+// Doubt returns the member that says that the others go on without this life, [dmutex.None] if
+// there is none, and the other life of its number by that word, 0 if it was evicted.
 func (m *Machine) Doubt() (by dmutex.NodeID, later uint64) {
 	if m.inDoubt() {
 		p := m.members[slices.IndexFunc(m.members, func(p member) bool { return m.accuses(&p) })]

@@ -21,16 +21,12 @@ type LeaseConfig struct {
 	Address string // where others reach this life; at most 256 bytes
 	Name    string // for people; see [IsName]
 
-	// What all members must agree on. The lease is how long a member may hold locks
-	// after it was last seen to be one, in nanoseconds. The settings are compared for
-	// equality, and have at most 4096 bytes.
-	Lease    int64
-	Settings string
+	// What all members must agree on.
+	Lease    int64  // nanoseconds that a member may hold locks after it was last seen to be one
+	Settings string // compared for equality; at most 4096 bytes
 
 	Fence, Clock uint64 // as in [Config]
-
-	// The store can prove that a process is dead. Then this life joins after a [Live].
-	Proves bool
+	Proves       bool   // the store can prove that a process is dead: this life joins after a [Live]
 }
 
 // Operation is what a [LeaseMachine] wants of the store.
@@ -106,8 +102,7 @@ func (m *LeaseMachine) Suspended() bool {
 
 func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 }
 
-// Missing appends the members that this life waits for: those that are not there, and those
-// whose report the view lacks. See [LeaseMachine.Waits] for what else it waits for.
+// Missing appends the members that are not there, or whose report the view lacks.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
 		if p := &m.peers[i]; m.ended == Outside && (!p.here || m.lacks(p.node)) {

@@ -71,10 +71,9 @@ type Message struct {
 	Leaving  bool   // of PREPARE and PROMISE: the sender is leaving
 	Life     uint64 // of REFUSE: a later life of the receiver's number; else 0
 
-	// Of PROMISE: what the sender has installed, and what was complete at it last.
-	Installed, Completed View
-
-	View View // of VIEW, REPORT and COMPLETE; VIEW has no members in the lease mode
+	Installed View // of PROMISE: what the sender has installed
+	Completed View // likewise: what was complete at it last
+	View      View // of VIEW, REPORT and COMPLETE; VIEW has no members in the lease mode
 
 	// Of CLEARED, and of REPORT in the lease mode: all lives that were excluded in this
 	// epoch or a lower one have lost what they held.

@@ -19,8 +19,8 @@ func (m *LeaseMachine) nextLoad() int64 {
 	}
 }
 
-// Hint tells the machine that the record may have changed. Anybody can bring about a
-// hint. Hints that say nothing new lead to fewer loads.
+// Hint tells the machine that the record may have changed. Anybody can bring about a hint.
+// Hints that say nothing new lead to fewer loads, down to one in a sixth of the lease.
 func (m *LeaseMachine) Hint(now int64) []Message {
 	m.hint(now, min(minPause<<m.vain, max(minPause, m.cfg.Lease/6)))
 	return m.flush(now)
@@ -89,8 +89,7 @@ func (m *LeaseMachine) Conflict(now int64) []Message {
 	return m.flush(now)
 }
 
-// Unknown tells the machine that the outcome of an operation is not known: it has
-// failed, or there was no answer in time.
+// Unknown tells the machine that an operation has failed, or was not answered in time.
 func (m *LeaseMachine) Unknown(now int64) []Message {
 	if m.op != NoOperation {
 		m.unsure = m.unsure || m.op == Swap
@@ -106,9 +105,8 @@ func (m *LeaseMachine) Unknown(now int64) []Message {
 	return m.flush(now)
 }
 
-// answered notes that the store has answered an operation. The silence of a peer counts
-// from the first answer to what was asked after it began: before that, this life may
-// have been cut off from both.
+// answered notes that the store has answered an operation, from when on the silence of a peer
+// counts: before that, this life may have been cut off from both.
 func (m *LeaseMachine) answered(now, sent int64) {
 	for i := range m.peers {
 		if p := &m.peers[i]; !p.here && p.awayAt == never && p.since <= sent {

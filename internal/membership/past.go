@@ -175,8 +175,8 @@ type acquaintance struct {
 	gone uint64 // the last exclusion when its absence was seen, 0 while it is a member
 }
 
-// meet takes in the members of a newer record, and its last exclusion. Those that are gone have
-// left if there was none since the record that was known before.
+// meet takes in the members of a newer record, and its last exclusion. If that is not new, those
+// that are gone have left.
 func (m *memory) meet(self dmutex.NodeID, v View, unclean uint64, excludes bool) {
 	m.met = slices.DeleteFunc(m.met, func(a acquaintance) bool { return !excludes && a.gone == 0 && v.life(a.node) == 0 })
 	for i := range m.met {

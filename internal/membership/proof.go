@@ -11,9 +11,8 @@ import (
 // wait of rule 5.4.
 
 // Begun tells the machine the name of the life that a Live has begun, which is empty if the
-// store proves nothing. Now this life can join. The driver ends that life of the store when
-// this one is no member any more, or is Stopped, and the lease that it had has ended, or all
-// that it held was released.
+// store proves nothing. The driver ends that life of the store when this one is no member any
+// more, or is Stopped, and its lease has ended, or all that it held was released.
 func (m *LeaseMachine) Begun(now int64, proof string) []Message {
 	if m.op == Live && m.ended == Outside {
 		m.finish(now)
@@ -29,12 +28,12 @@ func (m *LeaseMachine) Begun(now int64, proof string) []Message {
 // record with that last exclusion.
 //
 // If members of the record are all that live, that exclusion is cleared: a life that was excluded
-// then, or before, had begun its life of the store before it joined, so before the driver asked.
-// It is never a member again, and the answer does not have it, so it holds nothing any more. Lives
-// without one of the store must be cleared by a wait. A life that lives can hold nothing, either,
-// if it has left, or was excluded in an epoch that is cleared: a process that is stopped for a
-// long time keeps nobody waiting twice. A life that is about to join a new record has begun its
-// own, so the others wait until it has joined.
+// by then had begun its life of the store before it joined, so before the driver asked. It is
+// never a member again, and the answer does not have it, so it holds nothing any more. Lives
+// without one of the store must be cleared by a wait. A life that lives holds nothing, either, if
+// it has left, or was excluded in an epoch that is cleared: a process that is stopped for long
+// keeps nobody waiting twice. A life that is about to join a new record has begun its own, so the
+// others wait until it has joined.
 func (m *LeaseMachine) Living(now int64, unclean uint64, names []string) []Message {
 	harmless := func(name string) bool {
 		return slices.ContainsFunc(m.record.Members, func(e Entry) bool { return e.Proof == name }) ||

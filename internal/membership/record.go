@@ -10,12 +10,11 @@ import (
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
-// A LeaseMachine is one life's part in the views of a group in the lease mode. Members come, go
-// and crash, and one [Record] in a store decides who is a member. The phases are those of a
-// [Machine] but Older. A life that wants to join is Outside. One that was excluded is so again
-// and Spent: the process goes on as another life (5.5), see [LeaseMachine.Rejoin]. A life is
-// Stopped when it cannot rely on the record, or has other settings than the group: see
-// [LeaseMachine.Err].
+// A LeaseMachine is one life's part in the views of a group whose members one [Record] in a
+// store decides. The phases are those of a [Machine] but Older. A life that wants to join is
+// Outside. An excluded life is Outside again, and Spent: the process goes on as another life
+// (5.5), see Rejoin. A life is Stopped when it cannot rely on the record, or has other settings
+// than the group: see Err.
 //
 // # How a view is decided
 //
@@ -33,13 +32,10 @@ import (
 //
 // # How a view is installed
 //
-// A member that is shown a newer record with itself freezes all older epochs, keeps the locks
-// that it holds, and tells all members that it knows the view: VIEW. It reports the locks to
-// each member that has spoken of the view: REPORT. It acts in the view when
-//
-//	all members have reported in it,
-//	the members know of each excluded life whose lease may run which locks it may hold, and
-//	its own lease is valid.
+// A member installs the view of a newer record as in the strict mode, but sends VIEW to all
+// members first, and REPORT to those that have spoken of the view. It acts when all members
+// have reported, its own lease is valid, and the members know which locks each excluded life
+// may hold whose lease may run.
 //
 // # Leases
 //
@@ -51,21 +47,18 @@ import (
 // knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), and rho, the
 // most that the rate of a clock may be wrong by, is 1 %. A life that has waited tells the
 // others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
-// Each swap writes down, too, the last exclusion that its life knows to be cleared, but not its
-// own. So a life that joins after all others have left acts at once. Which locks these are, the
-// members tell each other in their reports: see past.go. If they do not know, the view does not
-// act until then.
+// Each swap also writes the last exclusion that its life knows to be cleared, but not its own,
+// so a life that joins after all others have left acts at once. The reports tell which locks
+// wait (see past.go). If they cannot, the view does not act until then.
 //
-// A new record counts as an exclusion of everybody: there may have been another record before
-// it, which was lost, and whose members do not know that yet.
+// A new record counts as an exclusion of everybody: the members of a record that was lost
+// before it may not know that yet.
 //
 // # Why it is right
 //
-// Two views never have one epoch: both would be changes of one record.
-//
-// Members: nobody acts in a view before all of its members have frozen all older epochs, and
-// they never thaw them. So a life that still acts in an older view is not a member of the newer
-// one: it has left, and has released everything, or it was excluded.
+// Two views never have one epoch: both would be changes of one record. Nobody acts in a view
+// before all of its members have frozen all older epochs for good. So a life that still acts in
+// an older view has left, and has released everything, or was excluded.
 //
 // Excluded lives: take the last operation that showed a life among the members. It was asked
 // for before it took effect, and that was before the swap that excluded the life. So the lease
@@ -80,8 +73,8 @@ import (
 // a life that waits does so for its own or that in the record, whichever is longer. What is
 // cleared holds for any L.
 //
-// Holders: a member reports what it holds in each view that it installs, and nobody acts before
-// that. Fences: an epoch is used by one view, and the epochs that act one after the other rise.
+// Holders are reported as in the strict mode. Fences rise, since each view has its own epoch,
+// and the epochs that act one after the other rise.
 //
 // # The record
 //
@@ -104,9 +97,6 @@ import (
 // life that is excluded again and again pauses longer each time before it joins, up to about a
 // minute, so it brings about at most 40 views in ten minutes. A view that is replaced in
 // trouble has lasted for some milliseconds, and longer if that is repeated.
-//
-// A change that is due goes before a load that a hint asks for. Hints that say nothing new lead
-// to fewer loads, down to one in a sixth of the lease.
 //
 // # How to drive it
 //
@@ -242,15 +232,13 @@ func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID) []Message {
 	return m.flush(now)
 }
 
-// Leave begins the exit of this life. The caller has released all locks and makes no more
-// requests. The exit is over when the phase is Left.
+// Leave begins the exit of this life, as [Machine.Leave].
 func (m *LeaseMachine) Leave(now int64) []Message {
 	m.leaving = true
 	return m.flush(now)
 }
 
-// Trouble asks for another view in place of that of the epoch, after an event that an algorithm
-// does not survive.
+// Trouble asks for another view in place of that of the epoch, as [Machine.Trouble].
 func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
 		m.troubleAt = m.replaceAt(now) + m.rank()*m.pause()
@@ -258,10 +246,9 @@ func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 	return m.flush(now)
 }
 
-// Report tells the members of the view what this life holds, but for what it has lost. The
-// driver calls it once for each view, when nothing more is granted in an older one. The word is
-// about the last view in which the driver let the locks act, as they were frozen just now; nil
-// if they did not act since the last call.
+// Report is as [Machine.Report], without the holds that this life has lost. The word is about
+// the last view in which the driver let the locks act, as they were frozen just now; nil if
+// they did not act since the last call.
 func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
 	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
 		if word != nil && word.Epoch == m.complete.Epoch {
@@ -415,8 +402,7 @@ func (m *LeaseMachine) rank() (rank int64) {
 
 // Rules 5.2 and 5.6: what an operation that has succeeded has shown.
 
-// learn takes in a record that an operation has shown. The operation was asked for at the time
-// sent.
+// learn takes in a record that an operation has shown, which was asked for at the time sent.
 func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	if why := m.contradicted(&r); why != "" {
 		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
@@ -459,8 +445,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	}
 }
 
-// contradicted says how a record contradicts the one that was read before, and "" if it does
-// not.
+// contradicted says how a record contradicts the one that was read before, "" if it does not.
 func (m *LeaseMachine) contradicted(r *Record) string {
 	number := r.number(m.cfg.Life)
 	switch {
@@ -523,8 +508,7 @@ func (m *LeaseMachine) excluded(now int64) {
 func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
 
 // Rejoin goes on as another life, drawn like that of [LeaseConfig], when this one was excluded.
-// No life joins twice: the sessions with the other members begin anew, and nothing that was
-// sent from or to the former life counts for the new one.
+// No life joins twice: nothing that was sent from or to the former one counts for the new one.
 func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
 	if m.spent && life != 0 {
 		m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life

@@ -211,8 +211,7 @@ func (r *Record) exclude(proof string) {
 	}
 }
 
-// number returns the number that the record gives to a life, [dmutex.None] if the life is not a
-// member.
+// number returns the number of a life in the record, [dmutex.None] if it is not a member.
 func (r *Record) number(life uint64) dmutex.NodeID {
 	for _, m := range r.Members {
 		if m.Life == life {
