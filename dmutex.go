@@ -184,15 +184,13 @@ type Start struct {
 // It is not safe for concurrent use.
 //
 // Local inputs are methods; messages are only what crosses the wire. Each call
-// returns the messages to send, in order. The slice belongs to the machine and is overwritten by the next call; copy what must live longer.
+// returns the messages to send, in order, in a slice that the next call overwrites.
 //
-// A call that returns an error has changed nothing. The error is [ErrMisuse]
-// if the caller made a mistake, [ErrPeer] if the sender of a message did, and
-// [ErrExhausted] near [Start.Limit]. A late, repeated or outdated
-// message is not an error, and Handle returns nothing for it.
+// A call that returns an error has changed nothing: [ErrMisuse], [ErrPeer], or
+// [ErrExhausted] near [Start.Limit]. A late, repeated or outdated message is not an
+// error, and Handle returns nothing for it.
 //
-// A grant is a phase, not an event: the driver looks at Phase after each
-// call.
+// A grant is a phase, not an event: look at Phase after each call.
 //
 // Some machines are also a [Keeper], a [Lender], a [Coordinator], an [Excluder], a [Declarer]
 // or a [Ticker].
@@ -317,12 +315,10 @@ type Ticker interface {
 type Algorithm func(Start) (Machine, error)
 
 var (
-	// ErrMisuse is the caller's mistake, such as releasing a lock that is not
-	// held. Nothing has changed.
+	// ErrMisuse is the caller's mistake, such as releasing a lock that is not held.
 	ErrMisuse = errors.New("dmutex: misuse")
 
-	// ErrPeer is a message that no correct peer sends, such as one from a
-	// node outside the group. Nothing has changed.
+	// ErrPeer is a message that no correct peer sends, such as one from a nonmember.
 	ErrPeer = errors.New("dmutex: peer's mistake")
 
 	// ErrExhausted is returned by Request when the group has no fence left for

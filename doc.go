@@ -14,15 +14,13 @@
 // sqlnode with an SQL database and TCP. Package node has the locks.
 //
 // This package defines the types that all others share. To see, test or drive an algorithm,
-// read on: every algorithm is a [Machine] that does no I/O, starts no goroutine, reads no
-// clock and draws no random number.
+// which is a [Machine], read on.
 //
 // # The driving loop
 //
 // Drive a machine from one goroutine at a time, or under a mutex. Send what a call returns,
 // before the next call overwrites it, and Handle what arrives, until Phase says that the
-// machine is Held: see the example. An [ErrPeer] of Handle tells of a message that no correct
-// peer sends; it has changed nothing.
+// machine is Held: see the example.
 //
 // An Idle or Held machine still has to Handle what arrives, because the others wait
 // for its answers. The driver must deliver each message exactly once to the
@@ -50,11 +48,9 @@
 //
 // K is the size of a quorum, such as a row and a column of a grid. The coordinator, and the
 // node where the token begins, is [Start].Home: package node gives each lock its own, so that
-// a crash stops only the locks that need that node. All channels
-// must deliver each message exactly once. Where the table says in order, they
-// must also keep the order of messages from one node to another. Textbook
-// algorithms assume that processes do not fail; a crash costs progress, never
-// exclusion.
+// a crash stops only the locks that need that node. Where the table says in order, the
+// channels must keep the order of messages from one node to another. Textbook algorithms
+// assume that processes do not fail; a crash costs progress, never exclusion.
 //
 // # Measured
 //

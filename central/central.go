@@ -87,7 +87,6 @@ func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (*machine, error) {
 
 func (m *machine) coordinates() bool { return m.Self() == m.coordinator }
 
-// Request sends REQUEST to the coordinator.
 func (m *machine) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -96,7 +95,6 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Release sends RELEASE to the coordinator.
 func (m *machine) Release() ([]dmutex.Message, error) {
 	over, err := m.Leave()
 	if err != nil {
@@ -106,7 +104,6 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes a message from a peer.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err

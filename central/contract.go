@@ -71,7 +71,6 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "central "...))
 	b = canon.Number(b, " coordinator=", uint64(m.coordinator))
@@ -84,7 +83,6 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Clone implements [dmutex.Machine].
 func (m *machine) Clone() dmutex.Machine {
 	c := *m
 	c.Site = m.Site.Clone()
@@ -98,7 +96,6 @@ type fixed struct {
 	at dmutex.NodeID
 }
 
-// Clone implements [dmutex.Machine].
 func (m *fixed) Clone() dmutex.Machine { return &fixed{*m.machine.Clone().(*machine), m.at} }
 
 // Declare implements [dmutex.Declarer].

@@ -65,7 +65,6 @@ type bully struct {
 	agreed []bool // by rank: to this ballot
 }
 
-// campaign begins an election.
 func (m *bully) campaign() {
 	m.ballot = m.run(m.config.Answer)
 	clear(m.agreed)
@@ -207,7 +206,6 @@ func (m *bully) judged(j int) {
 	}
 }
 
-// AppendText appends the canonical state. The error is always nil.
 func (m *bully) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "bully "...))
 	if m.phase == asking {
@@ -217,7 +215,6 @@ func (m *bully) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Clone returns an independent copy.
 func (m *bully) Clone() Machine {
 	c := *m
 	c.unshare(&c)

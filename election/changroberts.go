@@ -51,7 +51,6 @@ type changRoberts struct {
 	ballot uint64 // with which we run, while asking
 }
 
-// campaign begins an election.
 func (m *changRoberts) campaign() {
 	m.ballot = m.run(m.config.Outcome)
 	if m.successor() == m.me {
@@ -121,7 +120,6 @@ func (m *changRoberts) elected(epoch uint64) {
 	}
 }
 
-// AppendText appends the canonical state. The error is always nil.
 func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "changroberts "...))
 	if m.phase == asking {
@@ -130,7 +128,6 @@ func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Clone returns an independent copy.
 func (m *changRoberts) Clone() Machine {
 	c := *m
 	c.unshare(&c)

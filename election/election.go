@@ -1,7 +1,8 @@
 // Package election chooses a leader among the nodes of a group: the bully, the
 // ring, and the algorithm of Chang and Roberts, as machines that do no I/O.
 //
-// It allows two leaders at a time, in different epochs. If that does harm, use an
+// It allows two leaders at a time, in different epochs: one on each side of a partition, as
+// long as it lasts, or while an announcement is in flight. If that does harm, use an
 // Election of package node, which is built on a lock.
 //
 // # Which one
@@ -45,9 +46,6 @@
 //     each other have the same leader in the same epoch: the highest of them.
 //     As long as some suspicion is wrong, elections may repeat.
 //
-// That allows two leaders at a time: one on each side of a partition, as long as it lasts,
-// or while an announcement is in flight.
-//
 // # The majority rule
 //
 // With [Config.Majority] a node is announced only after a majority of all
@@ -61,9 +59,8 @@
 //     partition before anything else happens to any of them, and if a crashed node comes
 //     back no sooner than its last election has died out.
 //
-// Real suspicion is neither prompt nor simultaneous. A leader that is cut off keeps
-// leading in its old epoch until it suspects enough of the others, and meanwhile they may
-// have elected another. Only a resource that checks epochs is safe in that interval.
+// Real suspicion is neither prompt nor simultaneous: a leader that is cut off leads in its
+// old epoch until it suspects enough of the others, which may have elected another by then.
 //
 // # What is assumed
 //

@@ -53,7 +53,6 @@ func Ring(c Config) (Machine, error) {
 
 type ring struct{ circle }
 
-// campaign begins an election.
 func (m *ring) campaign() {
 	ballot, list := m.run(m.config.Outcome), []dmutex.NodeID{m.members[m.me]}
 	if m.successor() == m.me {
@@ -138,12 +137,10 @@ func (m *ring) coordinator(ballot, epoch uint64) {
 	}
 }
 
-// AppendText appends the canonical state. The error is always nil.
 func (m *ring) AppendText(b []byte) ([]byte, error) {
 	return m.appendText(append(b, "ring "...)), nil
 }
 
-// Clone returns an independent copy.
 func (m *ring) Clone() Machine {
 	c := *m
 	c.unshare(&c)

@@ -69,7 +69,6 @@ func (s *site) unshare(of elector) {
 	s.elector, s.suspects = of, slices.Clone(s.suspects)
 }
 
-// Leader implements [Machine].
 func (s *site) Leader() (node dmutex.NodeID, epoch uint64) {
 	if !s.led {
 		return dmutex.None, s.epoch
@@ -77,10 +76,8 @@ func (s *site) Leader() (node dmutex.NodeID, epoch uint64) {
 	return s.members[s.owner(s.epoch)], s.epoch
 }
 
-// TicksLeft returns the ticks until a timeout, 0 if none runs.
 func (s *site) TicksLeft() int { return s.left }
 
-// leads reports whether this node leads.
 func (s *site) leads() bool { return s.led && s.owner(s.epoch) == s.me }
 
 // owner returns the rank of the member to which a ballot or an epoch belongs.
@@ -155,10 +152,8 @@ func (s *site) learn(epoch uint64) (contest bool) {
 	return false
 }
 
-// Suspect implements [Machine].
 func (s *site) Suspect(node dmutex.NodeID) ([]Message, error) { return s.judge(node, true) }
 
-// Unsuspect implements [Machine].
 func (s *site) Unsuspect(node dmutex.NodeID) ([]Message, error) { return s.judge(node, false) }
 
 // judge notes whether a member is suspected. It begins an election if the leader is lost,
@@ -185,7 +180,6 @@ func (s *site) judge(node dmutex.NodeID, suspected bool) ([]Message, error) {
 	return s.out, nil
 }
 
-// Start implements [Machine].
 func (s *site) Start() []Message {
 	s.out = nil
 	if s.phase == idle {
@@ -203,7 +197,6 @@ func (s *site) elect() {
 	s.campaign()
 }
 
-// Tick implements [Machine].
 func (s *site) Tick() []Message {
 	s.out = nil
 	if s.left > 0 {
@@ -214,7 +207,6 @@ func (s *site) Tick() []Message {
 	return s.out
 }
 
-// Handle implements [Machine].
 func (s *site) Handle(m Message) ([]Message, error) {
 	s.out = nil
 	from, member := slices.BinarySearch(s.members, m.From)

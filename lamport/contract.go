@@ -54,7 +54,6 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && !others
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "lamport "...))
 	for j, peer := range m.Peers() {
@@ -73,10 +72,8 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Clone implements [dmutex.Machine].
 func (m *machine) Clone() dmutex.Machine { return m.clone() }
 
-// Clone implements [dmutex.Machine].
 func (m *omitting) Clone() dmutex.Machine { return &omitting{*m.clone()} }
 
 func (m *machine) clone() *machine {

@@ -75,7 +75,6 @@ func newMachine(own site.Site, holder dmutex.NodeID) *machine {
 	return m
 }
 
-// Request sends REQUEST to all others.
 func (m *machine) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -86,7 +85,6 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Release sends RELEASE to all others.
 func (m *machine) Release() ([]dmutex.Message, error) {
 	over, err := m.Leave()
 	if err != nil {
@@ -140,7 +138,6 @@ func (m *machine) hear(j int, msg dmutex.Message) {
 	}
 }
 
-// request queues a peer's REQUEST and answers it.
 func (m *machine) request(j int, msg dmutex.Message) {
 	if msg.Attempt <= m.queue[j] {
 		return // repeated
@@ -149,7 +146,6 @@ func (m *machine) request(j int, msg dmutex.Message) {
 	m.send(dmutex.Reply, msg.From, msg.Attempt)
 }
 
-// release takes a peer's request out of the queue.
 func (m *machine) release(j int, msg dmutex.Message) {
 	if m.queue[j] == msg.Attempt {
 		m.queue[j] = 0

@@ -31,7 +31,6 @@ func (m *machine) request(r dmutex.Stamp) {
 	m.inquire()
 }
 
-// grant gives our vote to r.
 func (m *machine) grant(r dmutex.Stamp) {
 	m.vote = r
 	m.say(dmutex.Reply, r.Node, r)

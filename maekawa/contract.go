@@ -71,7 +71,6 @@ func (m *machine) Excludes(peer dmutex.NodeID) bool {
 	return m.Site.Excludes(peer) || m.vote.Node != peer && m.votesFor(peer)
 }
 
-// Forget implements [dmutex.Machine].
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && m.vote.Clock == 0 && len(m.queue) == 0
 }
@@ -87,7 +86,6 @@ func (m *machine) Declare() string {
 	return "maekawa/1 quorums " + strconv.FormatUint(sum, 16)
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "maekawa "...))
 	for k, arbiter := range m.quorum {
@@ -108,7 +106,6 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Clone implements [dmutex.Machine].
 func (m *machine) Clone() dmutex.Machine {
 	c := *m
 	c.Site = m.Site.Clone()

@@ -105,7 +105,6 @@ type machine struct {
 	queue []entry      // the requests that wait for the vote in their order, at most one a node
 }
 
-// Request sends REQUEST to the quorum.
 func (m *machine) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -114,7 +113,6 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Release sends RELEASE to the quorum.
 func (m *machine) Release() ([]dmutex.Message, error) {
 	over, err := m.Leave()
 	if err != nil {
@@ -124,7 +122,6 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes a message from a peer.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err

@@ -63,8 +63,7 @@ func (e *Election) Name() string { return e.name }
 //
 // lead's context is derived from ctx. It also ends when this node resigns
 // ([context.Cause] is then [ErrResigned]) and when the node closes or stops, or its
-// lease ends ([ErrLost]); lead should return then. Close waits for that. epoch is higher than
-// that of every leader before.
+// lease ends ([ErrLost]); lead should return then. Close waits for that.
 //
 // If lead was never called, the error is [ErrNotElected], wrapped together with ctx's
 // error or another of [Mutex.Acquire]. Otherwise it is what lead returned, joined with
@@ -117,8 +116,7 @@ func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 // without a leader, but never the newest.
 //
 // The sequence ends when ctx ends and when the node closes or stops ([Status].Err). An
-// announcement takes time to arrive, so the leader may have given up already. A leader that
-// crashes is shown as the leader until the group goes on without its process.
+// announcement takes time to arrive, so the leader may have given up already.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
 		n := e.mutex.node

@@ -202,9 +202,8 @@ func defaultName() string {
 // has given one, and after an exclusion the node gets another.
 func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
 
-// Done returns a channel that is closed when this node grants nothing more: it has stopped
-// by itself ([ErrStopped]), or Close was called. The error is in [Status].Err. A node that
-// has stopped does not come back, so let the process exit.
+// Done returns a channel that is closed when this node grants nothing more, ever: it has
+// stopped by itself ([ErrStopped]), or Close was called. The error is in [Status].Err.
 func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;

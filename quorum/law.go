@@ -10,33 +10,17 @@ import (
 
 // The laws of a coterie.
 var (
-	// ErrEmpty says that there is no quorum, or a quorum without sites.
-	ErrEmpty = errors.New("quorum: non-emptiness")
-
-	// ErrIntersection says that two quorums share no site.
-	ErrIntersection = errors.New("quorum: intersection")
-
-	// ErrMinimality says that a quorum contains another.
-	ErrMinimality = errors.New("quorum: minimality")
+	ErrEmpty        = errors.New("quorum: non-emptiness") // there is no quorum, or a quorum without sites
+	ErrIntersection = errors.New("quorum: intersection")  // two quorums share no site
+	ErrMinimality   = errors.New("quorum: minimality")    // a quorum contains another
 )
 
 // The other ways in which input is refused.
 var (
-	// ErrDuplicate says that something is given twice: a site within a
-	// quorum or a list of sites, or a whole quorum.
-	ErrDuplicate = errors.New("quorum: duplicate")
-
-	// ErrValue says that a value is not a number, is outside its range, or is a site
-	// that was not declared.
-	ErrValue = errors.New("quorum: unlawful value")
-
-	// ErrSize says that the construction does not exist for so many sites, for that
-	// shape, or for those votes.
-	ErrSize = errors.New("quorum: no such construction")
-
-	// ErrTooLarge says that the answer exists but is beyond the stated limit
-	// of the method.
-	ErrTooLarge = errors.New("quorum: too large")
+	ErrDuplicate = errors.New("quorum: duplicate")            // a site within a quorum or a list of sites, or a quorum, is given twice
+	ErrValue     = errors.New("quorum: unlawful value")       // not a number, outside its range, or a site that was not declared
+	ErrSize      = errors.New("quorum: no such construction") // for so many sites, for that shape, or for those votes
+	ErrTooLarge  = errors.New("quorum: too large")            // the answer exists, beyond the stated limit of the method
 )
 
 // A refusal is one of the errors above with a sentence that says what to change.
@@ -121,13 +105,11 @@ func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 		}
 		sizes := make([]int, len(quorums)) // 0 for what is not compared
 		for i, q := range quorums {
-			if law := alone(q); law != nil {
-				if !yield(&Violation[T]{Law: law, First: i, Second: -1, Quorums: [][]T{q}}) {
-					return
-				}
-				continue
+			if law := alone(q); law == nil {
+				sizes[i] = len(q)
+			} else if !yield(&Violation[T]{Law: law, First: i, Second: -1, Quorums: [][]T{q}}) {
+				return
 			}
-			sizes[i] = len(q)
 		}
 		names := sites(quorums)
 		if k := float64(len(quorums)); len(names) > maxSites || k*k/2*float64(words(len(names))) > maxPairs {

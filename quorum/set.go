@@ -105,12 +105,7 @@ func numbered[T cmp.Ordered](quorums [][]T, names []T) []set {
 
 // holds reports whether some set of the family is within up.
 func holds(family []set, up set) bool {
-	for _, s := range family {
-		if s.within(up) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(family, func(s set) bool { return s.within(up) })
 }
 
 // minimal returns the sets that contain no other, each once.

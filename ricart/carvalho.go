@@ -47,7 +47,6 @@ type carvalho struct {
 	kept []bool // by peer: its permission is ours, and we do not owe it a REPLY
 }
 
-// Request asks the peers whose permission is missing.
 func (m *carvalho) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -61,7 +60,6 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes a REQUEST or a REPLY.
 func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg, m.impossible)
 	if err != nil {

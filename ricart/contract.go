@@ -45,7 +45,6 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle()
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "ricart "...))
 	for j, peer := range m.Peers() {
@@ -61,7 +60,6 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 	b, err := m.machine.AppendText(append(b, "carvalho "...))
 	for j, peer := range m.Peers() {
@@ -72,10 +70,8 @@ func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// Clone implements [dmutex.Machine].
 func (m *machine) Clone() dmutex.Machine { return m.clone() }
 
-// Clone implements [dmutex.Machine].
 func (m *carvalho) Clone() dmutex.Machine {
 	return &carvalho{*m.clone(), slices.Clone(m.kept)}
 }

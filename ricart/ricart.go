@@ -63,7 +63,6 @@ func newMachine(own site.Site) *machine {
 	return &machine{Site: own, awaiting: make([]bool, n), deferred: make([]uint64, n)}
 }
 
-// Request asks all peers.
 func (m *machine) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -75,13 +74,11 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// ask sends our REQUEST to one peer.
 func (m *machine) ask(j int) {
 	m.awaiting[j] = true
 	m.Send(dmutex.Request, m.Peers()[j], m.Stamp().Clock)
 }
 
-// Release sends the deferred replies.
 func (m *machine) Release() ([]dmutex.Message, error) {
 	if _, err := m.Leave(); err != nil {
 		return nil, err
@@ -90,7 +87,6 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes a REQUEST or a REPLY.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg, m.impossible)
 	if err != nil {

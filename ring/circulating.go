@@ -36,7 +36,6 @@ func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
 	}
 }
 
-// Request enters if the token is here.
 func (m *circulating) Request() ([]dmutex.Message, error) {
 	_, err := m.Ask()
 	if err == nil && m.token {
@@ -45,7 +44,6 @@ func (m *circulating) Request() ([]dmutex.Message, error) {
 	return nil, err
 }
 
-// Release passes the token on.
 func (m *circulating) Release() ([]dmutex.Message, error) {
 	if _, err := m.Leave(); err != nil {
 		return nil, err
@@ -54,7 +52,6 @@ func (m *circulating) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes the token.
 func (m *circulating) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err

@@ -91,7 +91,6 @@ func (m *parked) Keeps() bool {
 	return m.Idle() && len(m.wanters) == 0 && m.token != m.first
 }
 
-// Keeps implements [dmutex.Keeper].
 func (m *circulating) Keeps() bool { return m.Idle() }
 
 // Forget implements [dmutex.Machine]. The node where the token rests must
@@ -115,7 +114,6 @@ func (m *parked) Declare() string {
 	return string(canon.List(nil, "ring/1 order ", m.order))
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *parked) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(b)
 	for _, node := range m.wanters {
@@ -124,7 +122,6 @@ func (m *parked) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *circulating) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(b)
 	return canon.Number(b, " rested ", uint64(m.rested)), nil
@@ -136,12 +133,10 @@ func (t *seat) appendText(b []byte) []byte {
 	return canon.Flag(b, " token", t.token)
 }
 
-// Clone implements [dmutex.Machine].
 func (m *parked) Clone() dmutex.Machine {
 	return &parked{m.seat.clone(), m.ordered, slices.Clone(m.wanters)}
 }
 
-// Clone implements [dmutex.Machine].
 func (m *circulating) Clone() dmutex.Machine {
 	return &circulating{m.seat.clone(), m.pace, m.rested}
 }

@@ -35,7 +35,6 @@ func newParked(s dmutex.Start, order []dmutex.NodeID) (dmutex.Machine, error) {
 	return &parked{seat: t, ordered: order != nil}, nil
 }
 
-// Request enters if the token is here, and sends WANT if not.
 func (m *parked) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -48,7 +47,6 @@ func (m *parked) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Release passes the token on if it is wanted.
 func (m *parked) Release() ([]dmutex.Message, error) {
 	if _, err := m.Leave(); err != nil {
 		return nil, err
@@ -57,7 +55,6 @@ func (m *parked) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes a WANT or the token.
 func (m *parked) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err

@@ -79,7 +79,6 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 	return seat{own, order[(i+n-1)%n], order[(i+1)%n], first, order, token}, nil
 }
 
-// rests reports whether the token is here and not in use.
 func (t *seat) rests() bool { return t.token && t.Phase() == dmutex.Idle }
 
 // take takes the token, and enters if this node waits. For a withdrawn request

@@ -53,7 +53,6 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
 func (m *machine) Excludes(dmutex.NodeID) bool { return m.token }
 
-// Keeps implements [dmutex.Keeper].
 func (m *machine) Keeps() bool { return m.Idle() }
 
 // Forget implements [dmutex.Machine]. The answer is always no: the numbers of
@@ -70,7 +69,6 @@ func (m *machine) Declare() string {
 	return "suzukikasami/1 token at " + m.at.String()
 }
 
-// AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "suzukikasami "...))
 	b = canon.List(b, " rn=", m.rn)
@@ -81,7 +79,6 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Clone implements [dmutex.Machine].
 func (m *machine) Clone() dmutex.Machine {
 	c := *m
 	c.Site = m.Site.Clone()

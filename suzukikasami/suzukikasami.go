@@ -106,7 +106,6 @@ func newMachine(s dmutex.Start, at dmutex.NodeID) (dmutex.Machine, error) {
 // place returns where a node stands among the members, and -1 for a stranger.
 func (m *machine) place(node dmutex.NodeID) int { return slices.Index(m.Members(), node) }
 
-// Request enters if the token is here, and sends REQUEST to all others if not.
 func (m *machine) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -124,7 +123,6 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Release passes the token on.
 func (m *machine) Release() ([]dmutex.Message, error) {
 	if _, err := m.Leave(); err != nil {
 		return nil, err
@@ -133,7 +131,6 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle takes a REQUEST or the TOKEN.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err

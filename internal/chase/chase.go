@@ -1,8 +1,7 @@
-// Package chase finds cycles of transactions that wait for each other's locks. Unlike
-// the machines of package deadlock, it knows the locks: a transaction waits for one
-// lock, which has one holder. So it needs no memory and no order, sends one message at a
-// time instead of a flood, names one victim, and is right even if waits are withdrawn and
-// locks released at any time. Package node uses it.
+// Package chase finds cycles of transactions that wait for each other's locks, for package
+// node. Unlike the machines of package deadlock, it knows the locks. So it needs no memory
+// and no order, sends no flood of messages, names one victim, and is right even if waits are
+// withdrawn and locks released at any time.
 package chase
 
 import (
@@ -12,18 +11,15 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Chase looks for a cycle of transactions that wait for each other's locks. It is
-// a probe that follows a wait to the holder of the lock, and the holder's own wait
-// to the next. A Chase is plain data and contains the whole state of a detection:
-// the nodes keep none.
+// A Chase is a probe that follows a wait to the holder of the lock, and the holder's own
+// wait to the next. It is plain data and the whole state of a detection: the nodes keep none.
 //
 // # Theory of operation
 //
-// A transaction holds locks and waits for at most one more, and a lock has at most one
-// holder (the single-request model): at most one edge leaves a transaction, to the holder
-// of the lock for which it waits. So there is nothing to flood. The chase that a
-// transaction begins goes from edge to edge, as one message at a time, until it ends at a
-// transaction that does not wait, or comes back.
+// A transaction waits for at most one lock, and a lock has at most one holder (the
+// single-request model): at most one edge leaves a transaction, to that holder. So the
+// chase that a transaction begins goes from edge to edge, as one message at a time, until it
+// ends at a transaction that does not wait, or comes back.
 //
 // The edges to holders are enough, although a waiter also waits for those ahead of
 // it in the queue: these wait for the same lock and no other, so the way leads from them

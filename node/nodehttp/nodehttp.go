@@ -228,10 +228,8 @@ func (p peer) State() string {
 // Bad reports whether the peer keeps the group, or a part of it, waiting.
 func (p peer) Bad() bool { return p.Error != "" || p.Missing || !p.InView && !p.Left }
 
-// Shown is the name as it stands on the page.
 func (c client) Shown() string { return names{c.Name}.String() }
 
-// Shown is the name as it stands on the page.
 func (l lock) Shown() string { return names{l.Name}.String() }
 
 // names are written on the page so that none looks like another.
