@@ -1,5 +1,5 @@
 // Package transport defines what a network must provide ([Link]). Packages memlink,
-// tcplink and natslink are links. Package channel makes any of them reliable.
+// tcplink and natslink are links. Packages node and channel make any of them reliable.
 package transport
 
 import (
@@ -14,12 +14,8 @@ import (
 // A name may contain any bytes, not only UTF-8.
 const MaxName = 255
 
-// A Link is the only thing that a network must provide. It carries frames to
-// nodes, with best effort: it may lose, repeat, reorder and delay frames, but
-// not alter them. Packages node and channel repair these faults. Package linktest tests
-// a Link.
-//
-// All methods are safe for concurrent use.
+// A Link carries frames to nodes, with best effort: it may lose, repeat, reorder and delay
+// frames, but not alter them. Package linktest tests it. All methods are safe for concurrent use.
 type Link interface {
 	// Open begins to deliver the frames that arrive. It is called once, before
 	// the first Send. The link calls deliver from its own goroutines, possibly
@@ -57,11 +53,9 @@ type BurstLink interface {
 }
 
 // A DynamicLink is a Link for members that come and go, whose numbers and addresses
-// are in the record of a store. The function Open of package node needs one. At first it
-// has no number and no peers, and carries no frames.
-//
-// All methods may be called at any time, including by deliver and before Open, and
-// none of them waits.
+// are in the record of a store. At first it has no number and no peers, and carries no
+// frames. All methods may be called at any time, also by deliver and before Open, and none
+// of them waits.
 type DynamicLink interface {
 	Link
 
@@ -113,13 +107,12 @@ type DeathLink interface {
 	WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID))
 }
 
-// A Reporter is a Link that can say why its frames do not reach a node. Package node
-// shows the reason to its user.
+// A Reporter is a Link that can say why its frames do not reach a node.
 type Reporter interface {
 	// Trouble returns the last reason why frames to the node do not arrive, such as
 	// a refused connection or certificate, and nil while nothing is known to be wrong.
-	// It is for people: programs must not act on it, because it may come from an
-	// unknown host.
+	// Package node shows it to people. Programs must not act on it, because it may
+	// come from an unknown host.
 	Trouble(to dmutex.NodeID) error
 }
 

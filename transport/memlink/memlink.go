@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ type Network struct {
 	mu    sync.Mutex
 	links map[dmutex.NodeID]*link // that have the number, or had it last
 
-	// Faults belong to places, which links keep. A link's place is its first number.
+	// Faults belong to places.
 	luck  map[route]*rand.Rand
 	cut   map[route]bool
 	still map[dmutex.NodeID]bool // paused
@@ -212,8 +213,7 @@ func errTwice(id dmutex.NodeID) error {
 // Address implements [transport.DynamicLink]. It is empty.
 func (l *link) Address() string { return "" }
 
-// Become implements [transport.DynamicLink]. It returns [dmutex.ErrMisuse] for a number
-// that another open link has, and if the link was made with a number.
+// Become implements [transport.DynamicLink]. A number that another open link has is misuse.
 func (l *link) Become(self dmutex.NodeID) error {
 	n := l.network
 	n.mu.Lock()
@@ -337,12 +337,8 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	if delay > 0 {
 		f.due = time.Now().Add(delay)
 	}
-	i, _ := slices.BinarySearchFunc(l.queue[l.head:], f.due, func(other *frame, due time.Time) int {
-		if other.due.After(due) {
-			return 1
-		}
-		return -1 // those due together stay in order
-	})
+	later := func(i int) bool { return l.queue[l.head+i].due.After(f.due) } // those due together stay in order
+	i := sort.Search(len(l.queue)-l.head, later)
 	l.queue = slices.Insert(l.queue, l.head+i, f)
 	if i == 0 {
 		l.wake.Signal()
@@ -368,12 +364,10 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 			continue
 		}
 		f := l.queue[l.head]
-		if !f.due.IsZero() { // else it had no delay
-			if wait := time.Until(f.due); wait > 0 {
-				timer.Reset(wait)
-				l.wake.Wait()
-				continue
-			}
+		if !f.due.IsZero() && time.Now().Before(f.due) {
+			timer.Reset(time.Until(f.due))
+			l.wake.Wait()
+			continue
 		}
 		if l.head++; 2*l.head >= len(l.queue) {
 			l.queue, l.head = slices.Delete(l.queue, 0, l.head), 0

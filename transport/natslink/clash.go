@@ -14,11 +14,10 @@ import (
 // gives each number to one link only, so a dynamic link asks on the subject of frames from
 // itself to itself, and any other link that answers belongs to another group.
 
-// clashPause is how long a link waits for an answer, and before it asks again.
-const clashPause = time.Second
-
-// What links with the same number say to each other, before the name of the link.
 const (
+	clashPause = time.Second // for an answer, and before a link asks again
+
+	// What links with the same number say to each other, before the name of the link.
 	asks    = '?'
 	answers = '!'
 )

@@ -87,8 +87,7 @@ const (
 	// a shorter one, and nats.go then closes it for good.
 	maxPrefix = 255
 
-	// What may have arrived and not yet been delivered. Beyond it nats.go
-	// drops, and reports a slow consumer.
+	// What may have arrived and not yet been delivered.
 	maxPendingFrames = 64 << 10
 	maxPendingBytes  = 16 << 20
 
@@ -136,8 +135,6 @@ type outgoing struct {
 	subject string // empty if the peer was removed
 	end     int    // in bytes
 }
-
-func (b *batch) size() int { return len(b.bytes) + overhead*len(b.frames) }
 
 func (b *batch) clear() { b.bytes, b.frames = b.bytes[:0], b.frames[:0] }
 
@@ -207,8 +204,7 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 // Address implements [transport.DynamicLink]. It is empty: the number is enough.
 func (l *Link) Address() string { return "" }
 
-// Become implements [transport.DynamicLink]. It returns [dmutex.ErrMisuse] if the link was
-// made with a number.
+// Become implements [transport.DynamicLink].
 func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -414,9 +410,8 @@ func sender(subject string) dmutex.NodeID {
 	return dmutex.NodeID(id)
 }
 
-// Send implements [transport.Link]. NATS has no address book: a frame to a
-// node that does not exist is lost. With Config.Self 0, Send takes frames for the peers
-// that SetPeer has named.
+// Send implements [transport.Link]. There is no address book: without Config.Self 0, a frame
+// to a node that does not exist is lost.
 func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -438,7 +433,7 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 
 // put queues a frame for publish. The caller has l.mu.
 func (l *Link) put(subject string, frame []byte) error {
-	if l.queue.size()+len(frame)+overhead > backlog {
+	if len(l.queue.bytes)+len(frame)+overhead*(len(l.queue.frames)+1) > backlog {
 		return transport.ErrFull
 	}
 	if len(l.queue.frames) == 0 {
@@ -461,14 +456,12 @@ func (l *Link) publish() {
 			if f.subject == "" {
 				continue
 			}
-			err := l.nc.Publish(f.subject, frame)
-			if err == nil {
-				continue
-			}
-			l.unsent.Add(1)
-			l.log.Warn("natslink: frames are lost", "subject", f.subject, "err", err)
-			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
-				l.shut() // it will never take a frame again
+			if err := l.nc.Publish(f.subject, frame); err != nil {
+				l.unsent.Add(1)
+				l.log.Warn("natslink: frames are lost", "subject", f.subject, "err", err)
+				if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
+					l.shut() // it will never take a frame again
+				}
 			}
 		}
 	}

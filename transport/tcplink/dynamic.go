@@ -21,8 +21,7 @@ var (
 // host in Config.Listen with the port that the link listens on.
 func (l *Link) Address() string { return l.address }
 
-// Become implements [transport.DynamicLink]. It returns [dmutex.ErrMisuse] if the link was
-// made with a number.
+// Become implements [transport.DynamicLink].
 func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

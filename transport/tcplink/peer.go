@@ -41,16 +41,13 @@ type conn struct {
 	out    []byte                          // what drain writes, which has left pending
 	wake   *sync.Cond                      // drain has something to write, or the connection has ended
 	asked  atomic.Pointer[chan struct{}]   // closed when the other side completes a frame; nil if nobody waits
-
-	// silent counts the heartbeats during which the other side completed no frame,
-	// while we were reading.
-	silent atomic.Int32
+	silent atomic.Int32                    // heartbeats during which it completed none, while we were reading
 }
 
-const headerSize = 4
-
-// The lengths of frames without content. A question asks for a heartbeat.
 const (
+	headerSize = 4
+
+	// The lengths of frames without content. A question asks for a heartbeat.
 	heartbeat = 0
 	question  = math.MaxUint32
 )
@@ -198,9 +195,7 @@ var (
 	errSilent    = errors.New("the peer is silent")
 )
 
-// maxBurst is how many frames are delivered together at most, because the answer to
-// the first waits for the last.
-const maxBurst = 64
+const maxBurst = 64 // frames delivered together, see [transport.BurstLink]
 
 // read delivers the frames that arrive, until the connection breaks.
 func (p *peer) read(c *conn) error {

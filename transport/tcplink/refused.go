@@ -7,8 +7,7 @@ import (
 	"net"
 )
 
-// maxReason bounds the text of a reason in bytes.
-const maxReason = 512
+const maxReason = 512 // bytes
 
 // refuse reports a connection that was not accepted. p is the peer that it claimed to
 // come from, or nil.

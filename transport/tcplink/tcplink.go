@@ -18,7 +18,8 @@
 // below that of the present connection is refused without a question, and one above the
 // bound of SetLife always: a claim that no process can outdo would keep the true peer out.
 // A node closes the connection if the greeting is malformed, does not arrive within five
-// seconds, is from a node that is not a peer or is for another node.
+// seconds, is from a node that is not a peer or is for another node. With [Config.Self] 0 it
+// tells its node of one that is not a peer yet, which tries again.
 //
 // Then come frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
 // heartbeat, which a side sends each two seconds, and length 2^32-1, which no bytes follow,
@@ -37,22 +38,13 @@
 // other peers. A flood from many hosts, or from the address of a peer, makes that peer
 // dial a few times.
 //
-// # Members that come and go
-//
-// With [Config.Self] 0 a link is a [transport.DynamicLink]. A member that does not know a
-// new member yet refuses it and makes its node read the record, and the new member tries
-// again.
-//
 // # Security
 //
-// With [Config.TLS] every connection is TLS 1.3, and both sides show a certificate. If
-// numbers are fixed, a certificate speaks for one node, see [NodeOf]. Otherwise it speaks
-// for the host in the address that the record carries for a member. docs/security.md says
-// what that protects against, and how to create and change certificates. TLS makes a round
-// trip of small frames over loopback 1.2 times as long (BenchmarkPingPong).
-//
-// Without TLS every greeting is believed. So such a link uses only the loopback interface,
-// unless [Config.AllowPlain] says that every process that reaches the addresses is trusted.
+// docs/security.md says what [Config.TLS] protects against, and how to create and change
+// certificates. TLS makes a round trip of small frames over loopback 1.2 times as long
+// (BenchmarkPingPong). Without it every greeting is believed. So such a link uses only the
+// loopback interface, unless [Config.AllowPlain] says that every process that reaches the
+// addresses is trusted.
 package tcplink
 
 import (
@@ -79,8 +71,8 @@ import (
 // Config configures a link: the addresses of a node and its peers, and how they
 // authenticate.
 type Config struct {
-	// Self is this node, or 0 for a link that gets its number and peers later, from
-	// [Link.Become] and [Link.SetPeer]. Then Peers and NodeOf must be empty.
+	// Self is this node, or 0 for a [transport.DynamicLink], which gets its number and peers
+	// from [Link.Become] and [Link.SetPeer]. Then Peers and NodeOf must be empty.
 	Self dmutex.NodeID
 
 	// Listen is the address to listen on, as host:port; port 0 takes a free one, see
@@ -126,9 +118,7 @@ type Config struct {
 
 const (
 	maxFrame = 64 << 10 // the size of the largest frame in bytes
-
-	// How many bytes may wait for one peer. The link may be writing as many again.
-	backlog = 1 << 20
+	backlog  = 1 << 20  // bytes that may wait for one peer; the link may be writing as many again
 )
 
 // pace is what tests change.

@@ -144,8 +144,7 @@ func (g *guard) checkOwn(self dmutex.NodeID, address string) error {
 	return nil
 }
 
-// client and server secure a connection, from its first byte on. Without a
-// guard they leave it plain.
+// client and server secure a connection, unless there is no guard.
 func (g *guard) client(nc net.Conn) net.Conn {
 	if g == nil {
 		return nc
@@ -163,13 +162,11 @@ func (g *guard) server(nc net.Conn) net.Conn {
 // bind refuses a certificate that is not that of the node at the address.
 func (g *guard) bind(cert *x509.Certificate, node dmutex.NodeID, address string) error {
 	if g.nodeOf != nil {
-		switch speaks, err := g.nodeOf(cert); {
-		case err != nil:
-			return err
-		case speaks != node:
-			return fmt.Errorf("its certificate is node %d's, not node %d's", speaks, node)
+		speaks, err := g.nodeOf(cert)
+		if err == nil && speaks != node {
+			err = fmt.Errorf("its certificate is node %d's, not node %d's", speaks, node)
 		}
-		return nil
+		return err
 	}
 	if g.dialing.ServerName != "" {
 		return nil // verify has checked that name
