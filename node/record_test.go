@@ -45,9 +45,6 @@ func TestTrace(t *testing.T) {
 			require.Equal(t, 6, what[trace.Met])
 			require.Positive(t, what[trace.Left])
 			require.Positive(t, what[trace.Cancel])
-			require.Positive(t, what[trace.Resent])
-			require.Positive(t, what[trace.Repeated])
-			require.Positive(t, what[trace.Early])
 			if a.name != "ring" && a.name != "suzukikasami" {
 				require.Positive(t, what[trace.Forget])
 			}

@@ -88,7 +88,7 @@ func (t *reader) readEvent(line []byte) error {
 		return t.wrong("%v", err)
 	}
 	e := Event{
-		Time: j.T, What: j.Do, Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N, Members: j.Members,
+		Time: j.T, What: j.Do, Lock: j.Lock, Peer: j.Peer, Life: j.Life, N: j.N, Members: j.Members,
 		Clock: j.Clock, Known: j.Known, Limit: j.Limit, Holder: j.Holder, Home: j.Home, Fence: j.Fence, Err: j.Err, Line: t.line,
 	}
 	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {

@@ -1,5 +1,5 @@
 // Package trace records the events of a node in a file: every input of its machines
-// with the result, and what its sessions saw of the network. A trace can be replayed
+// with the result, the lives of its peers, and its views. A trace can be replayed
 // ([Replay]) and drawn (dmutex trace draw). A life is one run of a node's process,
 // identified by a number; each life has its own file.
 //
@@ -7,7 +7,7 @@
 //
 // One JSON object a line. The first line is the [Header]:
 //
-//	{"dmutex":"trace","version":3,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
+//	{"dmutex":"trace","version":4,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
 //
 // Each other line is an [Event]:
 //
@@ -25,8 +25,6 @@
 //	lock     the lock's name; "hex" instead, with the bytes in hexadecimal, if the name is no UTF-8
 //	peer     another node
 //	life     of the peer; of renamed this node's own
-//	first    number of the first message that a frame had
-//	last     number of the last one
 //	n        how many; of view and ready the epoch
 //	members  of view and ready: the members of the view
 //	clock    see dmutex.Start
@@ -55,7 +53,7 @@ import (
 )
 
 const (
-	version = 3       // of the file format
+	version = 4       // of the file format
 	maxLine = 1 << 20 // the length of the longest line, in bytes
 )
 
@@ -108,11 +106,6 @@ const (
 	Met       What = "met"       // the first life of the peer, with Life
 	Restarted What = "restarted" // another life, with Life
 	Left      What = "left"      // the peer has closed
-	Resent    What = "resent"    // a frame was sent again, with the messages First to Last
-	Unsent    What = "unsent"    // the link did not take a frame, with Err
-	Repeated  What = "repeated"  // N frames came again
-	Early     What = "early"     // N frames came before their turn: one before them is late or lost
-	Stray     What = "stray"     // N frames came from or for another life
 )
 
 // What happens to the node as a whole.
@@ -128,7 +121,7 @@ const (
 
 var (
 	inputs = []What{Request, Cancel, Release, Handle, Tick} // of a machine
-	others = []What{Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap}
+	others = []What{Met, Restarted, Left, View, Ready, Trouble, Renamed, Down, Close, Gap}
 )
 
 func (w What) input() bool { return slices.Contains(inputs, w) }
@@ -145,11 +138,10 @@ type Event struct {
 	What What
 	Lock string
 
-	Peer        dmutex.NodeID
-	Life        uint64
-	First, Last uint64
-	N           uint64
-	Members     []dmutex.NodeID
+	Peer    dmutex.NodeID
+	Life    uint64
+	N       uint64
+	Members []dmutex.NodeID
 
 	Clock  uint64
 	Known  uint64

@@ -37,8 +37,7 @@ func events() []trace.Event {
 		{Time: 7, What: trace.View, N: 1<<42 - 1, Members: []dmutex.NodeID{1, 2}},
 		{Time: 7, What: trace.Trouble, Err: "why"},
 		{Time: 7, What: trace.Renamed, Life: 10},
-		{Time: 8, What: trace.Resent, Peer: 3, First: 4, Last: 9},
-		{Time: 9, What: trace.Early, Peer: 3, N: 2},
+		{Time: 8, What: trace.Left, Peer: 3},
 		{Time: 1<<63 - 1, What: trace.Gap, N: 1},
 	}
 }
@@ -80,6 +79,7 @@ func TestRefused(t *testing.T) {
 		{`{}`, "is unknown"},
 		{strings.TrimSuffix(first, "\n"), "each life of a node has a file of its own"},
 		{`{"t":1,"do":"dance"}`, `the event "dance" is unknown`},
+		{`{"t":1,"do":"stray","peer":3,"n":1}`, `the event "stray" is unknown`},
 		{`{"t":1,"do":"stop","lock":"x","err":"why"}`, `the event "stop" is unknown`},
 		{`{"t":1,"do":"view","n":7,"members":[2,4]}`, "a member that the group does not have"},
 		{`{"t":1,"do":"ready","lock":"x"}`, "lock"},
@@ -110,12 +110,12 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ line, why string }{
 		{``, "no header"},
 		{`{"dmutex":"trace","version":1}`, "version is 1"},
-		{`{"dmutex":"truce","version":3}`, "no header"},
-		{`{"dmutex":"trace","version":3,"self":1,"members":[2,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":3,"self":1,"members":[1,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":3,"self":1,"members":[0,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":3,"self":3,"members":[1,2]}`, "not among them"},
-		{`{"dmutex":"trace","version":3,"self":1,"members":[1],"extra":1}`, "as it would be written"},
+		{`{"dmutex":"truce","version":4}`, "no header"},
+		{`{"dmutex":"trace","version":4,"self":1,"members":[2,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":4,"self":1,"members":[1,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":4,"self":1,"members":[0,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":4,"self":3,"members":[1,2]}`, "not among them"},
+		{`{"dmutex":"trace","version":4,"self":1,"members":[1],"extra":1}`, "as it would be written"},
 	} {
 		_, err := trace.Read("f", strings.NewReader(tt.line+"\n"))
 		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
@@ -249,7 +249,7 @@ func TestRecordAllocates(t *testing.T) {
 }
 
 // conversation is node 2 of 2 under Ricart and Agrawala: it enters once.
-const conversation = `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
+const conversation = `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1,"do":"born","lock":"x","phase":"idle"}
 {"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],"phase":"waiting"}
 {"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1,"fence":6},"phase":"held","fence":7}

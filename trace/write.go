@@ -43,8 +43,6 @@ type jsonEvent struct {
 	Hex     string          `json:"hex,omitempty"`
 	Peer    dmutex.NodeID   `json:"peer,omitempty"`
 	Life    uint64          `json:"life,omitempty"`
-	First   uint64          `json:"first,omitempty"`
-	Last    uint64          `json:"last,omitempty"`
 	N       uint64          `json:"n,omitempty"`
 	Members []dmutex.NodeID `json:"members,omitempty"`
 	Clock   uint64          `json:"clock,omitempty"`
@@ -106,7 +104,7 @@ func (w *encoder) event(e *Event) []byte {
 		out = append(out, encoded(&e.Out[i], dmutex.None, e.Out[i].To))
 	}
 	w.next = jsonEvent{
-		T: e.Time, Do: e.What, Lock: e.Lock, Peer: e.Peer, Life: e.Life, First: e.First, Last: e.Last, N: e.N, Members: e.Members,
+		T: e.Time, Do: e.What, Lock: e.Lock, Peer: e.Peer, Life: e.Life, N: e.N, Members: e.Members,
 		Clock: e.Clock, Known: e.Known, Limit: e.Limit, Holder: e.Holder, Home: e.Home, Out: out, Fence: e.Fence, Err: strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], ""),
 	}
 	if !utf8.ValidString(e.Lock) {

@@ -32,11 +32,10 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
-	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config configures a [Mail]. MaxLife and Watch may be nil, and Peers empty.
+// Config configures a [Mail]. MaxLife may be nil, and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
 	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life
@@ -49,11 +48,6 @@ type Config struct {
 	// lives begin at a clock, that clock and a day. A higher one is refused. MaxLife is
 	// called about once a second, and by the link when a peer connects.
 	MaxLife func() uint64
-
-	// Watch, if not nil, is called for what the network does to frames: events of the
-	// kinds Resent, Unsent, Repeated, Early and Stray, without the time. It is called
-	// while a mutex is held: it must return soon, and must not send.
-	Watch func(trace.Event)
 }
 
 // A Handler receives what arrives. Every method but Stranger, Closed and Tick is

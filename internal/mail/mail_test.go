@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/session"
-	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -682,88 +680,5 @@ func TestRefused(t *testing.T) {
 		require.Zero(t, st.Other)
 		require.Greater(t, st.Silent, 50*time.Second)
 		closeAll(t, one, two)
-	})
-}
-
-// Watch is told what the network did.
-func TestWatch(t *testing.T) {
-	run(t, bad(1), 2, func(t *testing.T, p *post) {
-		var mu sync.Mutex
-		var events []trace.Event
-		cfg := p.config(1, 10)
-		link := &burstLink{Link: cfg.Link}
-		cfg.Link = link
-		cfg.Watch = func(e trace.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			events = append(events, e)
-		}
-		one := p.new(cfg)
-		require.NoError(t, one.Open())
-		two := p.open(2)
-		time.Sleep(time.Second)
-		const messages = 300
-		for range messages {
-			one.say(2, "x")
-			one.Flush()
-			two.say(1, "y")
-			two.Flush()
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Minute)
-		st := one.Status(2)
-		p.crash(two, 2)
-		two = p.openAs(2, 21)
-		two.say(1, "z")
-		two.Flush()
-		time.Sleep(time.Minute)
-		closeAll(t, one, two)
-		_, err := one.Send(2, []byte("x"))
-		require.Error(t, err)
-
-		n := make(map[trace.What]uint64)
-		for _, e := range events {
-			require.EqualValues(t, 2, e.Peer)
-			switch e.What {
-			case trace.Resent:
-				n[e.What]++
-				require.LessOrEqual(t, e.First, e.Last)
-				require.LessOrEqual(t, e.Last, uint64(messages))
-			case trace.Unsent:
-				require.NotEmpty(t, e.Err)
-			default:
-				require.NotZero(t, e.N)
-				n[e.What] += e.N
-			}
-		}
-		require.GreaterOrEqual(t, n[trace.Resent], st.Resent)
-		require.GreaterOrEqual(t, n[trace.Repeated], st.Repeated)
-		require.NotZero(t, st.Resent)
-		require.NotZero(t, st.Repeated)
-		require.NotZero(t, n[trace.Early])
-		require.NotZero(t, n[trace.Stray])
-		require.NotZero(t, st.RoundTrip)
-	})
-}
-
-// What the link refuses is told, and sent again.
-func TestWatchUnsent(t *testing.T) {
-	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
-		var unsent atomic.Int64
-		cfg := p.config(1, 10)
-		cfg.Peers = []dmutex.NodeID{2}
-		cfg.Watch = func(e trace.Event) {
-			if e.What == trace.Unsent && e.Err == transport.ErrUnknownNode.Error() {
-				unsent.Add(1)
-			}
-		}
-		network, err := memlink.New(memlink.Config{})
-		require.NoError(t, err)
-		cfg.Link = network.Link(1)
-		one := p.new(cfg)
-		require.NoError(t, one.Open())
-		time.Sleep(time.Second)
-		require.NotZero(t, unsent.Load())
-		closeAll(t, one)
 	})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/session"
-	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -25,10 +24,9 @@ type peer struct {
 	mu   sync.Mutex
 
 	session  *session.Session
-	gone     bool  // Remove was called: nothing is transmitted, received or counted any more
-	now      int64 // what it was told last; it must not go back
-	full     bool  // the Mail counts this peer as full
-	watched  session.Stats
+	gone     bool               // Remove was called: nothing is transmitted, received or counted any more
+	now      int64              // what it was told last; it must not go back
+	full     bool               // the Mail counts this peer as full
 	acked    uint64             // of our messages; what came with that is handled
 	receipts []receipt          // ascending
 	spoke    int64              // when its last frame came, at least 1; 0 if none did
@@ -92,7 +90,6 @@ func (p *peer) receive(now int64, frame []byte, last bool) {
 	if in.Event == session.Met {
 		p.acked, p.receipts = 0, nil
 	}
-	p.watch()
 	p.gauge()
 	life, acked := p.session.Peer(), p.session.Acked()
 	p.handling = true
@@ -183,7 +180,6 @@ func (p *peer) flush(now int64) (deadline int64) {
 	p.now = max(p.now, now)
 	for p.mail.link.Load() == open && !p.gone {
 		p.frame = p.session.Transmit(p.now, p.frame[:0])
-		p.watch()
 		if len(p.frame) == 0 {
 			p.flushing = false
 			return p.session.Deadline()
@@ -204,12 +200,6 @@ func (p *peer) flush(now int64) (deadline int64) {
 func (p *peer) carry(frame []byte) {
 	m := p.mail
 	err := m.cfg.Link.Send(p.id, frame)
-	if err == nil {
-		return
-	}
-	if w := m.cfg.Watch; w != nil {
-		w(trace.Event{Peer: p.id, What: trace.Unsent, Err: err.Error()})
-	}
 	if errors.Is(err, transport.ErrClosed) && m.link.CompareAndSwap(open, shut) {
 		poke(m.drain)
 		m.cfg.Handler.Closed(fmt.Errorf("mail: the link was closed before the mail: %w", err))
@@ -227,7 +217,7 @@ func (p *peer) rename(s *session.Session) {
 		return
 	}
 	old := p.session
-	p.session, p.watched, p.acked, p.receipts = s, session.Stats{}, 0, nil
+	p.session, p.acked, p.receipts = s, 0, nil
 	p.gauge()
 	p.handling = true
 	p.mu.Unlock()
@@ -305,27 +295,4 @@ func (m *Mail) Status(peer dmutex.NodeID) Status {
 		st.Silent = time.Duration(max(m.Now()-p.spoke, 1))
 	}
 	return st
-}
-
-// watch tells what the session has counted since the last time.
-func (p *peer) watch() {
-	w := p.mail.cfg.Watch
-	if w == nil {
-		return
-	}
-	before, after := p.watched, p.session.Stats()
-	p.watched = after
-	if after.Resent > before.Resent {
-		w(trace.Event{Peer: p.id, What: trace.Resent, First: after.First, Last: after.Last})
-	}
-	for _, e := range [...]trace.Event{
-		{What: trace.Repeated, N: after.Repeated - before.Repeated},
-		{What: trace.Early, N: after.Early - before.Early},
-		{What: trace.Stray, N: after.Strays - before.Strays},
-	} {
-		if e.N > 0 {
-			e.Peer = p.id
-			w(e)
-		}
-	}
 }

@@ -73,7 +73,7 @@ var rows = []struct {
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
-	{"internal/mail", false, []string{".", "internal/protocol", "internal/session", "trace", "transport"}},
+	{"internal/mail", false, []string{".", "internal/protocol", "internal/session", "transport"}},
 	{"internal/session", true, []string{".", "internal/protocol"}},
 
 	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},

@@ -6,9 +6,6 @@ package session
 // it is higher, knows us, and the present one is vacant. A DATA frame that has brought this
 // about is dropped, and will be sent again.
 func (s *Session) onStranger(now int64, f *frame) Event {
-	if s.peer != 0 {
-		s.stats.Strays++
-	}
 	switch {
 	case f.from < s.peer:
 		s.reply(now, f.from, s.peer)
@@ -31,7 +28,6 @@ func (s *Session) onStranger(now int64, f *frame) Event {
 // onHello takes a HELLO of the peer, or a frame of it to another life of ours.
 func (s *Session) onHello(now int64, f *frame) {
 	if f.to != 0 && f.to != s.cfg.Life {
-		s.stats.Strays++
 		s.reply(now, f.from, 0)
 		return
 	}
@@ -116,7 +112,6 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 // with us.
 func (s *Session) onRefused(now int64, f *frame) Input {
 	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && s.talked()) {
-		s.stats.Strays++
 		return Input{}
 	}
 	s.rest(now)

@@ -202,12 +202,9 @@ type Input struct {
 
 // Stats counts what a session had to do. Durations are in nanoseconds.
 type Stats struct {
-	RoundTrip   int64  // smoothed; 0 until one was measured
-	Resent      uint64 // DATA frames sent again
-	First, Last uint64 // the messages in the last of them
-	Repeated    uint64 // DATA frames received again
-	Early       uint64 // DATA frames that arrived before their turn
-	Strays      uint64 // frames from or to other lives
+	RoundTrip int64  // smoothed; 0 until one was measured
+	Resent    uint64 // DATA frames sent again
+	Repeated  uint64 // DATA frames received again
 }
 
 // A Session is one end of the conversation with one peer. It is not safe for

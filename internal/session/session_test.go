@@ -371,7 +371,6 @@ func TestFloodOfStrangers(t *testing.T) {
 	}
 	require.LessOrEqual(t, answers, 1+1000/20)
 	require.Greater(t, answers, 10)
-	require.EqualValues(t, 2000, p.a.Stats().Strays)
 	require.Equal(t, []Event{Met}, p.seen[p.a])
 	require.Empty(t, p.got[p.a])
 }

@@ -95,7 +95,6 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	case s.timed.at != always:
 	case seq < s.timed.seq:
 		s.stats.Resent++
-		s.stats.First, s.stats.Last = seq, seq+uint64(count)-1
 	default:
 		s.timed = timed{seq, now}
 	}
@@ -184,7 +183,6 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	}
 	switch {
 	case f.seq > expect:
-		s.stats.Early++
 		if s.early == 0 || f.seq <= s.early {
 			s.ackAt = now // which is a GAP
 		}

@@ -141,8 +141,8 @@ func TestDoubtEnds(t *testing.T) {
 	p.until(5000 * millisecond)
 	require.Equal(t, int64(math.MaxInt64), p.a.Deadline())
 	p.away[twin] = false
-	doubted := p.a.Stats().Strays
-	for p.a.Stats().Strays == doubted {
+	doubted := p.a.rival
+	for p.a.rival == doubted {
 		p.until(p.now + millisecond)
 	}
 	p.until(p.now + defaultPace.grace - 2*millisecond)

@@ -143,13 +143,9 @@ func New(cfg Config) (*Group, error) {
 			return nil, dmutex.Misuse(fmt.Sprintf("the link has no address for member %v: add it", id))
 		}
 	}
-	var watch func(trace.Event)
-	if cfg.Trace != nil {
-		watch = g.trace
-	}
 	var err error
 	g.Mail, err = mail.New(mail.Config{
-		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Handler: g, MaxLife: maxLife, Watch: watch,
+		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Handler: g, MaxLife: maxLife,
 	})
 	if err != nil {
 		return nil, err

@@ -42,7 +42,6 @@ type arrow struct {
 	lock       string
 	send       *event   // nil if it is not in the traces
 	recv       []*event // one, unless the network repeats; none if it did not arrive, or not in the traces
-	resent     []*event // when the session sent it again
 	unfollowed bool     // the receiver's trace would not tell whether it arrived
 	stale      bool     // the receiver had a later view, so it dropped the message if it arrived
 }
@@ -60,9 +59,6 @@ const (
 	crashed trace.What = "crashed" // it ended without a Close, and a later life has begun
 )
 
-// mostAgain is how many messages may be sent again, counting each time.
-const mostAgain = 10_000_000
-
 // align brings the traces to one clock and finds out what belongs together.
 //
 // The files are first aligned by their wall clocks. Then each file is shifted to
@@ -74,10 +70,7 @@ func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	arrows, err := match(files)
-	if err != nil {
-		return nil, nil, err
-	}
+	arrows := match(files)
 	shift(files, arrows)
 	return files, arrows, follow(files)
 }
@@ -148,9 +141,8 @@ func (f *file) bound(files []*file) {
 	}
 }
 
-// match finds for each message where it was sent, again too, and where it was
-// received.
-func match(files []*file) (arrows []*arrow, err error) {
+// match finds for each message where it was sent and where it was received.
+func match(files []*file) (arrows []*arrow) {
 	type receipt struct {
 		event  *event
 		number number
@@ -161,27 +153,14 @@ func match(files []*file) (arrows []*arrow, err error) {
 	for _, f := range files {
 		anyLife[f.trace.Header.Self] = f.life
 	}
-	left := mostAgain
 	for _, f := range files {
 		self, lives := f.trace.Header.Self, maps.Clone(anyLife)
-		sent, last := make(map[dmutex.NodeID]map[uint64]*arrow), make(map[dmutex.NodeID]uint64) // to the peer's present life
 		for _, e := range f.events {
 			switch e.What {
-			case trace.Restarted:
-				lives[e.Peer], last[e.Peer], sent[e.Peer] = e.Life, 0, nil
-			case trace.Met:
+			case trace.Met, trace.Restarted:
 				lives[e.Peer] = e.Life
 			case trace.Handle:
 				receipts = append(receipts, receipt{e, number{e.In.From, self, lives[e.In.From], f.life, e.In.Seq}})
-			case trace.Resent:
-				for seq := e.First; seq <= min(e.Last, last[e.Peer]); seq++ {
-					if left--; left < 0 {
-						return nil, fmt.Errorf("%w: more than %d messages were sent again", trace.ErrFormat, mostAgain)
-					}
-					if a := sent[e.Peer][seq]; a != nil {
-						a.resent = append(a.resent, e)
-					}
-				}
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e, unfollowed: true}
@@ -194,10 +173,6 @@ func match(files []*file) (arrows []*arrow, err error) {
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
 					byNumber[number{self, a.To, f.life, lives[a.To], a.Seq}] = a
-					if sent[a.To] == nil {
-						sent[a.To] = make(map[uint64]*arrow)
-					}
-					sent[a.To][a.Seq], last[a.To] = a, max(last[a.To], a.Seq)
 				}
 			}
 		}
@@ -211,7 +186,7 @@ func match(files []*file) (arrows []*arrow, err error) {
 		a.recv = append(a.recv, e)
 		e.sent = a.send
 	}
-	return arrows, nil
+	return arrows
 }
 
 // shift moves files to later until no message arrives before it was sent. No file

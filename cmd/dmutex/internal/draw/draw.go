@@ -210,16 +210,12 @@ func (e *event) members() string {
 func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 	p := &panel{drawing: d, lock: lock}
 	within := func(e *event) bool { return p.side(e) == 0 }
-	nodes, again := make(map[dmutex.NodeID]bool), make(map[*event]bool)
+	nodes := make(map[dmutex.NodeID]bool)
 	for _, a := range arrows {
 		if a.lock != lock {
 			continue
 		}
-		shown := a.send != nil && within(a.send) || slices.ContainsFunc(a.recv, within)
-		for _, r := range a.resent {
-			again[r] = again[r] || shown && within(r)
-		}
-		if shown {
+		if a.send != nil && within(a.send) || slices.ContainsFunc(a.recv, within) {
 			p.arrows = append(p.arrows, a)
 			nodes[a.From], nodes[a.To] = true, true
 		}
@@ -241,7 +237,7 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 		if mine && e.What == trace.Born && e.Phase == dmutex.Idle && !unended {
 			mine = false
 		}
-		if within(e) && (mine || again[e] || view || e.Lock == "" && e.mark() != "") {
+		if within(e) && (mine || view || e.Lock == "" && e.mark() != "") {
 			nodes[e.node()] = nodes[e.node()] || mine
 			p.points = append(p.points, e)
 		}

@@ -26,15 +26,12 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
-// Two nodes on a bad network. 1 asks twice: its first request has to be sent
-// again, and one time more than needed; its last message never arrives.
+// Two nodes on a bad network. Node 1 asks twice, and its last message never arrives.
 const (
-	one = `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
+	one = `{"dmutex":"trace","version":4,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
 {"t":1000000,"do":"met","peer":2,"life":22}
 {"t":2000000,"do":"born","lock":"a<b","phase":"idle"}
 {"t":2000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":2,"attempt":1}],"phase":"waiting"}
-{"t":2500000,"do":"resent","peer":2,"first":1,"last":2}
-{"t":2700000,"do":"resent","peer":2,"first":2,"last":2}
 {"t":3000000,"do":"handle","lock":"a<b","in":{"kind":"REPLY","from":2,"seq":2,"attempt":1},"phase":"held","fence":1}
 {"t":3100000,"do":"born","lock":"other","phase":"idle"}
 {"t":3200000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":2,"seq":3,"attempt":2},"phase":"held","fence":1}
@@ -44,12 +41,11 @@ const (
 {"t":6000000,"do":"down","err":"node 2 has left; it closed"}
 {"t":6500000,"do":"close"}
 `
-	two = `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
+	two = `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
 {"t":900000,"do":"met","peer":1,"life":11}
 {"t":2600000,"do":"born","lock":"a<b","phase":"idle"}
 {"t":2600000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":1,"seq":2,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":2,"attempt":1}],"phase":"idle"}
 {"t":2650000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":1,"seq":3,"attempt":2}],"phase":"waiting"}
-{"t":2750000,"do":"repeated","peer":1,"n":1}
 {"t":4200000,"do":"handle","lock":"a<b","in":{"kind":"REPLY","from":1,"seq":3,"attempt":2,"fence":1},"phase":"held","fence":2}
 {"t":4600000,"do":"release","lock":"a<b","phase":"idle"}
 {"t":4700000,"do":"close"}
@@ -86,8 +82,7 @@ func TestForms(t *testing.T) {
 	wellFormed(t, d.SVG())
 
 	svg := string(d.SVG())
-	require.Equal(t, 2, strings.Count(svg, `did not arrive</title>`), "the first sending of the first request, and the last request")
-	require.Equal(t, 2, strings.Count(svg, `stroke-width="1.6"><title>1-&gt;2 REQUEST attempt=1, sent at `))
+	require.Equal(t, 1, strings.Count(svg, `did not arrive</title>`), "the last request")
 	require.NotContains(t, string(d.HTML()), "http://www.w3.org/1999")
 }
 
@@ -147,12 +142,12 @@ func scripted(t testing.TB, script string) []*trace.Trace {
 // A request, the reply and nothing else; times in nanoseconds.
 func pair(opened1, sent, answered, opened2, heard int64) []string {
 	return []string{
-		fmt.Sprintf(`{"dmutex":"trace","version":3,"self":1,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":4,"self":1,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":%d,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
 {"t":%d,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1,"attempt":1},"phase":"held","fence":1}
 `, opened1, sent, answered),
-		fmt.Sprintf(`{"dmutex":"trace","version":3,"self":2,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":4,"self":2,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":%d,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":1,"attempt":1}],"phase":"idle"}
 `, opened2, heard),
@@ -183,11 +178,11 @@ func TestClocks(t *testing.T) {
 
 func TestContradiction(t *testing.T) {
 	files := []string{
-		`{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
+		`{"dmutex":"trace","version":4,"self":1,"members":[1,2]}
 {"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1},"phase":"idle"}
 {"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":2},"out":[{"kind":"REPLY","to":2,"seq":1}],"phase":"idle"}
 `,
-		`{"dmutex":"trace","version":3,"self":2,"members":[1,2]}
+		`{"dmutex":"trace","version":4,"self":2,"members":[1,2]}
 {"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":1},"out":[{"kind":"REPLY","to":1,"seq":1}],"phase":"idle"}
 `,
 	}
@@ -238,7 +233,7 @@ func TestParts(t *testing.T) {
 		strings.Replace(two, `{"t":4700000,"do":"close"}`+"\n", ``, 1),
 	} {
 		svg := string(drawn(t, read(t, one, two), draw.Options{Lock: "a<b"}).SVG())
-		require.Equal(t, 1, strings.Count(svg, `did not arrive</title>`), two)
+		require.NotContains(t, svg, `did not arrive</title>`, two)
 	}
 
 	traces := read(t, one, two)
@@ -325,10 +320,10 @@ func TestPage(t *testing.T) {
 // A node that holds the lock during the whole picture is drawn, although it has no event
 // in it.
 func TestHolderWithoutEvents(t *testing.T) {
-	traces := read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
+	traces := read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1,2]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":7}
 {"t":9000000000,"do":"release","lock":"x","phase":"idle"}
-`, `{"dmutex":"trace","version":3,"self":2,"members":[1,2]}
+`, `{"dmutex":"trace","version":4,"self":2,"members":[1,2]}
 {"t":2000000000,"do":"request","lock":"x","phase":"waiting"}
 {"t":3000000000,"do":"cancel","lock":"x","phase":"idle"}
 `)
@@ -396,7 +391,7 @@ func TestViews(t *testing.T) {
 
 // A message in flight when the view changes is dropped, not lost.
 func TestStale(t *testing.T) {
-	const sender = `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+	const sender = `{"dmutex":"trace","version":4,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"view","n":1,"members":[1,2]}
 {"t":2000,"do":"ready","n":1,"members":[1,2]}
 {"t":3000,"do":"born","lock":"x","phase":"idle","fence":4194304}
@@ -404,7 +399,7 @@ func TestStale(t *testing.T) {
 {"t":9000,"do":"close"}
 `
 	receiver := func(epoch int) string {
-		return fmt.Sprintf(`{"dmutex":"trace","version":3,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+		return fmt.Sprintf(`{"dmutex":"trace","version":4,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
 {"t":1000,"do":"view","n":1,"members":[1,2]}
 {"t":3500,"do":"view","n":%d,"members":[1,2]}
 {"t":9000,"do":"close"}
@@ -420,11 +415,11 @@ func TestStale(t *testing.T) {
 
 // A life that had to be renamed before its first view is still found by its messages.
 func TestRenamed(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"renamed","life":12}
 {"t":2000,"do":"met","peer":2,"life":22}
 {"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
-`, `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+`, `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
 {"t":500,"do":"met","peer":1,"life":11}
 {"t":2000,"do":"restarted","peer":1,"life":12}
 {"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"phase":"idle"}
@@ -437,7 +432,7 @@ func TestRenamed(t *testing.T) {
 // view acts, when another member holds the lock by a later grant, and when the node
 // has to stop.
 func TestHoldEnds(t *testing.T) {
-	const held = `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
+	const held = `{"dmutex":"trace","version":4,"self":1,"members":[1,2]}
 {"t":1000000000,"do":"view","n":1,"members":[1,2]}
 {"t":1000000000,"do":"ready","n":1,"members":[1,2]}
 {"t":2000000000,"do":"born","lock":"x","phase":"idle","fence":4194304}
@@ -476,7 +471,7 @@ func TestHoldEnds(t *testing.T) {
 // There is room for long node numbers.
 func TestLongNumbers(t *testing.T) {
 	const id = "18446744073709551615"
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,`+id+`]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1,`+id+`]}
 {"t":0,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":`+id+`,"seq":1,"attempt":1}],"phase":"waiting"}
 `), draw.Options{Width: 400}).SVG())
 	require.Contains(t, svg, ">N"+id+"</text>")
@@ -490,7 +485,7 @@ func TestLongNumbers(t *testing.T) {
 // A title is not cut off at the edge of a small picture: the picture grows, or the
 // title is shortened and its tooltip has all of it.
 func TestLongTitle(t *testing.T) {
-	small := `{"dmutex":"trace","version":3,"self":1,"members":[1]}
+	small := `{"dmutex":"trace","version":4,"self":1,"members":[1]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":1}
 `
 	width := func(title string) (width float64, svg string) {
@@ -536,34 +531,11 @@ func TestBounds(t *testing.T) {
 	}
 	_, err = draw.New([]*trace.Trace{&sender, &receiver}, draw.Options{Width: 400})
 	require.ErrorContains(t, err, "pieces of messages")
-
-	for range many {
-		sender.Events = append(sender.Events, trace.Event{What: trace.Resent, Peer: 2, First: 1, Last: many, Time: 2 * many})
-	}
-	_, err = draw.New([]*trace.Trace{&sender}, draw.Options{})
-	require.ErrorIs(t, err, trace.ErrFormat)
-	require.ErrorContains(t, err, "sent again")
-}
-
-// Numbers begin again when a peer does.
-func TestSentAgainToAnotherLife(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
-{"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
-{"t":2,"do":"met","peer":2,"life":22}
-{"t":3,"do":"resent","peer":2,"first":1,"last":1}
-{"t":4,"do":"restarted","peer":2,"life":33}
-{"t":5,"do":"tick","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":2}],"phase":"waiting"}
-{"t":6,"do":"resent","peer":2,"first":1,"last":1}
-`), draw.Options{}).SVG())
-	for attempt := 1; attempt <= 2; attempt++ {
-		title := fmt.Sprintf("<title>1-&gt;2 REQUEST attempt=%d, sent at 0 again</title><path", attempt)
-		require.Equal(t, 1, strings.Count(svg, title), title)
-	}
 }
 
 // A bar whose end is missing ends where the lock's next life begins.
 func TestBarBeforeGap(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1]}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":1000000000,"do":"request","lock":"x","phase":"held","fence":1}
 {"t":2000000000,"do":"gap","n":2}

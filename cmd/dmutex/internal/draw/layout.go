@@ -82,13 +82,13 @@ func (p *panel) pieces() (n int) {
 	p.layout()
 	for _, a := range p.arrows {
 		first, last := p.right, 0.0
-		for _, e := range slices.Concat([]*event{a.send}, a.recv, a.resent) {
+		for _, e := range append([]*event{a.send}, a.recv...) {
 			if e != nil {
 				first, last = min(first, p.x(e)), max(last, p.x(e))
 			}
 		}
 		rows := 1 + int(max(0, last-first)/p.drawing.rowWidth())
-		n += rows * (1 + len(a.recv) + len(a.resent))
+		n += rows * (1 + len(a.recv))
 	}
 	return n
 }

@@ -63,8 +63,6 @@ func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar, noted
 			noted[e.N] = true
 			fmt.Fprintf(b, "    Note over N%d,N%d: view %d: %s\n", p.nodes[0], p.nodes[len(p.nodes)-1], e.N, e.members())
 		}
-	case trace.Resent:
-		fmt.Fprintf(b, "    Note over N%d: sends again to N%d\n", self, e.Peer)
 	case trace.Handle:
 		fmt.Fprintf(b, "    N%d->>N%d: %s\n", e.In.From, self, mermaid(content(&e.In)))
 	case trace.Request, trace.Cancel:

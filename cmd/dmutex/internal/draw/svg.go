@@ -66,7 +66,6 @@ const (
 	gone
 	lost
 	stale
-	repeated
 	unended
 	stretched
 )
@@ -282,49 +281,25 @@ func (c *canvas) write(x, y float64, text, color, anchor string, must bool) bool
 	return true
 }
 
-// A flight is one sending of a message.
+// A flight is a message on its way to one receipt, or to none.
 type flight struct {
 	from, to    *event // to is nil if it did not arrive
 	left, right float64
-	again       bool // it was sent before
 	lost        bool // it did not arrive; otherwise that is not known
 	stale       bool // if it arrived, then after the end of its view
 }
 
-// flights returns the sendings of a message. If it was sent again before it arrived,
-// the first sending counts as lost.
 func (c *canvas) flights(a *arrow) (all []flight) {
-	sendings := a.resent
-	if a.send != nil {
-		sendings = append([]*event{a.send}, a.resent...)
-	}
-	last := -1 // the sending that arrived
-	if len(a.recv) > 0 {
-		for i, s := range sendings {
-			if s.time <= a.recv[0].time {
-				last = i
-			}
+	for _, r := range a.recv {
+		f := flight{from: a.send, to: r, left: c.x(r) - leastLean, right: c.x(r)}
+		if a.send != nil {
+			f.left = c.x(a.send)
 		}
-		first := flight{to: a.recv[0], right: c.x(a.recv[0]), again: last > 0}
-		first.left = first.right - leastLean
-		if last >= 0 {
-			first.from, first.left = sendings[last], c.x(sendings[last])
-		}
-		all = append(all, first)
-		for _, r := range a.recv[1:] {
-			all = append(all, flight{from: first.from, to: r, left: first.left, right: c.x(r), again: true})
-		}
-	}
-	for i, s := range sendings {
-		if i == last {
-			continue
-		}
-		// Sendings before the one that arrived were lost, and so were all of a message
-		// that did not arrive. A sending after the arrival may have been lost or not.
-		f := flight{from: s, left: c.x(s), right: c.x(s) + leastLean, again: i > 0}
-		f.stale = a.stale && len(a.recv) == 0
-		f.lost = !f.stale && (i < last || !a.unfollowed && len(a.recv) == 0)
 		all = append(all, f)
+	}
+	if len(a.recv) == 0 {
+		x := c.x(a.send)
+		all = append(all, flight{from: a.send, left: x, right: x + leastLean, lost: !a.stale && !a.unfollowed, stale: a.stale})
 	}
 	return slices.DeleteFunc(all, func(f flight) bool { // outside the picture
 		return (f.from == nil || c.side(f.from) != 0) && (f.to == nil || c.side(f.to) != 0)
@@ -344,9 +319,6 @@ func (c *canvas) arrow(a *arrow) {
 		title := a.Message.Message.String()
 		if f.from != nil {
 			title += ", sent at " + c.drawing.clock(f.from)
-			if f.again {
-				title += " again"
-			}
 		}
 		switch {
 		case f.to != nil:
@@ -380,11 +352,6 @@ func (c *canvas) arrow(a *arrow) {
 		default:
 			c.seen[unended] = true
 			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.color)
-		}
-		if f.again && f.from != nil {
-			c.seen[repeated] = true
-			c.add(words, x1, x1, `<circle cx="%s" cy="%s" r="4.5" fill="#ffffff" stroke="%s" stroke-width="1.6"><title>%s</title></circle>`,
-				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColor, escape(title))
 		}
 		b.WriteString("</g>")
 		c.add(wires, x1, x2, "%s", b.String())
@@ -511,7 +478,6 @@ var signs = [...]sign{
 	{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"},
 	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"},
 	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + viewColor + `" stroke-width="2.2"/>`, "dropped: its view was over"},
-	{`<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColor + `" stroke-width="1.6"/>`, "sent again"},
 	{`<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"},
 	{`<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"},
 }
