@@ -117,8 +117,6 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// say sends a message about request r, or handles it at once if it is for
-// this node itself.
 func (m *machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 	if to == m.Self() {
 		m.hear(kind, r)
@@ -140,8 +138,7 @@ func (m *machine) hear(kind dmutex.Kind, r dmutex.Stamp) {
 
 // The client's half.
 
-// granted enters if the GRANT is for the pending request. For a withdrawn one
-// the critical section is empty.
+// granted enters if the GRANT is for the pending request.
 func (m *machine) granted(r dmutex.Stamp) {
 	if !m.Pending() || m.Stamp() != r {
 		return
@@ -174,7 +171,6 @@ func (m *machine) waiting(node dmutex.NodeID) uint64 {
 	return 0
 }
 
-// release ends the holder's critical section and lets the next request in.
 func (m *machine) release(r dmutex.Stamp) {
 	if r != m.holder {
 		return

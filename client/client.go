@@ -23,8 +23,7 @@
 // its session has ended, and no other lock waits.
 //
 // Exclusion assumes what it assumes of members: clocks whose rates are right within 1 %, and holders
-// that stop when their context ends. Only a resource that checks fences is safe
-// from a process that was paused; see package fence.
+// that stop when their context ends. A process that was paused may not: see package fence.
 package client
 
 import (
@@ -187,7 +186,6 @@ func (c *Client) input(input func(now int64)) {
 	}
 }
 
-// take takes the news of a request.
 func (c *Client) take(news *clientsession.Message) {
 	h := c.calls[news.Number]
 	switch {

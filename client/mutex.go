@@ -69,7 +69,6 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	return nil, m.fail(c.because(hold.ContextError(ctx)))
 }
 
-// fail names the lock in an error.
 func (m *Mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
 
 // A held is the handle that Acquire returns, and before that its request.

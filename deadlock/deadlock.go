@@ -148,7 +148,6 @@ func (s *site) awaited(node dmutex.NodeID) (int, error) {
 	return j, err
 }
 
-// unblock ends the wait.
 func (s *site) unblock() {
 	s.waits, s.blocked, s.deadlocked = make([]bool, len(s.members)), 0, false
 }

@@ -80,7 +80,6 @@ func (m *Or) Granted(by dmutex.NodeID) error {
 
 func (m *Or) compute() { m.engage(m.me, m.me, m.seq) }
 
-// engage takes part in a computation.
 func (m *Or) engage(engager, initiator int, number uint64) {
 	m.computations[initiator] = computation{latest: number, wait: m.wait, engager: engager, num: m.blocked}
 	m.ask(Query, initiator, number)

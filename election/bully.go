@@ -109,7 +109,6 @@ func (m *bully) conclude() {
 	}
 }
 
-// announce tells a member who leads.
 func (m *bully) announce(j int) { m.send(j, Message{Kind: Coordinator, Epoch: m.epoch}) }
 
 func (m *bully) handle(j int, msg Message) (mistake string) {

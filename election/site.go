@@ -92,7 +92,6 @@ func (s *site) next(above uint64) uint64 {
 	return number
 }
 
-// run begins to run, with a new ballot.
 func (s *site) run(timeout int) (ballot uint64) {
 	s.met = s.next(s.met)
 	s.led, s.phase, s.left = false, asking, timeout
@@ -231,7 +230,6 @@ func (s *site) Handle(m Message) ([]Message, error) {
 	return s.out, nil
 }
 
-// send adds a message to the output.
 func (s *site) send(to int, m Message) {
 	m.From, m.To = s.members[s.me], s.members[to]
 	s.out = append(s.out, m)

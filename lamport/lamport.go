@@ -94,7 +94,6 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// sayOver tells all others that our request is over.
 func (m *machine) sayOver(mine dmutex.Stamp) {
 	m.Advance()
 	m.broadcast(dmutex.Release, mine)
@@ -106,7 +105,6 @@ func (m *machine) broadcast(kind dmutex.Kind, mine dmutex.Stamp) {
 	}
 }
 
-// send adds the time, which every message carries.
 func (m *machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 	m.Send(kind, to, attempt).Clock = m.Clock()
 }
@@ -152,8 +150,7 @@ func (m *machine) release(j int, msg dmutex.Message) {
 	}
 }
 
-// tryEnter enters when L1 and L2 hold. For a withdrawn request the critical
-// section is empty.
+// tryEnter enters when L1 and L2 hold.
 func (m *machine) tryEnter() {
 	if !m.Pending() || !m.laterFromAll() || !m.first() {
 		return

@@ -58,7 +58,6 @@ func (m *machine) inquire() {
 	}
 }
 
-// release takes the vote back from a node that has left.
 func (m *machine) release(r dmutex.Stamp) {
 	if r == m.vote {
 		m.next()
@@ -73,7 +72,6 @@ func (m *machine) yield(r dmutex.Stamp) {
 	}
 }
 
-// next gives the vote to the first in the queue.
 func (m *machine) next() {
 	m.vote, m.asked = dmutex.Stamp{}, false
 	if len(m.queue) > 0 {

@@ -142,15 +142,12 @@ func about(msg dmutex.Message) dmutex.Stamp {
 	}
 }
 
-// sayAll sends a message about our request r to the quorum.
 func (m *machine) sayAll(kind dmutex.Kind, r dmutex.Stamp) {
 	for _, k := range m.quorum {
 		m.say(kind, k, r)
 	}
 }
 
-// say sends a message about request r, or handles it at once if it is for
-// this node itself.
 func (m *machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 	if to == m.Self() {
 		m.hear(kind, to, r)

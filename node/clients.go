@@ -47,7 +47,6 @@ type ClientStatus struct {
 	Remaining time.Duration // until its session runs out, unless the node hears from it
 }
 
-// check refuses what cannot be served.
 func (c *Clients) check(lease time.Duration) error {
 	switch {
 	case c.Session != 0 && (c.Session < 100*time.Millisecond || c.Session > lease):
@@ -62,7 +61,6 @@ func (c *Clients) check(lease time.Duration) error {
 
 func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, group.DefaultLease) }
 
-// serveClients begins to serve clients, if there may be any.
 func (n *Node) serveClients() {
 	c := n.cfg.Clients
 	if c == nil {

@@ -41,9 +41,7 @@ func (m *Mutex) Name() string { return m.name }
 // [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
 // other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has
 // stopped by itself; an [Error] with a Peer if one stands in the way; [dmutex.ErrMisuse] for a
-// name that is empty or too long. Acquire returns either a handle or an error.
-//
-// ctx does not bound the time that the lock is held; see [lock.Held.Context] for that.
+// name that is empty or too long. ctx does not bound the time that the lock is held.
 func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(m.acquire(ctx, false)) }
 
 // handle returns h, and no handle for nil.
@@ -137,7 +135,6 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: ErrBusy, text: m.node.heldBy(st)})
 }
 
-// await waits until w is over.
 func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 	n, lapsed := m.node, m.lapsed
 	var look, long <-chan time.Time
@@ -170,11 +167,8 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 	}
 }
 
-// Do runs f while it holds the lock. It releases the lock when f has returned,
-// panicked or ended its goroutine, and not before, even if ctx ends or the node closes:
-// [Node.Close] waits for f, which must not call it. f's context is derived from ctx and
-// also ends with [lock.Held.Context]; fence is that of the grant. Do returns the error of
-// Acquire, or f's error joined with an [ErrLost] if the lock was lost while f ran.
+// Do runs f while it holds the lock, as [lock.Mutex] says. [Node.Close] waits for f, which
+// must not call it.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
 	return m.do(ctx, func(ctx context.Context, _ dmutex.NodeID, fence uint64) error { return f(ctx, fence) })
 }

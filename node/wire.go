@@ -122,7 +122,6 @@ func readProbe(r *wire.Reader, members int) *chase.Chase {
 	return c
 }
 
-// Message takes what a peer says.
 func (u up) Message(from dmutex.NodeID, b []byte) {
 	m, err := readMessage(b, u.group.MaxMembers())
 	switch {

@@ -60,7 +60,6 @@ func (c Coterie[T]) Availability(p ...float64) (Estimate, error) {
 	return Estimate{Value: value, Low: value, High: value}, nil
 }
 
-// probabilities returns one probability for each site.
 func (c Coterie[T]) probabilities(p []float64) ([]float64, error) {
 	n := len(c.sites)
 	if len(p) != 1 && len(p) != n || len(p) == 0 {

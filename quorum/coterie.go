@@ -81,7 +81,6 @@ func (c Coterie[T]) system() *system {
 	return c.under
 }
 
-// members returns the sites in a set, in order.
 func (c Coterie[T]) members(s set) []T {
 	list := make([]T, 0, s.count())
 	for i := range s.each() {

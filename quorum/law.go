@@ -184,11 +184,8 @@ func repeated[T cmp.Ordered](list []T) int {
 }
 
 const (
-	// maxSites bounds the sites that a builder takes, or Check.
-	maxSites = 1 << 13
-
-	// maxPairs bounds the pairs that Check compares, times the words of a set.
-	maxPairs = 1 << 32
+	maxSites = 1 << 13 // that a builder takes, or Check
+	maxPairs = 1 << 32 // that Check compares, times the words of a set
 )
 
 // distinct refuses a list of sites that is empty, too long, or names one twice.

@@ -41,7 +41,6 @@ func (s set) count() int {
 	return n
 }
 
-// common counts the members that s and t share.
 func (s set) common(t set) int {
 	n := 0
 	for i, w := range s {
@@ -50,7 +49,6 @@ func (s set) common(t set) int {
 	return n
 }
 
-// within reports whether every member of s is in t.
 func (s set) within(t set) bool {
 	for i, w := range s {
 		if w&^t[i] != 0 {
@@ -60,7 +58,6 @@ func (s set) within(t set) bool {
 	return true
 }
 
-// sum adds up what the members of s cost.
 func (s set) sum(cost []float64) float64 {
 	sum := 0.0
 	for i := range s.each() {

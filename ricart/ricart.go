@@ -101,7 +101,6 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// request answers a peer's REQUEST now or when we leave.
 func (m *machine) request(j int, msg dmutex.Message) {
 	m.Witness(msg.Attempt, msg.Fence)
 	if m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
@@ -130,8 +129,6 @@ func (m *machine) answers(j int, reply dmutex.Message) bool {
 	return m.awaiting[j] && reply.Attempt == m.Stamp().Clock
 }
 
-// tryEnter enters when no REPLY is missing. For a withdrawn request the critical
-// section is empty.
 func (m *machine) tryEnter() {
 	if slices.Contains(m.awaiting, true) {
 		return
@@ -141,7 +138,6 @@ func (m *machine) tryEnter() {
 	}
 }
 
-// replyDeferred answers the requests that waited for us to leave.
 func (m *machine) replyDeferred() {
 	for j, peer := range m.Peers() {
 		if m.deferred[j] != 0 {

@@ -72,7 +72,6 @@ func (m *circulating) Tick() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// passOn passes the token on, unless this node is alone.
 func (m *circulating) passOn() {
 	m.rested = 0
 	if m.after != m.Self() {

@@ -81,8 +81,7 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 
 func (t *seat) rests() bool { return t.token && t.Phase() == dmutex.Idle }
 
-// take takes the token, and enters if this node waits. For a withdrawn request
-// the critical section is empty.
+// take takes the token, and enters if this node waits.
 func (t *seat) take(msg dmutex.Message) {
 	t.Witness(0, msg.Fence)
 	t.token = true
@@ -91,7 +90,6 @@ func (t *seat) take(msg dmutex.Message) {
 	}
 }
 
-// pass sends the token on.
 func (t *seat) pass() *dmutex.Message {
 	t.token = false
 	return t.Send(dmutex.Token, t.after, 0)

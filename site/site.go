@@ -10,16 +10,14 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// A Site is what the machines of all algorithms have in common: this node and its
-// peers, the state of its own request, its logical clock, the rule of the fences,
-// and the messages that the current input sends. An algorithm embeds a Site and
-// adds what its paper adds. (Site is the papers' word for a node.)
+// A Site is this node and its peers, the state of its own request, its logical clock, the
+// rule of the fences, and the messages that the current input sends. An algorithm embeds a
+// Site and adds what its paper adds. (Site is the papers' word for a node.)
 //
 // Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], and Excludes is what
-// every [dmutex.Excluder] may say. An algorithm is
-// written with the other methods: it calls Ask when its caller requests, Enter
-// when the request is granted, Leave when its caller releases, and Check when a
-// message arrives.
+// every [dmutex.Excluder] may say. An algorithm calls Ask when its caller requests, Enter
+// when the request is granted, Leave when its caller releases, and Check when a message
+// arrives.
 //
 // # The states of a request
 //
@@ -251,7 +249,7 @@ func (s *Site) stray(m dmutex.Message) (from int, why string) {
 		why = "it names no request"
 	case m.Kind != dmutex.Token && len(m.Numbers) > 0, m.Kind != dmutex.Token && m.Kind != dmutex.Request && len(m.Nodes) > 0:
 		why = "only a token, or a request for it, carries a list"
-	case m.Attempt > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
+	case m.Attempt > lastClock || slices.ContainsFunc(m.Numbers, func(request uint64) bool { return request > lastClock }):
 		why = "a request in it is beyond 1<<61"
 	case m.Clock > lastTime:
 		why = "its time is beyond 1<<63"
@@ -262,8 +260,6 @@ func (s *Site) stray(m dmutex.Message) (from int, why string) {
 	}
 	return from, why
 }
-
-func afterLast(request uint64) bool { return request > lastClock }
 
 // Witness advances the clock to t and the highest fence known to fence, if
 // they are higher. So this node's next request is later than the message. A

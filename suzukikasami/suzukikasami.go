@@ -144,8 +144,6 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// request notes a peer's REQUEST. An idle token goes to it at once, unless it
-// is outdated.
 func (m *machine) request(msg dmutex.Message) {
 	m.Witness(0, msg.Fence)
 	j := m.place(msg.From)
@@ -155,8 +153,7 @@ func (m *machine) request(msg dmutex.Message) {
 	}
 }
 
-// take takes the TOKEN and enters, if it serves our pending request. For a
-// withdrawn one the critical section is empty.
+// take takes the TOKEN and enters, if it serves our pending request.
 func (m *machine) take(msg dmutex.Message) {
 	if !m.serves(msg) {
 		return // repeated
@@ -175,8 +172,6 @@ func (m *machine) serves(token dmutex.Message) bool {
 	return m.Pending() && token.Attempt == m.Stamp().Clock
 }
 
-// handOn puts the nodes with a new request into Q, and sends the token to the
-// head of Q if there is one.
 func (m *machine) handOn() {
 	members := m.Members()
 	for i := 1; i < len(members); i++ {

@@ -261,7 +261,6 @@ func (s seconds) String() string {
 	}
 }
 
-// look fills in how the node stands.
 func (v *status) look(n *node.Node) {
 	st := n.Status()
 	v.Node, v.Name, v.Life, v.Error = n.Self(), st.Name, life(st.Life), text(st.Err)

@@ -72,7 +72,6 @@ func Alive(n *node.Node) http.Handler {
 	})
 }
 
-// probe answers with the text, and with status 200 or 503.
 func probe(look func() (ok bool, text string)) http.Handler {
 	return only("GET, HEAD", "this probe can only be read", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
