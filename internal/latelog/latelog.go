@@ -1,5 +1,4 @@
 // Package latelog lets code log where it must not wait, such as under a mutex.
-// Another goroutine writes the records.
 package latelog
 
 import (

@@ -315,12 +315,9 @@ var ErrRecord = errors.New("bad record")
 
 // Bounds of what a record says.
 const (
-	MaxName = 1024 // the length of the longest name of a lock
-
-	// Leases, in nanoseconds.
-	MinLease = int64(100_000_000)
-	MaxLease = int64(3600_000_000_000)
-
+	MaxName  = 1024                    // the length of the longest name of a lock
+	MinLease = int64(100_000_000)      // nanoseconds
+	MaxLease = int64(3600_000_000_000) // nanoseconds
 	maxLife  = 64
 	maxFence = 1<<63 - 1 // fits the signed numbers of databases
 

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
@@ -101,13 +103,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	default:
 		r.fail(errKind)
 	}
-	if e := r.end(); e != nil {
-		return f, e
-	}
-	if e := s.check(&f); e != nil {
-		return f, e
-	}
-	return f, err
+	return f, cmp.Or(r.end(), s.check(&f), err)
 }
 
 // check refuses what is well-formed and yet cannot be.

@@ -9,20 +9,19 @@ func (s *Session) onStranger(now int64, f *frame) Event {
 	switch {
 	case f.from < s.peer:
 		s.reply(now, f.from, s.peer)
-		return 0
 	case !s.vacant(now):
 		s.doubt(now, f)
-		return 0
-	case f.to != s.cfg.Life:
+	case f.to == s.cfg.Life:
+		s.adopt(now, f.from)
+		return Met
+	default:
 		s.reply(now, f.from, 0)
 		if s.peer == 0 && s.backoff > 0 { // somebody is there
 			s.backoff = 0
 			s.helloAt = min(s.helloAt, now+s.timeout())
 		}
-		return 0
 	}
-	s.adopt(now, f.from)
-	return Met
+	return 0
 }
 
 // onHello takes a HELLO of the peer, or a frame of it to another life of ours.

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+
 	"github.com/dmutex/dmutex"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
@@ -86,18 +88,15 @@ func (r *reader) bin() (bin []byte) {
 // had a shorter form.
 func (r *reader) number(first, last byte, least uint64) (v uint64) {
 	if len(r.rest) == 0 {
-		r.fail(errShort)
-		return 0
+		return r.fail(errShort)
 	}
 	code := r.rest[0]
 	size := 1 << (code - first)
 	switch {
 	case code < first || code > last:
-		r.fail(errType)
-		return 0
+		return r.fail(errType)
 	case len(r.rest) <= size:
-		r.fail(errShort)
-		return 0
+		return r.fail(errShort)
 	case size > 1:
 		least = 1 << (4 * size)
 	}
@@ -105,16 +104,13 @@ func (r *reader) number(first, last byte, least uint64) (v uint64) {
 		v = v<<8 | uint64(digit)
 	}
 	if r.rest = r.rest[1+size:]; v < least {
-		r.fail(errShortest)
-		return 0
+		return r.fail(errShortest)
 	}
 	return v
 }
 
-// fail keeps the first error and takes away what is left.
-func (r *reader) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-	r.rest = nil
+// fail keeps the first error, takes away what is left, and returns 0.
+func (r *reader) fail(err error) (zero uint64) {
+	r.err, r.rest = cmp.Or(r.err, err), nil
+	return 0
 }

@@ -3,9 +3,6 @@
 // delays frames arbitrarily; and it reports when a new process has replaced
 // the one at the other end.
 //
-// It is pure: a [Session] is one end of the conversation with one peer, and a driver
-// carries its frames.
-//
 // # The protocol
 //
 // A life is one run of a process, which remembers nothing of former ones. The lives of
@@ -115,22 +112,12 @@ const (
 	// Buffer bounds the messages that were accepted and not yet acknowledged, in bytes.
 	Buffer = 4 << 20
 
-	// largeFrame is the size above which a frame is acknowledged at once.
-	largeFrame = 16 << 10
-
-	millisecond = 1_000_000
-
-	// firstTimeout is used until a round trip was measured.
-	firstTimeout = 200 * millisecond
-
-	// patience is how often the acknowledgement of a FIN is repeated to a peer that is
-	// perhaps gone, twice after each timeout: many in a short time.
-	patience = 12
-
-	// keep is the size up to which an empty buffer is kept, and keepMessages how
-	// many messages a list of them may have room for.
-	keep         = 64 << 10
-	keepMessages = 4 << 10
+	millisecond  = 1_000_000
+	largeFrame   = 16 << 10          // bytes, above which a frame is acknowledged at once
+	firstTimeout = 200 * millisecond // until a round trip was measured
+	patience     = 12                // how often the acknowledgement of a FIN is repeated, twice after each timeout
+	keep         = 64 << 10          // bytes of an empty buffer that is kept, at most
+	keepMessages = 4 << 10           // the same for a list, in messages
 
 	never  = math.MaxInt64
 	always = math.MinInt64
@@ -207,7 +194,7 @@ type Stats struct {
 	Repeated  uint64 // DATA frames received again
 }
 
-// A Session is one end of the conversation with one peer. It is not safe for
+// A Session is one end of the conversation with one peer. It is pure, and not safe for
 // concurrent use. Time enters as nanoseconds on any scale that never goes back. After every
 // input (Send, Handle, Close, Ask), and at [Session.Deadline], the driver calls
 // [Session.Transmit] until it returns nothing, and gives each frame to the link
@@ -299,7 +286,7 @@ func (s *Session) Send(message []byte) error {
 	case s.closed || s.left:
 		return ErrClosed
 	case len(message) == 0:
-		return errNothing
+		return dmutex.Misuse("session: the message is empty")
 	case len(message) > s.MaxMessage():
 		return ErrTooLarge
 	case s.Backlog()+len(message)+maxHead > Buffer:
@@ -314,8 +301,6 @@ func (s *Session) Send(message []byte) error {
 	s.sent++
 	return nil
 }
-
-var errNothing = dmutex.Misuse("session: the message is empty")
 
 // MaxMessage is the size of the largest message that Send takes, in bytes.
 func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }

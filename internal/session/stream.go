@@ -145,8 +145,7 @@ func (s *Session) onAck(now int64, seq uint64) {
 	}
 }
 
-// onSecondAck takes an ACK. If it brings nothing new after we went back, and nothing is in
-// flight, the peer got both sendings, and the round trip is longer than we thought.
+// onSecondAck measures the round trip by an ACK that brings nothing new after we went back.
 func (s *Session) onSecondAck(now int64, seq uint64) {
 	if seq == s.acked && s.next == seq+1 && s.wentBackAt != always {
 		s.stats.RoundTrip = max(s.stats.RoundTrip, min(now-s.wentBackAt, s.pace.maxTimeout))

@@ -24,14 +24,9 @@ import (
 // are small. The link and the session know sender and receiver.
 const (
 	version = 1
-
-	// maxList bounds the lists of a message, and so the size of a group whose
-	// algorithm sends one number for each member.
-	maxList = 4096
+	always  = 3    // fields that every message has
+	maxList = 4096 // bounds a group, too, if the algorithm sends one number for each member
 )
-
-// always is how many fields every message has.
-const always = 3
 
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
 // within their bounds ([transport.MaxName], and 4096 in a list): a receiver refuses anything else.

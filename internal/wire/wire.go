@@ -4,9 +4,6 @@
 // A [Reader] believes no length that its input cannot hold, so bytes from a stranger
 // cost no more than their own size. It takes long forms of numbers and other types that
 // msgpack converts, but in the end writes the message again and compares ([Reader.End]).
-//
-// The messages of locks, which nodes and channels share, are here ([AppendMessage],
-// [Decoder]); packages node and group have others.
 package wire
 
 import (
@@ -19,11 +16,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// MaxUint and MaxHead are the sizes of the longest integer, and of the longest
-// length that goes before a string or an array, in bytes.
+// The sizes of the longest encodings, in bytes.
 const (
-	MaxUint = 9
-	MaxHead = 5
+	MaxUint = 9 // of an integer
+	MaxHead = 5 // of the length that goes before a string or an array
 )
 
 // A Writer appends fields to a message. Its methods may be called in [Append] only.
@@ -99,15 +95,12 @@ func (r *Reader) End(write func(w *Writer)) error {
 		if write(w); !bytes.Equal(w.buf.Bytes(), r.whole) {
 			r.Fail("the message is not in the one form that its fields have")
 		}
-		if w.buf.Cap() > keepAgain {
+		if w.buf.Cap() > 64<<10 { // too much to keep for the next message
 			w.buf = bytes.Buffer{}
 		}
 	}
 	return r.err
 }
-
-// keepAgain bounds the memory that a Reader keeps from one message to the next.
-const keepAgain = 64 << 10
 
 // Fail gives the reason for an error, unless there is one already.
 func (r *Reader) Fail(why string) {

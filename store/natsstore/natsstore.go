@@ -11,9 +11,7 @@
 // On a server that is in no cluster it has one replica. If a cluster cannot place three, Open
 // returns an error: it makes no bucket that is less safe than its servers allow.
 //
-// Open checks that a bucket keeps what it acknowledges: it has file storage, no
-// entry expires or gives way to newer ones, the bucket is not a mirror, and it takes
-// values of 64 KiB. Open cannot check three things:
+// Open refuses a bucket whose settings could lose the record. It cannot check three things:
 //
 //   - A server acknowledges a write before it is on disk; by default it syncs every two
 //     minutes. If a majority of the replicas lose power at the same time, or the only
@@ -104,15 +102,14 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 	return s, nil
 }
 
-// create makes the bucket, with three replicas if the server is in a cluster. Another process
-// may be making it, too.
+// create makes the bucket. Another process may be making it, too.
 func (s *record) create(ctx context.Context, bucket string) error {
 	if err := s.permitted(ctx, "$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_"+bucket); err != nil {
 		return err
 	}
 	config := jetstream.KeyValueConfig{Bucket: bucket, Description: "records of dmutex", Storage: jetstream.FileStorage, Replicas: 3}
 	_, err := s.js.CreateKeyValue(ctx, config)
-	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok && refusal.ErrorCode == noCluster {
+	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok && refusal.ErrorCode == 10074 { // the server is in no cluster
 		config.Replicas = 1
 		_, err = s.js.CreateKeyValue(ctx, config)
 	}
@@ -121,9 +118,6 @@ func (s *record) create(ctx context.Context, bucket string) error {
 	}
 	return err
 }
-
-// noCluster is the code of a server that is in no cluster, and has no place for replicas.
-const noCluster = 10074
 
 // permitted checks that this user may publish to the subjects and receive answers. A request
 // without permission would wait in vain, because the server tells only the connection. What
@@ -234,7 +228,6 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 // returns the sequence number of the new entry. Until the replicas are done with an entry,
 // the leader refuses all others, right or wrong: then publish tries again.
 func (s *record) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
-	const pause = 2 * time.Millisecond
 	for {
 		ack, err := s.js.Publish(ctx, subject, value, jetstream.WithExpectLastSequenceForSubject(last, s.subject))
 		if err == nil {
@@ -249,7 +242,7 @@ func (s *record) publish(ctx context.Context, subject string, value []byte, last
 		select {
 		case <-ctx.Done():
 			return 0, fmt.Errorf("%w, while the servers were busy", ctx.Err())
-		case <-time.After(pause):
+		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }

@@ -24,6 +24,7 @@
 package storelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,7 @@ type Lock struct {
 // New returns the lock of this name in the record of the store. The lease is how long others wait
 // for a holder that has crashed, 100 ms to 1 h; 0 is [DefaultLease].
 func New(s store.Store, name string, lease time.Duration) (*Lock, error) {
-	if lease == 0 {
-		lease = DefaultLease
-	}
+	lease = cmp.Or(lease, DefaultLease)
 	switch {
 	case s == nil:
 		return nil, errors.New("storelock: the store is nil")
@@ -144,8 +143,7 @@ func File(h lock.Held) *os.File {
 	return nil
 }
 
-// Release waits until the store has confirmed it, and at most for a lease: then others replace
-// this process as if it had crashed.
+// Release implements [lock.Held]; see [Lock.Acquire].
 func (h *held) Release() error {
 	lost := h.Released(h.a.l.fail(lock.ErrReleased))
 	h.a.release()
