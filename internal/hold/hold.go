@@ -25,9 +25,8 @@ type Hold struct {
 	timer  *time.Timer
 }
 
-// New returns the hold of a grant whose lease ends then. Its context has the values of ctx. The
-// hold calls lapsed when the lease has ended, possibly more than once, and is lost for the reason that
-// lapsed returns.
+// New returns the hold of a grant whose lease ends then. Its context has the values of ctx. When
+// the lease has ended, it calls lapsed, perhaps more than once, and is lost for that reason.
 func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, end int64, lapsed func() error) *Hold {
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -20,8 +20,8 @@ func (g *Group) end(why error) {
 	g.pause(now)
 }
 
-// stop ends all granting with an ErrStopped, for the reason given: holds are lost, and
-// waits fail. The caller has the mutex.
+// stop ends all granting and waits, and all holds are lost, with an ErrStopped for the reason
+// given. The caller has the mutex.
 func (g *Group) stop(why error) {
 	if g.Locks.Why() != nil {
 		return

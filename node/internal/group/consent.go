@@ -14,9 +14,8 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// An authority says who is a member: the members by consent, or the record in a store. It
-// is a machine of package membership with its driver, and is guarded by the mutex of the
-// Group.
+// An authority is a machine of package membership with its driver: a consent or a record. It is
+// guarded by the mutex of the Group.
 type authority interface {
 	// The machine's own. A driver adds to some.
 	Phase() membership.Phase
@@ -53,8 +52,8 @@ type consent struct {
 	renaming bool // the life is being replaced by a higher one
 }
 
-// rivalPatience is how long a new process goes on when it is told that another
-// process with its number is alive: the other one may be about to end.
+// rivalPatience is how long a new process goes on beside another with its number, which may be
+// about to end.
 const rivalPatience = 2 * time.Second
 
 // newConsent makes the members of Config the group.
@@ -176,9 +175,8 @@ func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) []membership.M
 	return nil
 }
 
-// former reports whether a higher life of this number can be that of a former process,
-// whose clock was ahead. If not, it began after this one: this process was paused or cut
-// off, and has a successor.
+// former reports whether a higher life of this number can be that of a former process, whose
+// clock was ahead. If not, this process was paused or cut off, and has a successor.
 func former(life uint64) bool { return life > uint64(max(sinceEpoch(), 0)) }
 
 // rename goes on under a higher life than the one given.

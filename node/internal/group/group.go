@@ -1,12 +1,9 @@
 // Package group makes a process a member of its group. It drives the machine of package
 // membership over the mail, and makes the locks freeze and act.
 //
-// A [Group] has what both modes share. Its authority says who is a member: the members
-// by consent (consent.go), or the record in a store (record.go). Package node is the face
-// of both, and what a Group reports to it is in [Up].
-//
-// The mutex of a Group comes before that of the locks, and none of the mail is held when
-// it is taken.
+// A [Group] has what both modes share. Its authority says who is a member: the members by
+// consent (consent.go), or the record in a store (record.go). It reports to package node by
+// [Up]. Its mutex comes before that of the locks, and none of the mail is held when it is taken.
 package group
 
 import (
@@ -53,18 +50,17 @@ type Config struct {
 	Up        Up
 }
 
-// Up is all that a Group calls above it. These four happen to a node, so it cannot ask
-// for them.
+// Up is all that a Group calls above it. These four happen to a node, so it cannot ask for them.
+// Acts and Lease are called under the mutex of the Group.
 type Up interface {
 	// Message brings what a peer says about neither views nor a lock.
 	Message(from dmutex.NodeID, message []byte)
 
-	// Acts reports the view that has begun to act: elections of members that have left
-	// end, and an Observer sees it. It is called under the mutex of the Group.
+	// Acts reports the view that has begun to act: elections of members that have left end,
+	// and an Observer sees it.
 	Acts(View)
 
-	// Lease reports another LeaseState, for the Observer. It is called under the mutex of
-	// the Group.
+	// Lease reports another LeaseState, for the Observer.
 	Lease(Lease)
 
 	// Ended passes on a hold that was released, or ended with the lease and is given back, for
@@ -97,7 +93,7 @@ type Group struct {
 	done     context.Context // ends when no member needs this life any more
 	finish   context.CancelFunc
 
-	mu      sync.Mutex // before that of the locks; guards the fields below
+	mu      sync.Mutex // guards the fields below
 	life    uint64
 	next    chan struct{}   // closed when the next view acts
 	pending []posting       // found no room in the mail
@@ -182,17 +178,14 @@ func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
 // MaxMembers bounds the members of a view.
 func (g *Group) MaxMembers() int { return g.limit }
 
-// A peer is what a Group keeps of another member beside its mail. Its fields, but for the last,
+// A peer is what a Group keeps of another member beside its mail. Its fields, but for died,
 // are used by one call of the mail's handler at a time.
 type peer struct {
 	decoder wire.Decoder
 	part    []byte                // of a message about views, until the rest of it is there
 	life    uint64                // that was met last; 0 if none was
 	about   atomic.Pointer[About] // nil until it is known
-
-	// died is when its process has ended by all evidence, and forGood if that is proved. It is
-	// 0 if the peer was met since. It is used with Group.mu.
-	died int64
+	died    int64                 // guarded by Group.mu: when its process ended by all evidence, see record.died; 0 if met since
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.
@@ -263,9 +256,8 @@ func (g *Group) Left(id dmutex.NodeID) {
 	})
 }
 
-// Message takes a peer's message. One about a lock's algorithm is as
-// wire.AppendMessage writes it, and begins with a byte of 0x80 or more. For what the others
-// begin with see wire.go.
+// Message takes a peer's message. One about a lock's algorithm is as wire.AppendMessage writes
+// it, and begins with a byte of 0x80 or more. For the others see wire.go.
 func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	p := g.peer(from)
 	switch says := message[0]; {

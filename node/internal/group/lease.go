@@ -9,8 +9,6 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// What follows is how a lease ends.
-
 // The locks are lost a leaseMargin-th of the lease before its end, and given back a margin
 // later, so that code that learns of the loss can stop in time.
 const leaseMargin = 16
@@ -36,8 +34,7 @@ func (l *record) until() int64 {
 	return l.LeaseEnd() - l.margin
 }
 
-// check ends what is held if the lease has ended. It comes before each input, since an input
-// may extend the lease, and what has ended is not to come back.
+// check ends what is held if the lease has ended, before an input may extend the lease.
 func (l *record) check(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
@@ -58,8 +55,7 @@ func (l *record) check(now int64) {
 	}
 }
 
-// end ends what is held, for the reason given. The locks are given back a margin later, which
-// is not before the end of a lease that has run out.
+// end ends what is held, for the reason given.
 func (l *record) end(now int64, why error) {
 	g := l.group
 	g.Locks.SetUntil(math.MinInt64) // first, so that no grant slips in after the loss

@@ -11,9 +11,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Log writes a record. A goroutine of its own passes it on: records are made under mutexes,
-// and neither a handler that blocks nor one that asks the node for its Status may hold up
-// the node.
+// Log writes a record. A goroutine of its own passes it on: records are made under mutexes, and
+// a handler may block, or ask the node for its Status.
 func (g *Group) Log(level slog.Level, text string, attrs ...slog.Attr) {
 	if g.late != nil {
 		g.write(g.late, level, text, attrs)

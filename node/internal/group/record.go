@@ -16,9 +16,9 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// record is the authority of the lease mode: the record in the store. It does for its machine
-// what consent has no need of: it asks the store, gives the link and the mail the peers of the
-// record, looks after who is there, and ends what is held when the lease ends.
+// record is the authority of the lease mode: the record in the store. Unlike consent, it asks
+// the store, gives the link and the mail the peers of the record, looks after who is there, and
+// ends what is held when the lease ends.
 type record struct {
 	*membership.LeaseMachine
 	group *Group
@@ -99,8 +99,8 @@ func newRecord(g *Group) error {
 	return err
 }
 
-// newLife draws a life above the one given. Processes have no numbers when they draw it, so
-// that no two draw the same, there are more random bits in it.
+// newLife draws a life above the one given, with more random bits: the processes have no numbers
+// yet that keep two lives apart.
 func newLife(above uint64) uint64 { return drawLife(above, 33) }
 
 // stranger asks the record, which may be newer than this node has read.
@@ -120,7 +120,8 @@ func (l *record) Met(now int64, id dmutex.NodeID, life uint64) []membership.Mess
 	return l.LeaseMachine.Met(now, id, life)
 }
 
-// died takes the evidence that a peer's process has ended, which counts until then.
+// died takes the evidence that a peer's process has ended, which counts until then: forGood if
+// it is a proof.
 func (l *record) died(now int64, id dmutex.NodeID, until int64) []membership.Message {
 	p := l.group.peer(id)
 	if p == nil {
@@ -176,7 +177,6 @@ func (l *record) Deadline() int64 {
 	return min(at, l.watchAt, l.giveAt)
 }
 
-// follow does what the machine wants besides views.
 func (l *record) follow(now int64) {
 	g := l.group
 	if l.idle() {
@@ -294,8 +294,7 @@ func (l *record) meet(now int64, r *membership.Record) {
 	l.watchAt = now
 }
 
-// obstacle says for what but members this node waits, nil if it does not. It is an ErrStore
-// while the store keeps this node from acting.
+// obstacle is an ErrStore while the store keeps this node from acting.
 func (l *record) obstacle() error {
 	until, dead, all := l.Waits()
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/dmutex/dmutex/internal/session"
 )
 
-// describe says what all members must agree on. A setting that a later release adds is left out
-// while it has its default, so that members of this release agree. With a store the record has
-// the members. describe also finds out whether the algorithm takes this group at all.
+// describe says what all members must agree on, and finds out whether the algorithm takes this
+// group. A setting that a later release adds is left out while it has its default, so that
+// members of this release agree. With a store the record has the members.
 func (g *Group) describe(members []dmutex.NodeID) error {
 	algorithm := ""
 	for _, id := range members {

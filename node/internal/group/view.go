@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// nagAfter is how long a node waits for members before it logs that, and again
-	// after twice that, and so on.
+	// nagAfter is how long a node waits for members before it logs that, doubled each time.
 	nagAfter = 3 * time.Second
 
 	// sendAgain is how soon a message that found no room in the mail is tried again.
@@ -30,9 +29,8 @@ type trouble struct {
 	err   error
 }
 
-// Trouble asks for the view of the epoch to be replaced: the goroutine that keeps time
-// passes it on, so it may be called under a mutex. A request about a later epoch takes
-// precedence.
+// Trouble asks for the view of the epoch to be replaced, unless a later one is to be. The
+// goroutine that keeps time passes it on, so it may be called under a mutex.
 func (g *Group) Trouble(epoch uint64, err error) {
 	t := &trouble{epoch, err}
 	for former := g.troubled.Load(); former == nil || former.epoch <= epoch; former = g.troubled.Load() {
@@ -51,8 +49,8 @@ func (g *Group) do(input func(now int64) []membership.Message) {
 	g.follow(now, input(now))
 }
 
-// now returns the time of an input, and tells the machine the wall clock. With a lease, an
-// input may extend it, so what the lease has not covered until now ends first.
+// now returns the time of an input, and tells the machine the wall clock. What a lease has not
+// covered until now ends first, as an input may extend the lease.
 func (g *Group) now() int64 {
 	g.who.Clock(clockNow())
 	return g.who.now()
@@ -132,8 +130,7 @@ type posting struct {
 	message []byte
 }
 
-// send passes the pending messages to the mail, as far as there is room. The rest
-// is tried again, until the peers have acknowledged enough.
+// send passes the pending messages to the mail, as far as there is room, and tries the rest again.
 func (g *Group) send(now int64) {
 	var full []dmutex.NodeID
 	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool {

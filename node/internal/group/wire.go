@@ -31,12 +31,10 @@ func readName(message []byte) (string, error) {
 	return name, r.End(writeName(name))
 }
 
-// roomFor returns how large frames must be for the messages in a group of so many
-// members.
+// roomFor returns how large frames must be in a group of so many members.
 func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
-// Parts returns a message of package membership as messages for the mail, of so many bytes
-// at most.
+// Parts returns a message of package membership as messages of at most size bytes for the mail.
 func Parts(m *membership.Message, size int) (parts [][]byte) {
 	rest := wire.Append(nil, func(w *wire.Writer) { writeMessage(w, m) })
 	for ; len(rest) >= size; rest = rest[size-1:] {

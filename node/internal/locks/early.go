@@ -39,8 +39,7 @@ func (t *Table) handle(name []byte, m *trace.Message) {
 	}
 }
 
-// rehandle handles the messages that were kept for a later view: it may have come, or
-// will not come any more.
+// rehandle handles the kept messages: their view may have come, or will never come.
 func (t *Table) rehandle() {
 	kept := t.early
 	t.early, t.room, t.latest = nil, 0, 0

@@ -41,8 +41,7 @@ func (h *Held) outcome() Hold {
 	return hold
 }
 
-// end ends the hold. The first reason stays: a hold may be lost, and be
-// released only later.
+// end ends the hold. The first reason stays: a hold may be lost first and released later.
 func (h *Held) end(why *End) {
 	if !h.why.CompareAndSwap(nil, why) {
 		return
@@ -132,8 +131,7 @@ func (h *Held) context() *holdContext {
 	return c
 }
 
-// Release gives the lock back. It returns why the lock was lost, or a misuse if the handle is a
-// copy.
+// Release gives the lock back. It returns why it was lost, or a misuse if the handle is a copy.
 func (h *Held) Release() error {
 	h.notice()
 	t := h.lock.table
@@ -183,8 +181,7 @@ func (h *Held) Rest() {
 	}
 }
 
-// Owner returns the owner of the hold of a lock, nil if it has none. held reports
-// whether this node holds the lock.
+// Owner returns the owner of a hold, nil if it has none, and whether this node holds the lock.
 func (t *Table) Owner(name string) (owner any, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,8 +195,7 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 	return owner, true
 }
 
-// Ask tells the holder that the lock is wanted, if it is at this node. It creates no
-// lock: one that is not in use here is not held here.
+// Ask tells the holder that the lock is wanted, if it is at this node.
 func (t *Table) Ask(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

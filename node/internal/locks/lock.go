@@ -10,9 +10,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A lock is one name in use at this node: its machine, and the goroutines that
-// want it. It outlives the machine if it is held or waited for. Everything in it
-// is guarded by the mutex of the Table.
+// A lock is one name in use at this node. It outlives its machine if it is held or waited for.
+// The mutex of the Table guards it.
 type lock struct {
 	table   *Table
 	name    string
@@ -74,9 +73,8 @@ func (l *lock) handle(m *trace.Message) {
 	l.settle()
 }
 
-// settle follows the machine after every input. It is the one place where a
-// phase becomes a grant, and where the next local waiter gets its request: a
-// new one, behind the other nodes'.
+// settle follows the machine after every input. Only here a phase becomes a grant, and the next
+// local waiter gets its request: a new one, behind the other nodes'.
 func (l *lock) settle() {
 	if len(l.waiters) == 0 {
 		l.rest()
@@ -122,8 +120,8 @@ func (l *lock) grant() {
 	w.finish(h, nil)
 }
 
-// request asks for the first waiter. If it cannot, all waiters fail; but if the
-// epoch is used up they wait for the next.
+// request asks for the first waiter. If it cannot, all waiters fail, or wait for the next epoch if
+// this one is used up.
 func (l *lock) request() (asked bool) {
 	if err := l.table.obstacle(); err != nil {
 		l.fail(err)
@@ -147,10 +145,9 @@ func (l *lock) request() (asked bool) {
 	return true
 }
 
-// send queues the machine's output for the peers, and records the input that
-// caused it; in is the message that a Handle was for, else nil. An algorithm does not
-// survive a message that is lost. A peer that has closed its mail has lost all:
-// it is missing, and is waited for.
+// send queues the machine's output for the peers, and records the input that caused it (for in see
+// step). An algorithm does not survive a message that is lost. A peer that has closed its mail has
+// lost all: it is missing, and is waited for.
 func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	t := l.table
 	step := l.step(did, in)
@@ -255,8 +252,7 @@ func (l *lock) forget() {
 	}
 }
 
-// holder returns the holder of the lock, as far as this node can know: this node
-// itself, or what the machine says if it is a Coordinator.
+// holder returns the holder of the lock: this node, or what a Coordinator knows.
 func (l *lock) holder() dmutex.NodeID {
 	if l.held != nil {
 		return l.table.start.Self

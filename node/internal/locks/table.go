@@ -1,15 +1,13 @@
 // Package locks has the locks of one node: a machine for each lock in use, and the
 // goroutines that hold it or wait for it.
 //
-// A [Table] runs the machines of one view at a time. It knows the view's epoch, a time
-// until which it may grant, and the mail. Who is a member, and how that time is
-// extended, is not its concern: its user calls Freeze, Act and Lapse, and it reports
-// through [Up] what it cannot mend by itself.
+// A [Table] runs the machines of one view at a time. It knows the view's epoch, a time until
+// which it may grant, and the mail. Its user knows the members and extends that time, and calls
+// Freeze, Act and Lapse.
 //
-// Every method may be called by any goroutine. One mutex guards a Table. No function of
-// the application runs under it but the algorithm's; frames leave at Mail.Flush, which
-// each method for callers, but none for the event path, calls when it has released the
-// mutex.
+// Every method may be called by any goroutine. One mutex guards a Table. No function of the
+// application runs under it but the algorithm's. Each method for callers, but none for the event
+// path, calls Mail.Flush when it has released the mutex: then frames leave.
 package locks
 
 import (
@@ -35,14 +33,13 @@ type Config struct {
 	Up        Up
 }
 
-// Up is what a Table calls above it: it cannot mend these by itself.
+// Up is what a Table calls above it: it cannot mend these by itself. Trouble and Refused are
+// called under the mutex of the Table.
 type Up interface {
-	// Trouble asks for another view in place of that of the epoch. It is called under the
-	// mutex of the Table.
+	// Trouble asks for another view in place of that of the epoch.
 	Trouble(epoch uint64, err error)
 
-	// Refused reports what no correct peer sends. It is called under the mutex of the
-	// Table.
+	// Refused reports what no correct peer sends.
 	Refused(peer dmutex.NodeID, err error)
 
 	// Expired reports that the time of SetUntil has come, as a holder has found out. When
@@ -120,8 +117,7 @@ func (t *Table) Why() error {
 // Ended is closed by End.
 func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }
 
-// SetUntil sets the time from which on nothing is granted. After a later one was set,
-// Resume lets the locks go on.
+// SetUntil sets the time from which on nothing is granted. After a later one, call Resume.
 func (t *Table) SetUntil(until int64) { t.until.Store(until) }
 
 // Left returns how long until that time, 0 if nothing more is granted. A Table that has lost
@@ -143,8 +139,7 @@ func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
 // Halt lets nothing be granted until Resume is called. It reports whether that is new.
 func (t *Table) Halt() bool { return !t.halted.Swap(true) }
 
-// Resume ends a Halt, and lets the locks go on that waited for that, or for the time of
-// SetUntil to be extended.
+// Resume ends a Halt, and lets the locks go on that waited for that, or for a later SetUntil.
 func (t *Table) Resume() {
 	t.halted.Store(false)
 	if !t.parked.Swap(false) {
@@ -264,9 +259,8 @@ func (t *Table) GiveBack() (holds []Hold) {
 	return holds
 }
 
-// Abandon ends all waits and all holds, for the reason given. If release is true it
-// also releases the locks, but for those under which a function still runs, and returns
-// the holds.
+// Abandon ends all waits and all holds, for the reason given. With release it also releases the
+// locks, but for those under which a function still runs, and returns the holds.
 func (t *Table) Abandon(why error, release bool) (holds []Hold) {
 	lost := loss(why)
 	t.mu.Lock()
@@ -319,8 +313,7 @@ func (t *Table) obstacle() error {
 	return nil
 }
 
-// lock returns the lock of that name, and sees to it that it has a machine if the
-// view acts.
+// lock returns the lock of that name, which has a machine if the view acts.
 func (t *Table) lock(name string) *lock {
 	l := t.locks[name]
 	if l == nil {

@@ -13,9 +13,8 @@ func (l *lock) trace(e trace.Event) {
 	}
 }
 
-// step returns an input of the machine, which has taken or refused it; in is the message
-// that a Handle is for, else nil. The time is before that of the output's arrival. Without a
-// recorder, step returns nil.
+// step returns an input of the machine, which has taken or refused it, or nil without a recorder.
+// in is the message of a Handle, else nil. The time is before that of the output's arrival.
 func (l *lock) step(what trace.What, in *trace.Message) *trace.Event {
 	if l.table.cfg.Trace == nil {
 		return nil

@@ -8,8 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Waiter is a call that wants a lock. It is over when the lock was granted or there is
-// a reason why it was not.
+// A Waiter is a call that wants a lock. It is over with a grant or an error.
 type Waiter struct {
 	lock  *lock
 	ctx   context.Context   // the call's
@@ -22,13 +21,11 @@ type Waiter struct {
 	err   error
 }
 
-// waiters are kept for the next call, so that a call which gets the lock at once
-// allocates nothing but its handle.
+// waiters are kept, so that a call which gets the lock at once allocates nothing but its handle.
 var waiters = sync.Pool{New: func() any { return new(Waiter) }}
 
-// Join makes a call wait for a lock, and grants it at once if that needs no answer. A
-// try is over when the view ends or does not act, with ErrViewChanged. The handle that
-// comes of it has the values of ctx.
+// Join makes a call wait for a lock, and grants it at once if that needs no answer. A try is over
+// with ErrViewChanged when the view ends or does not act. The handle has the values of ctx.
 func (t *Table) Join(ctx context.Context, name string, try bool) *Waiter {
 	w := waiters.Get().(*Waiter)
 	w.ctx, w.try = ctx, try
@@ -125,8 +122,7 @@ func (w *Waiter) GiveUp(why error) {
 	t.cfg.Mail.Flush()
 }
 
-// Result returns the outcome of a wait that is over. A grant that was lost meanwhile is
-// given back, and is none.
+// Result returns the outcome of a wait that is over. It gives back a grant that was lost meanwhile.
 func (w *Waiter) Result() (*Held, error) {
 	if w.held != nil {
 		if lost := w.held.Noticed(); lost != nil {
@@ -142,8 +138,7 @@ func (w *Waiter) Free() {
 	waiters.Put(w)
 }
 
-// quit takes a waiter back, for the reason given. If it was the last, the request
-// is withdrawn.
+// quit takes a waiter back, for the reason given, and with the last one the request.
 func (l *lock) quit(w *Waiter, why error) {
 	i := slices.Index(l.waiters, w)
 	l.waiters = slices.Delete(l.waiters, i, i+1)
