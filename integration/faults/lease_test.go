@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -21,10 +22,12 @@ import (
 	"github.com/dmutex/dmutex/integration/servers"
 )
 
-const (
-	// lease is short, so that much happens.
-	lease = time.Second
+// lease is short, so that much happens.
+var lease = time.Second
 
+func init() { flag.DurationVar(&lease, "lease", lease, "of the members") }
+
+const (
 	// starving is how long a lock may go without a grant while a process lives and reaches the
 	// store. A process that was excluded again and again pauses for about a minute.
 	starving = 70 * time.Second
