@@ -40,17 +40,7 @@ func TestAt(t *testing.T) {
 	require.Contains(t, said, "nothing was run: client: lock \"my/door\": ")
 	runs := []*started{start(t, flags, "say:in", "wait", "say:out"), start(t, flags, "say:in", "wait", "say:out")}
 	require.NoError(t, held.Release())
-	next := listen(runs...)
-	for range runs {
-		w := next()
-		require.Equal(t, "in", w.line)
-		runs[w.run-1].goOn()
-		require.Equal(t, word{w.run, "read on"}, next())
-		require.Equal(t, word{w.run, "out"}, next())
-	}
-	for _, s := range runs {
-		s.exits(0)
-	}
+	takeTurns(t, runs)
 }
 
 // A run that is killed takes its command with it, and the lock is free when its session has run out.

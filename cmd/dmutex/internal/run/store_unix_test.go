@@ -113,6 +113,12 @@ func inBucket(t *testing.T) []string {
 func TestStoreNATS(t *testing.T) {
 	flags := inBucket(t)
 	runs := []*started{start(t, flags, "say:in", "wait", "say:out"), start(t, flags, "say:in", "wait", "say:out")}
+	takeTurns(t, runs)
+}
+
+// takeTurns requires that the commands of the runs enter one after the other, and leave.
+func takeTurns(t *testing.T, runs []*started) {
+	t.Helper()
 	next := listen(runs...)
 	for range runs {
 		w := next()
