@@ -22,8 +22,8 @@ import (
 // nodes dead, and sends COORDINATOR to all others. A node that hears one waits for that
 // announcement. The highest leads at once when it joins: hence the name.
 //
-// The usual account leaves out three things, without any of which some runs end without
-// agreement. First, the node that answered may die, so the wait for the announcement has
+// The usual account leaves out three things. If any one of them is missing, some runs end
+// without agreement. First, the node that answered may die, so the wait for the announcement has
 // a timeout of its own, after which the election begins again. Second, an announcement may
 // be late, so it has an epoch, and a node answers an older one with a COORDINATOR of the
 // newer epoch. Third, that answer must name the leader, not only a higher number, or two

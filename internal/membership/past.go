@@ -24,8 +24,8 @@ import (
 // word. Then x has acted in no later view, since each would need the report of s. So x can have
 // a lock only as a member of e, or of an earlier view, and then it has reported that in e. s
 // excludes x in e at its freeze and sends nothing of e after it. By the law of [dmutex.Excluder]
-// x is not Held in e and never will be. This fact does not change: a life that is told of it may
-// pass it on, and successive exclusions take the union. What another survivor was granted in e
+// x is not Held in e and never will be. This fact does not change: a life that learns it may
+// tell others, and successive exclusions take the union. What another survivor was granted in e
 // before its own freeze is in its REPORT.
 //
 // No former is overlooked. A life v that has acted in a view e knows all formers of that time.
