@@ -12,10 +12,10 @@
 //
 // # Sessions
 //
-// The client sends a beat every sixth of the session's length, which the member sets, and the
-// member confirms it. What the client holds is lost when a confirmation is late by its own clock, a
-// sixteenth of the length before others can get it. Earlier, Held.Suspended says so. A lost
-// connection costs nothing if another one comes in time.
+// The client sends beats, and the member confirms each for the length of the session, which the
+// member sets. What the client holds is lost, by its own clock, when no confirmation comes in time,
+// and before others can get it. Earlier, Held.Suspended says so. A lost connection costs nothing
+// if another one comes in time.
 //
 // When a member crashes, is excluded or loses its lease, what its clients hold is lost, too. They
 // go to another member by themselves, and waiting calls wait there anew. A member that closes waits

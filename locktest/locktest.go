@@ -19,6 +19,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -115,14 +116,14 @@ func (l *Lock) Lose(why error) {
 func (l *Lock) Suspend(left time.Duration) { l.extend("suspended", left) }
 
 // Resume ends what Suspend has begun.
-func (l *Lock) Resume() { l.extend("resumed", lease-lease/16) }
+func (l *Lock) Resume() { l.extend("resumed", lease-lease/leases.Margin) }
 
 func (l *Lock) extend(what string, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held != nil {
 		l.note("%d %s", l.held.Fence(), what)
-		l.held.Extend(l.clock.Now() + int64(left+lease/16))
+		l.held.Extend(l.clock.Now() + int64(left+lease/leases.Margin))
 	}
 }
 

@@ -26,8 +26,8 @@
 // them yet, so a holder that stops at once is alone. What is lost stays lost. Earlier,
 // [lock.Held.Suspended] and Observer.Lease say that the renewal is late.
 //
-// A member that the others do not hear from is excluded, and its locks are freed within
-// one and a half leases of a crash, or at once if the store is a [store.Prover]. If it still
+// A member that the others do not hear from is excluded, and its locks are freed when its
+// lease has ended, or at once if the store is a [store.Prover]. If it still
 // runs, its locks are lost ([ErrExcluded]), it rejoins by itself under another number, and its
 // waiters keep waiting. After its lease, a process that does not reach the store is granted
 // nothing: Acquire waits, and TryAcquire returns [ErrStore]. If the record is deleted or

@@ -25,13 +25,13 @@ const (
 //     first leader's does, whatever is lost, delayed, paused or closed. (A process
 //     that was replaced or evicted while it was paused does not know that yet; see
 //     [ErrReplaced] and [ErrEvicted].) In the lease mode that holds if the function
-//     returns when its context ends: it has a sixteenth of a lease to do so.
+//     returns when its context ends: docs/modes.md has the time to do so.
 //   - Epochs rise strictly. They are the fences of the lock: resources that the leader
 //     writes to can refuse a late write of a former leader by them.
 //   - Every candidate gets its turn, in the order of the lock's algorithm.
 //
-// A leader that crashes or is cut off is replaced only in the lease mode, after about one
-// and a half leases. In the strict mode the others wait, and observers still see the leader,
+// A leader that crashes or is cut off is replaced only in the lease mode, when its lease has
+// ended. In the strict mode the others wait, and observers still see the leader,
 // until its process restarts or is evicted. The machines of package election replace such a
 // leader without a store, at the price that two may lead at a time.
 //

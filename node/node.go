@@ -36,8 +36,8 @@ type Config struct {
 
 	// Lease is how long a member may hold locks after the store has last confirmed that it is
 	// one: 100 ms to 1 h, and 0 stands for 10 s. The locks of a process that crashes are freed
-	// after about one and a half leases, and an outage of the store that lasts longer than a
-	// lease costs all locks. Not for [OpenStrict].
+	// when its lease has ended, and an outage of the store that lasts longer than a lease costs
+	// all locks: see docs/modes.md. Not for [OpenStrict].
 	Lease time.Duration
 
 	// Group distinguishes groups that share a network. It may be empty.

@@ -119,8 +119,8 @@ type Status struct {
 
 // LeaseStatus is how the lease of a node that [Open] has opened stands.
 type LeaseStatus struct {
-	// State is valid; late, if two thirds have passed without a renewal, see
-	// [lock.Held.Suspended]; or ended, or not begun: nothing is held, and nothing is granted.
+	// State is valid; late, if it was not renewed in time, see [lock.Held.Suspended]; or
+	// ended, or not begun: nothing is held, and nothing is granted.
 	State string
 
 	Remains    time.Duration // until it ends, unless it is renewed

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -36,9 +37,8 @@ type Client struct {
 }
 
 const (
-	margin = 16 // what is held is lost a 16th of S before its time
-	often  = 6  // a beat is sent every 6th of S
-	silent = 3  // a member that does not answer a beat for a 3rd of S is not reached
+	often  = 6 // a beat is sent every 6th of S
+	silent = 3 // a member that does not answer a beat for a 3rd of S is not reached
 
 	firstLength = 9_000_000_000 // stands for S until a member has told it, in nanoseconds
 
@@ -237,8 +237,8 @@ func (m *Client) Handle(now int64, msg *Message) {
 		m.confirmed, m.length = true, msg.Length
 		first, term := m.end == never, min(msg.For, m.length)
 		switch end := max(m.end, m.sentAt+term); {
-		case term > 0 && now < end-m.length/margin:
-			m.end, m.overAt = end, end-m.length/margin
+		case term > 0 && now < end-m.length/leases.Margin:
+			m.end, m.overAt = end, end-m.length/leases.Margin
 			for i := range m.requests {
 				if first {
 					m.tell(m.requests[i])

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -80,12 +81,12 @@ func TestMutants(t *testing.T) {
 			m := w.clients[i].m
 			if input(); do == "looks at the clock" && m.session != "" {
 				m.end = max(m.end, m.sentAt+m.length)
-				m.overAt = m.end - m.length/margin
+				m.overAt = m.end - m.length/leases.Margin
 			}
 		}},
 		{"end-of-the-session-ignored", with(faults{slow: 1}), func(w *world, do string, i int, input func()) {
 			if m := w.clients[i].m; m.known() && w.now >= m.overAt {
-				m.end, m.overAt = w.now+m.length/margin+1, w.now+1
+				m.end, m.overAt = w.now+m.length/leases.Margin+1, w.now+1
 			}
 			input()
 		}},

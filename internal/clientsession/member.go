@@ -1,6 +1,10 @@
 package clientsession
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex/internal/leases"
+)
 
 // A Member is the member's end of one session. Times are nanoseconds of a clock that does not run
 // ahead when the wall clock is set: locks must not be given back too soon. The driver
@@ -26,10 +30,8 @@ type Member struct {
 
 // NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
 func NewMember(now, length int64) *Member {
-	return &Member{length: length, drain: drain(length), overAt: now + drain(length)}
+	return &Member{length: length, drain: leases.Drain(length), overAt: now + leases.Drain(length)}
 }
-
-func drain(length int64) int64 { return (length*101 + 98) / 99 }
 
 // Over reports whether the session is over.
 func (m *Member) Over() bool { return m.over }

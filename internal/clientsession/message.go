@@ -12,8 +12,7 @@
 //	own lease  the member confirms for S, and never for longer than it may surely hold locks
 //	           itself: its own lease. If it loses its locks, all its sessions are over
 //	freeing    the member gives back what the client holds when D has passed since it
-//	           received the last beat. D = S(1+rho)/(1-rho), and rho, the most that the rate of
-//	           a clock may be wrong by, is 1 %
+//	           received the last beat. D = S(1+rho)/(1-rho), see package leases
 //	closing    a member that closes confirms nothing more, but goes on until each client has
 //	           given back what it holds, or its session has run out
 //	resuming   a session outlives its connection. On the next one the client says what it

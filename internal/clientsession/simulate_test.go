@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // simulate lets three clients take one lock at a member for some minutes. Their clocks and the
@@ -132,7 +134,7 @@ func TestSimulate(t *testing.T) {
 // ends.
 func TestRates(t *testing.T) {
 	for _, length := range []int64{unit / 10, unit, 3600 * unit} {
-		client, member := length*1000/990, drain(length)*1000/1010 // in true time
+		client, member := length*1000/990, leases.Drain(length)*1000/1010 // in true time
 		require.GreaterOrEqual(t, member, client)
 		require.Less(t, member-client, length/1000)
 		require.Less(t, length*1000/1010, client, "a wait of S is too short")

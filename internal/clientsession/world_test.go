@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -149,7 +150,7 @@ func (w *world) AppendState(b []byte) []byte {
 
 // holds reports whether the driver of a client holds the lock, and it is valid.
 func (w *world) holds(i int) bool {
-	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.end-w.clients[i].m.length/margin
+	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.end-w.clients[i].m.length/leases.Margin
 }
 
 // term is how long the member may surely hold locks.

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
 )
 
 // A Hold is a grant whose lease runs by a clock. It has the methods of a [lock.Held] but Release.
-// It is lost a 16th of the lease before the end, and its renewal is late when a third is left.
+// It is lost a margin before the end: see package leases.
 type Hold struct {
 	clock  *clock.Clock
 	lease  int64
@@ -30,7 +31,7 @@ type Hold struct {
 func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, end int64, lapsed func() error) *Hold {
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	h.until.Store(end - h.lease/16)
+	h.until.Store(end - h.lease/leases.Margin)
 	h.timer = time.AfterFunc(lease, func() { _ = h.Err() }) // which uses the timer
 	h.timer.Reset(h.left())
 	return h
@@ -40,7 +41,7 @@ func (h *Hold) left() time.Duration { return time.Duration(h.until.Load() - h.cl
 
 // Extend says when the lease ends now. It must not be called twice at a time.
 func (h *Hold) Extend(end int64) {
-	if until := end - h.lease/16; until != h.until.Load() {
+	if until := end - h.lease/leases.Margin; until != h.until.Load() {
 		h.until.Store(until)
 		h.timer.Reset(h.left())
 	}
@@ -92,7 +93,7 @@ func (h *Hold) Until() time.Time {
 
 // Suspended reports whether the renewal is late.
 func (h *Hold) Suspended() bool {
-	return h.Err() == nil && h.left() <= time.Duration(h.lease/3-h.lease/16)
+	return h.Err() == nil && h.left() <= time.Duration(h.lease/leases.Renew-h.lease/leases.Margin)
 }
 
 // ContextError is the error of a context that has ended. It wraps the cause, too, if there is

@@ -6,11 +6,11 @@
 // compare-and-swap from the revision that was seen last.
 //
 //	free     a contender swaps itself in, with a higher fence
-//	renew    the holder swaps every third of L. Its lease ends L after it sent the last
+//	renew    the holder swaps in time. Its lease ends L after it sent the last
 //	         swap that succeeded, by its own clock. Then the lock is lost for good
 //	replace  a contender that has seen one revision for D swaps itself in: D counts from
-//	         the receipt of the first load that showed it. D = L(1+rho)/(1-rho), and rho,
-//	         the most that the rate of a clock may be wrong by, is 1 %
+//	         the receipt of the first load that showed it. D = L(1+rho)/(1-rho), see package
+//	         leases
 //	prove    it does so at once if the holder of that revision is proved dead, and not at
 //	         all while a store that can prove it has not: so the lock of a process on the
 //	         same machine lasts as long as the process, or a child of it, lives
@@ -38,6 +38,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // A Machine is one attempt of one life to hold the lock once. Times are nanoseconds of a clock
@@ -103,10 +105,8 @@ var ErrTaken = errors.New("another process has the lock, or the record was delet
 // New returns a machine of this life, whose name no other attempt has. The lease is in
 // nanoseconds.
 func New(lock, life string, lease int64) *Machine {
-	return &Machine{lock: lock, life: life, lease: lease, drain: drain, stale: true}
+	return &Machine{lock: lock, life: life, lease: lease, drain: leases.Drain, stale: true}
 }
-
-func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 
 // Phase returns where the attempt stands now.
 func (m *Machine) Phase(now int64) Phase {
@@ -145,7 +145,7 @@ func (m *Machine) replaceAt() int64 {
 	return m.seenAt + m.drain(m.record.Lease)
 }
 
-func (m *Machine) renewAt() int64 { return m.leaseFrom + m.lease/3 }
+func (m *Machine) renewAt() int64 { return m.leaseFrom + m.lease/leases.Renew }
 
 // wants returns the operation that is due.
 func (m *Machine) wants(now int64) Operation {

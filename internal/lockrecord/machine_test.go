@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // What is not a record of this lock is refused, and overwritten by nobody.
@@ -49,7 +51,7 @@ func TestLeapt(t *testing.T) {
 	m.Operation(0, 0)
 	m.Loaded(0, (&Record{"l", 1, unit, "B"}).AppendText(nil), "1")
 	at := m.Deadline()
-	require.Equal(t, drain(unit), at)
+	require.Equal(t, leases.Drain(unit), at)
 	m.Leapt(5 * unit)
 	require.Equal(t, at+5*unit, m.Deadline())
 	op, _, _ := m.Operation(at, 0)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // simulate lets three places contend for some minutes. Their clocks run too fast, too slow, or
@@ -99,7 +101,7 @@ func TestSimulate(t *testing.T) {
 	}
 	total := 0
 	for seed := range uint64(20) {
-		grants, err := simulate(seed, drain)
+		grants, err := simulate(seed, leases.Drain)
 		require.NoError(t, err, "seed %d", seed)
 		total += grants
 	}

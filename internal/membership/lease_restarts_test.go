@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -112,7 +113,7 @@ func TestLeaseIsChanged(t *testing.T) {
 	var l ledger
 	l.put(t, Record{Epoch: 5, Unclean: 4, Highest: 2, Lease: 10 * second, Settings: "ricart"})
 	m := joined(t, &l, 9)
-	require.GreaterOrEqual(t, m.now, drain(10*second))
+	require.GreaterOrEqual(t, m.now, leases.Drain(10*second))
 	r := l.record(t)
 	require.Equal(t, int64(testLease), r.Lease)
 	r.Epoch++
@@ -127,7 +128,7 @@ func TestLeaseIsChanged(t *testing.T) {
 		l.serve(m, m.now)
 	}
 	require.Len(t, m.View().Members, 1)
-	require.Equal(t, drain(testLease), m.now-m.installedAt)
+	require.Equal(t, leases.Drain(testLease), m.now-m.installedAt)
 }
 
 // The 65th member is told what to do instead, in both modes, and the others do not notice.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -124,15 +125,15 @@ func TestFound(t *testing.T) {
 			m.Tick(at)
 			l.serve(m, at)
 		}
-		require.Equal(t, drain(testLease), m.now)
+		require.Equal(t, leases.Drain(testLease), m.now)
 	}
 }
 
 // The wait covers the lease with both clocks as wrong as they may be.
 func TestDrain(t *testing.T) {
 	for _, lease := range []int64{minLease, minLease + 1, second, 10*second + 7, maxLease} {
-		longest := float64(lease) / 0.99         // of true time, by a slow clock
-		shortest := float64(drain(lease)) / 1.01 // by a fast one
+		longest := float64(lease) / 0.99                // of true time, by a slow clock
+		shortest := float64(leases.Drain(lease)) / 1.01 // by a fast one
 		require.GreaterOrEqual(t, shortest, longest-1e-3)
 		require.InDelta(t, longest, shortest, 2)
 	}
@@ -308,7 +309,7 @@ func TestSettings(t *testing.T) {
 	c.Tick(0)
 	l.serve(c, 0)
 	require.Equal(t, Outside, c.Phase())
-	require.Equal(t, drain(testLease), c.Deadline(), "the longer lease")
+	require.Equal(t, leases.Drain(testLease), c.Deadline(), "the longer lease")
 	c.Tick(c.Deadline())
 	l.serve(c, c.now)
 	require.Equal(t, Acting, c.Phase())
@@ -446,11 +447,11 @@ func TestRecordIsNoWitness(t *testing.T) {
 	l.serve(a, a.now)
 	require.Equal(t, Left, a.Phase())
 	require.Less(t, l.record(t).Cleared, l.record(t).Unclean)
-	require.Equal(t, drain(testLease), acts(t, &l))
+	require.Equal(t, leases.Drain(testLease), acts(t, &l))
 
 	l = ledger{}
 	pair(t, &l)
-	require.Equal(t, drain(testLease), acts(t, &l))
+	require.Equal(t, leases.Drain(testLease), acts(t, &l))
 	require.Len(t, l.record(t).Members, 1)
 }
 
@@ -540,13 +541,13 @@ func TestWaits(t *testing.T) {
 		l.serve(a, now)
 	}
 	until, dead, _ = a.Waits()
-	require.Equal(t, now+drain(testLease), until)
+	require.Equal(t, now+leases.Drain(testLease), until)
 	require.Equal(t, []dmutex.NodeID{2}, dead)
 	c := someLease(t, 11) // does not know who was a member
 	c.Tick(now)
 	l.serve(c, now)
 	until, dead, _ = c.Waits()
-	require.Equal(t, now+drain(testLease), until)
+	require.Equal(t, now+leases.Drain(testLease), until)
 	require.Empty(t, dead)
 	b.Hint(now)
 	b.Tick(max(now, b.Deadline()))
@@ -586,9 +587,9 @@ func TestExclude(t *testing.T) {
 	goOn(now + testLease/3)
 	require.Len(t, l.record(t).Members, 1)
 	require.Equal(t, Frozen, a.Phase())
-	goOn(now + testLease/3 + drain(testLease) - 1)
+	goOn(now + testLease/3 + leases.Drain(testLease) - 1)
 	require.Equal(t, Frozen, a.Phase())
-	goOn(now + testLease/3 + drain(testLease))
+	goOn(now + testLease/3 + leases.Drain(testLease))
 	require.Equal(t, Acting, a.Phase())
 
 	l = ledger{}
@@ -615,7 +616,7 @@ func TestDead(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 	require.Equal(t, Frozen, a.Phase())
 	until, dead, _ := a.Waits()
-	require.Equal(t, now+drain(testLease), until)
+	require.Equal(t, now+leases.Drain(testLease), until)
 	require.Equal(t, []dmutex.NodeID{2}, dead)
 	l.serve(b, now)
 

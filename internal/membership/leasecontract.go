@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -63,7 +64,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 		return nil, dmutex.Misuse("LeaseConfig.Clock is after 2089: set the clock")
 	}
 	return &LeaseMachine{
-		cfg: cfg, speak: protocol.Spoken, drain: drain(cfg.Lease), wait: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
+		cfg: cfg, speak: protocol.Spoken, drain: leases.Drain(cfg.Lease), wait: leases.Drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
 		joinAt: math.MinInt64, troubleAt: never,
 	}, nil
 }
@@ -94,13 +95,12 @@ func (m *LeaseMachine) LeaseEnd() int64 {
 	return m.leaseFrom + m.cfg.Lease
 }
 
-// Suspended reports, as of the last input, whether two thirds of the lease have passed: the
-// renewal is late.
+// Suspended reports, as of the last input, whether the renewal of the lease is late.
 func (m *LeaseMachine) Suspended() bool {
 	return m.self != dmutex.None && m.ended == Outside && m.now >= m.suspendAt()
 }
 
-func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 }
+func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/leases.Renew*2 }
 
 // Missing appends the members that are not there, or whose report the view lacks.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {

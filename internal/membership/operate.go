@@ -1,6 +1,9 @@
 package membership
 
-import "github.com/dmutex/dmutex"
+import (
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
+)
 
 // This file has the operations on the store of a [LeaseMachine]: when they are begun, and
 // their outcomes.
@@ -20,9 +23,9 @@ func (m *LeaseMachine) nextLoad() int64 {
 }
 
 // Hint tells the machine that the record may have changed. Anybody can bring about a hint.
-// Hints that say nothing new lead to fewer loads, down to one in a sixth of the lease.
+// Hints that say nothing new lead to fewer loads.
 func (m *LeaseMachine) Hint(now int64) []Message {
-	m.hint(now, min(minPause<<m.vain, max(minPause, m.cfg.Lease/6)))
+	m.hint(now, min(minPause<<m.vain, max(minPause, m.cfg.Lease/leases.Retry)))
 	return m.flush(now)
 }
 
@@ -82,7 +85,7 @@ func (m *LeaseMachine) Conflict(now int64) []Message {
 		m.fails = 0
 		// Those that have lost with this life pause, too, and each for another time.
 		// A renewal may wait for that, so it is short.
-		window := min(m.pause()<<m.losses, m.cfg.Lease/6)
+		window := min(m.pause()<<m.losses, m.cfg.Lease/leases.Retry)
 		m.stale, m.loadAt = true, now+int64(mix(m.cfg.Life+uint64(m.losses))%uint64(window))
 		m.losses = min(m.losses+1, maxFails)
 	}
@@ -94,7 +97,7 @@ func (m *LeaseMachine) Unknown(now int64) []Message {
 	if m.op != NoOperation {
 		m.unsure = m.unsure || m.op == Swap
 		m.finish(now)
-		m.stale, m.loadAt = true, now+min(minPause<<m.fails, m.cfg.Lease/6)
+		m.stale, m.loadAt = true, now+min(minPause<<m.fails, m.cfg.Lease/leases.Retry)
 		for i := range m.peers {
 			if m.fails > 0 { // in a row: this life may be cut off from the members, too
 				m.peers[i].awayAt = never

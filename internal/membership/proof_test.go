@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -81,7 +82,7 @@ func TestProvedBesideStopped(t *testing.T) {
 		m.Living(now, m.Record().Unclean, living)
 		if i == 0 { // life7 is stopped
 			require.Equal(t, Frozen, m.Phase())
-			now += drain(testLease)
+			now += leases.Drain(testLease)
 			m.Tick(now)
 			l.serve(m, now)
 		}
@@ -142,7 +143,7 @@ func TestUnproved(t *testing.T) {
 		require.Equal(t, Frozen, m.Phase())
 	}
 	require.Less(t, m.Record().Unproved, m.Record().Unclean)
-	m.Tick(2*second + drain(testLease))
+	m.Tick(2*second + leases.Drain(testLease))
 	l.serve(m, m.now)
 	require.Equal(t, Acting, m.Phase())
 }

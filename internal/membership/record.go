@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -44,9 +45,8 @@ import (
 // what is lost is not reported, and no later renewal brings it back.
 //
 // The locks that an excluded life may hold wait (5.4) until D has passed since a life first
-// knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), and rho, the
-// most that the rate of a clock may be wrong by, is 1 %. A life that has waited tells the
-// others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
+// knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), see package
+// leases. A life that has waited tells the others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
 // Each swap also writes the last exclusion that its life knows to be cleared, but not its own,
 // so a life that joins after all others have left acts at once. The reports tell which locks
 // wait (see past.go). If they cannot, the view does not act until then.
@@ -87,7 +87,7 @@ import (
 //
 // # How often it changes
 //
-// A member that was not there for a third of a lease is excluded, one that has not reported in
+// A member that was not there for a share of a lease is excluded, one that has not reported in
 // a whole lease, and at once one that is dead by all evidence. Its silence counts from the
 // first answer of the store to what was asked after the silence had begun, and anew when two
 // operations in a row fail: where the link and the store are one server, a life that is back
@@ -388,7 +388,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 }
 
 // grace is how long a member may be away.
-func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/3, patience) }
+func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/leases.Exclude, patience) }
 
 // rank is how many of the members that are there may change the record before this one.
 func (m *LeaseMachine) rank() (rank int64) {
@@ -416,14 +416,14 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	m.record, m.self = r, r.number(m.cfg.Life)
 	m.cleared = max(m.cleared, r.Cleared)
 	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
-		m.wait = max(m.wait, drain(r.Lease))
+		m.wait = max(m.wait, leases.Drain(r.Lease))
 	}
 	switch {
 	case m.self != dmutex.None:
 		if was == dmutex.None {
 			m.joinedAt = now
 		}
-		m.leaseFrom, m.renewAt = sent, sent+m.cfg.Lease/3
+		m.leaseFrom, m.renewAt = sent, sent+m.cfg.Lease/leases.Renew
 		if r.Epoch > m.view.Epoch {
 			m.enter(now)
 			m.meet(m.self, m.view, r.Unclean, excludes)

@@ -2,10 +2,6 @@ package membership
 
 // This file is rule 5.4: the wait for the leases of lives that were excluded.
 
-// drain returns how long to wait, by one clock, until a lease that began earlier has
-// ended by another, if the rates of both are within 1 % of true time.
-func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
-
 // mayAct lets the view act if nothing is missing.
 func (m *LeaseMachine) mayAct(now int64) {
 	if m.ended != Outside {

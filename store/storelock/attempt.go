@@ -11,16 +11,15 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 )
 
 const (
-	opShare = 4 // an operation of the store may take a 4th of the lease
-
 	firstPoll = 20 * time.Millisecond
-	slowPoll  = 300 * time.Millisecond // without proof; with it, a third of the lease
+	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
 )
 
@@ -97,7 +96,7 @@ func (a *attempt) run() {
 				if a.why != nil {
 					return
 				}
-				_, _ = a.sleep(nil, jitter(min(slowPoll, a.l.lease/16)))
+				_, _ = a.sleep(nil, jitter(min(slowPoll, a.l.lease/leases.Margin)))
 			}
 			continue
 		}
@@ -119,7 +118,7 @@ func (a *attempt) run() {
 		default:
 			most := slowPoll
 			if a.watch(life); a.ended != nil {
-				most = a.l.lease / 3
+				most = a.l.lease / leases.Renew
 			} else if a.first == "" {
 				a.first, a.doubt = rev, noProof(life, left)
 			}
@@ -206,7 +205,7 @@ func (a *attempt) lapsed() error {
 // live begins a life, and returns its name. Without a store that proves anything it is only that.
 func (a *attempt) live() string {
 	if a.l.prover != nil {
-		ctx, cancel := context.WithTimeout(a.leave, a.l.lease/opShare)
+		ctx, cancel := context.WithTimeout(a.leave, a.l.lease/leases.Operation)
 		defer cancel()
 		if life, err := a.l.prover.Live(ctx); err == nil {
 			a.life = life
@@ -229,7 +228,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok
 	if a.m.Outside() {
 		parent = a.leave // nothing depends on the outcome
 	}
-	ctx, cancel := context.WithTimeout(parent, a.l.lease/opShare)
+	ctx, cancel := context.WithTimeout(parent, a.l.lease/leases.Operation)
 	defer cancel()
 	var next store.Revision
 	var err error
@@ -265,7 +264,7 @@ func (a *attempt) dead(life string) (dead, lives bool) {
 	if a.l.prover == nil {
 		return false, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/opShare)
+	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
 	defer cancel()
 	living, err := a.l.prover.Living(ctx)
 	lives = slices.Contains(living, life)

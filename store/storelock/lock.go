@@ -8,13 +8,13 @@
 //	...
 //	err = lock.Do(ctx, func(ctx context.Context, fence uint64) error { ... })
 //
-// The holder renews the record every third of its lease. If it cannot, its handle is lost a
-// sixteenth of the lease before the end. A holder that has crashed is replaced after a
+// The holder renews its lease in the record. If it cannot, its handle is lost before the lease
+// ends; docs/modes.md has the times. A holder that has crashed is replaced after a
 // lease. If the store is a [store.Prover], such as filestore, it is replaced at once, and a
 // holder whose process lives, even if it is stopped, is not replaced.
 //
 // The record needs no preparation, and serves one lock. Do not delete it while the lock is
-// held: two could hold it then, for up to a third of a lease.
+// held: two could hold it then, until the first renews it.
 //
 // Waiters are served in no order. Each of them loads the record some times a second, unless the
 // store is a Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may

@@ -9,10 +9,6 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// The locks are lost a leaseMargin-th of the lease before its end, and given back a margin
-// later, so that code that learns of the loss can stop in time.
-const leaseMargin = 16
-
 // now also tells the machine how long the computer has slept.
 func (l *record) now() int64 {
 	now, slept := l.time.Read()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
@@ -26,7 +27,7 @@ type record struct {
 	time  *clock.Clock
 
 	length int64 // of the lease
-	margin int64 // before its end the locks are lost
+	margin int64 // before its end the locks are lost, and after that they are given back
 
 	busy    chan struct{}  // full while the store has not returned
 	rev     store.Revision // of the record that the machine was shown last
@@ -48,17 +49,9 @@ const (
 	// lease is seen to have ended after the machine has slept.
 	maxWatch = int64(time.Second)
 
-	// An operation of the store may take an opShare-th of the lease. A store that has not
-	// returned so long after that breaks its contract, and is left behind.
-	opShare, storePatience = 4, time.Second
-
-	// A peer that was silent for an askShare-th of the lease is asked for a sign of
-	// life. After an awayShare-th it counts as away.
-	askShare, awayShare = 20, 8
-
-	// A process has ended if its address refuses two connections that are a
-	// deathShare-th of the lease apart.
-	deathShare = 50
+	// A store that has not returned so long after the context of an operation has ended breaks
+	// its contract, and is left behind.
+	storePatience = time.Second
 )
 
 // newRecord makes the members of the record the group.
@@ -79,14 +72,14 @@ func newRecord(g *Group) error {
 	}
 	l := &record{
 		group: g, link: link, time: clock.New(),
-		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
+		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leases.Margin,
 		watchAt: math.MaxInt64, giveAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
 	}
 	if !cfg.Clients {
 		l.prover, _ = cfg.Store.(store.Prover)
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
-		link.WatchDeaths(cfg.Lease/deathShare, func(peer dmutex.NodeID) {
+		link.WatchDeaths(cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
 			g.do(func(now int64) []membership.Message { return l.died(now, peer, now) })
 		})
 	}
@@ -144,10 +137,10 @@ func (l *record) alive(now int64, from dmutex.NodeID) []membership.Message {
 // Tick also tells the machine who is there, and who is not.
 func (l *record) Tick(now int64) (out []membership.Message) {
 	if g := l.group; now >= l.watchAt {
-		l.watchAt = now + min(l.length/askShare, maxWatch)
+		l.watchAt = now + min(l.length/leases.Ask, maxWatch)
 		for _, id := range g.Others() {
 			st, died := g.Mail.Status(id), g.peer(id).died
-			switch here := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/awayShare; {
+			switch here := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/leases.Away; {
 			case died != 0 && now-int64(st.Silent) <= died: // it has said nothing since
 			case here && !l.Here(id):
 				out = append(out, l.Met(now, id, st.Life)...)
@@ -157,7 +150,7 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 					g.logOften(slog.LevelWarn, "peer gives no sign of life", g.peerAttr(id), slog.Duration("silent", st.Silent))
 				}
 			}
-			if int64(st.Silent) >= l.length/askShare {
+			if int64(st.Silent) >= l.length/leases.Ask {
 				g.Mail.Challenge(id)
 			}
 		}

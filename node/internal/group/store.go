@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/store"
 )
@@ -57,7 +58,7 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 // ask calls the store, and returns when the time of the operation is over even if the
 // store does not. At most one call is left behind: the next operation waits for it.
 func (l *record) ask(call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/opShare))
+	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/leases.Operation))
 	defer cancel()
 	select {
 	case l.busy <- struct{}{}:

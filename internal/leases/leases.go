@@ -1,0 +1,22 @@
+// Package leases has the numbers of a lease: of a member, of a client's session, and of one lock
+// in a record. docs/modes.md has them for users, under "The times of a lease".
+package leases
+
+// Most are shares: Margin is a 16th of the lease.
+const (
+	Renew  = 3  // the holder renews the lease after this share, and is late after as much again
+	Margin = 16 // what is held is lost when this share is left: time for code that learns of it to stop
+
+	Operation = 4 // how long an operation of the store may take
+	Retry     = 6 // the longest pause before the store is asked again
+
+	Ask     = 20 // a member that was silent for so long is asked for a sign of life
+	Away    = 8  // after so long it counts as away
+	Exclude = 3  // when it was away for so long it is excluded
+	Refuse  = 50 // its process has ended if its address refuses two connections this far apart
+)
+
+// Drain returns D = L(1+rho)/(1-rho): how long to wait by one clock until a lease of length L
+// that began earlier has ended by another. rho, the most that the rate of a clock may be wrong
+// by, is 1 %.
+func Drain(length int64) int64 { return (length*101 + 98) / 99 }
