@@ -63,7 +63,7 @@ type Holder struct {
 	Node  dmutex.NodeID // None: no member held it, or it was changing hands
 	Name  string        // Config.Name, empty if it is not known
 	Fence uint64
-	Age   time.Duration
+	Age   time.Duration // since its grant, by the holder's own clock, when it answered
 }
 
 // Holder asks all members of the view who holds the lock. The answer may be out of date when

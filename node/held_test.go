@@ -240,12 +240,12 @@ func TestErrorsNameThePackageOnce(t *testing.T) {
 		require.NoError(t, one.Close(t.Context()))
 		_, closed := one.Mutex("x").Acquire(t.Context())
 		for text, err := range map[string]error{
-			`node: lock was released`:                                            held.Err(),
-			`node: lock was lost: the node is closed`:                            lost.Release(),
-			`node: lock "lost" is busy: held by this process`:                    busy,
-			`node: lock "lost": held by this process: context deadline exceeded`: late,
-			`node: lock "x": the node is closed`:                                 closed,
-			`node: the node is closed`:                                           one.Ready(t.Context()),
+			`node: lock was released`:                                                   held.Err(),
+			`node: lock was lost: the node is closed`:                                   lost.Release(),
+			`node: lock "lost" is busy: held by this process for 0s`:                    busy,
+			`node: lock "lost": held by this process for 1s: context deadline exceeded`: late,
+			`node: lock "x": the node is closed`:                                        closed,
+			`node: the node is closed`:                                                  one.Ready(t.Context()),
 			`node: lock "election/x": not elected: the node is closed`: one.Election("x").Campaign(t.Context(), func(context.Context, uint64) error {
 				return nil
 			}),

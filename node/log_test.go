@@ -349,7 +349,7 @@ func TestLogOfWaits(t *testing.T) {
 		h := (<-waits[1]).held
 		waits[1] = g.acquireLater(t.Context(), 1, "x")
 		time.Sleep(15 * time.Second)
-		require.Equal(t, []string{`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=10s holder=1 name=web-1`}, log.take())
+		require.Equal(t, []string{`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=10s holder=1 name=web-1 held=10s`}, log.take())
 		require.NoError(t, h.Release())
 		require.NoError(t, (<-waits[1]).held.Release())
 		resign()

@@ -66,7 +66,7 @@ func (n *Node) longWait(w *locks.Waiter) time.Duration {
 	if w.First() && n.group.Acting() {
 		attrs := []slog.Attr{slog.String("lock", w.Lock()), slog.Duration("waited", waited)}
 		if st.Holder != dmutex.None {
-			attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))))
+			attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))), slog.Duration("held", st.HeldFor))
 		}
 		text := n.silent(st)
 		if len(st.Former) > 0 {
@@ -98,19 +98,19 @@ func (n *Node) waitError(lock string, why error) error {
 
 // heldBy says who holds a lock, or may hold it, as far as this node knows.
 func (n *Node) heldBy(st locks.Status) string {
+	who := "this process"
 	switch {
-	case st.Phase == dmutex.Held:
-		return "held by this process"
-	case len(st.Former) > 0:
+	case len(st.Former) > 0 && st.Phase != dmutex.Held:
 		return fmt.Sprintf("waiting for the leases of former members %v, which may hold it: at most %v more", st.Former, st.Drains.Round(100*time.Millisecond))
 	case st.Holder == dmutex.None:
 		return ""
+	case st.Phase != dmutex.Held:
+		who = fmt.Sprintf("node %v", st.Holder)
+		if name := n.group.About(st.Holder).Name; name != "" {
+			who += " (" + name + ")"
+		}
 	}
-	name := n.group.About(st.Holder).Name
-	if name != "" {
-		name = " (" + name + ")"
-	}
-	return fmt.Sprintf("held by node %v%s", st.Holder, name)
+	return fmt.Sprintf("held by %s for %v", who, st.HeldFor.Round(100*time.Millisecond))
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and

@@ -23,6 +23,10 @@ type MutexStatus struct {
 	// release arrives.
 	Holder dmutex.NodeID
 
+	// HeldFor is how long Holder has held the lock: of this node since its grant, and of another
+	// since this node learned of it, which a change of the group may make later than its grant.
+	HeldFor time.Duration
+
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
 	Age     time.Duration // how long it has been held here, or else how long the first waiter of this node has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait

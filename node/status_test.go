@@ -35,7 +35,7 @@ func TestMutexStatus(t *testing.T) {
 
 		holder, waiter := g.mutex(2, "x").Status(), g.mutex(3, "x").Status()
 		home := locks.Home("x", []dmutex.NodeID{1, 2, 3})
-		require.Equal(t, node.MutexStatus{Phase: dmutex.Held, Home: home, Holder: 2, Fence: h.Fence(), Age: 10 * time.Second, Waiters: 1}, holder)
+		require.Equal(t, node.MutexStatus{Phase: dmutex.Held, Home: home, Holder: 2, HeldFor: 10 * time.Second, Fence: h.Fence(), Age: 10 * time.Second, Waiters: 1}, holder)
 		require.Contains(t, []dmutex.NodeID{dmutex.None, 2}, waiter.Holder)
 		waiter.Holder, waiter.WaitsFor = dmutex.None, nil
 		require.Equal(t, node.MutexStatus{Phase: dmutex.Waiting, Home: home, Age: 5 * time.Second, Waiters: 2}, waiter)
@@ -67,17 +67,40 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 		h := g.acquire(3, "x")
 		require.Equal(t, node.MutexStatus{Home: locks.Home("x", []dmutex.NodeID{1, 2, 3}), Holder: 3}, g.mutex(2, "x").Status())
 		require.Equal(t, dmutex.None, g.mutex(1, "x").Status().Holder)
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 3*time.Second, g.mutex(2, "x").Status().HeldFor, "since it has learned it")
+		require.Equal(t, 3*time.Second, g.mutex(3, "x").Status().HeldFor, "its own")
 		_, err := g.mutex(2, "x").TryAcquire(t.Context())
-		require.EqualError(t, err, `node: lock "x" is busy: held by node 3 (web-3)`)
+		require.EqualError(t, err, `node: lock "x" is busy: held by node 3 (web-3) for 3s`)
 		_, err = g.mutex(3, "x").TryAcquire(t.Context())
-		require.EqualError(t, err, `node: lock "x" is busy: held by this process`)
+		require.EqualError(t, err, `node: lock "x" is busy: held by this process for 3s`)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = g.mutex(3, "x").Acquire(ctx)
-		require.EqualError(t, err, `node: lock "x": held by this process: context deadline exceeded`)
+		require.EqualError(t, err, `node: lock "x": held by this process for 4s: context deadline exceeded`)
 		require.NoError(t, h.Release())
 		synctest.Wait()
 		require.Zero(t, g.mutex(2, "x").Status())
+		g.acquire(1, "x")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 2*time.Second, g.mutex(2, "x").Status().HeldFor, "of another holder")
+		require.Zero(t, g.mutex(3, "x").Status().HeldFor, "who holds it is not known")
+	})
+}
+
+// A view knows a holder from its beginning, even if nobody asks about the lock for long.
+func TestAgeOfAHolderAfterAViewChange(t *testing.T) {
+	bubble(t, central.At(2), memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		g.acquire(3, "x")
+		time.Sleep(time.Minute)
+		g.crash(1)
+		g.start(1)
+		time.Sleep(time.Minute)
+		_, err := g.mutex(2, "x").TryAcquire(t.Context())
+		require.ErrorContains(t, err, "is busy: held by node 3 (web-3) for 59.")
+		require.Equal(t, g.nodes[2].Status().View.Age, g.mutex(2, "x").Status().HeldFor)
+		require.Greater(t, g.mutex(3, "x").Status().HeldFor, 2*time.Minute, "the holder itself knows better")
 	})
 }
 

@@ -177,6 +177,7 @@ type lock struct {
 	Hex      string          `json:"hex,omitempty"` // its bytes, if it is no UTF-8
 	Phase    string          `json:"phase"`
 	Holder   dmutex.NodeID   `json:"holder,omitempty"`
+	HeldFor  seconds         `json:"heldForSeconds,omitempty"` // by the holder, see node.MutexStatus
 	Fence    uint64          `json:"fence,omitempty"`
 	Age      seconds         `json:"ageSeconds"`
 	Waiters  int             `json:"waiters"`
@@ -315,7 +316,7 @@ func (v *status) lookAtLocks(n *node.Node) {
 			raw = hex.EncodeToString([]byte(name))
 		}
 		v.Locks = append(v.Locks, lock{
-			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
+			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, HeldFor: seconds(st.HeldFor), Fence: st.Fence, Age: seconds(st.Age),
 			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Former: st.Former, Drains: seconds(st.Drains),
 		})
 		if len(v.Locks) == 2*v.Limit {

@@ -151,7 +151,9 @@ func TestHolders(t *testing.T) {
 	group(t, central.At(1), 2, func(t *testing.T, nodes []*node.Node) {
 		_, err := nodes[1].Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
-		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "<td>node 2, web-&lt;2&gt;</td>")
+		time.Sleep(3 * time.Second)
+		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "<td>node 2, web-&lt;2&gt;, for 3.001s</td>")
+		require.Contains(t, get(nodes[0], "/?format=json", nil).Body.String(), `"heldForSeconds": 3.`)
 	})
 }
 

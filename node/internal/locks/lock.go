@@ -19,6 +19,9 @@ type lock struct {
 	held    *Held          // the present grant
 	waiters []*Waiter      // first come, first served
 
+	holder  dmutex.NodeID // what known returned after the last input,
+	learned int64         // and since when, by Mail.Now
+
 	listed bool // in Table.resting
 	used   bool // since the list was last gone through
 }
@@ -39,6 +42,9 @@ func (l *lock) born() {
 		panic("node: " + err.Error()) // it took a Start with these members, or the view would not act
 	}
 	l.machine = machine
+	if known := l.known(); known != l.holder {
+		l.holder, l.learned = known, t.acted
+	}
 	if t.start.Sibling == nil {
 		t.start.Sibling = machine
 	}
@@ -47,6 +53,14 @@ func (l *lock) born() {
 		l.held.end(overruled)
 		l.held = nil
 	}
+}
+
+// known returns the holder of the lock if the machine is a Coordinator that knows it.
+func (l *lock) known() dmutex.NodeID {
+	if m, ok := l.machine.(dmutex.Coordinator); ok {
+		return m.Holder()
+	}
+	return dmutex.None
 }
 
 // drop takes the machine away.
@@ -76,6 +90,9 @@ func (l *lock) handle(m *trace.Message) {
 // settle follows the machine after every input. Only here a phase becomes a grant, and the next
 // local waiter gets its request: a new one, behind the other nodes'.
 func (l *lock) settle() {
+	if known := l.known(); known != l.holder {
+		l.holder, l.learned = known, l.table.cfg.Mail.Now()
+	}
 	if len(l.waiters) == 0 {
 		l.rest()
 		return
@@ -250,15 +267,4 @@ func (l *lock) forget() {
 		l.drop()
 		delete(t.locks, l.name)
 	}
-}
-
-// holder returns the holder of the lock: this node, or what a Coordinator knows.
-func (l *lock) holder() dmutex.NodeID {
-	if l.held != nil {
-		return l.table.start.Self
-	}
-	if m, ok := l.machine.(dmutex.Coordinator); ok {
-		return m.Holder()
-	}
-	return dmutex.None
 }

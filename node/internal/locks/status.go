@@ -12,7 +12,8 @@ import (
 type Status struct {
 	Phase    dmutex.Phase
 	Home     dmutex.NodeID // None at rest
-	Holder   dmutex.NodeID // as far as this node knows
+	Holder   dmutex.NodeID // as far as this node knows,
+	HeldFor  time.Duration // and for how long
 	Fence    uint64
 	Age      time.Duration
 	Waiters  int
@@ -36,8 +37,12 @@ func (t *Table) Status(name string) Status {
 }
 
 func (l *lock) status() Status {
-	st := Status{Holder: l.holder(), Waiters: len(l.waiters)}
+	now := l.table.cfg.Mail.Now()
+	st := Status{Waiters: len(l.waiters)}
 	if l.machine != nil {
+		if st.Holder = l.holder; st.Holder != dmutex.None {
+			st.HeldFor = time.Duration(now - l.learned)
+		}
 		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
 	}
@@ -50,9 +55,10 @@ func (l *lock) status() Status {
 	if !l.atRest() {
 		st.Home = Home(l.name, l.table.start.Members)
 	}
-	switch now := l.table.cfg.Mail.Now(); {
+	switch {
 	case l.held != nil: // also while the view does not act
 		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
+		st.Holder, st.HeldFor = l.table.start.Self, st.Age
 	case len(l.waiters) > 0:
 		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].since)
 	}

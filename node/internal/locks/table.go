@@ -70,6 +70,7 @@ type Table struct {
 	locks  map[string]*lock
 	epoch  uint64       // of the view that is installed; 0 before the first
 	acting bool         // the machines of the view may be born
+	acted  int64        // since when, by Mail.Now
 	start  dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
@@ -197,7 +198,7 @@ func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.
 	if t.epoch != epoch {
 		return
 	}
-	t.acting, t.past = true, past
+	t.acting, t.acted, t.past = true, t.cfg.Mail.Now(), past
 	clear(t.fresh)
 	t.holders = make(map[string]dmutex.NodeID, len(holders))
 	for _, h := range holders {
