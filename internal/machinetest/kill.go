@@ -58,3 +58,19 @@ func run(t *testing.T, test, file, source string) string {
 	output, _ := command.CombinedOutput() // it should fail
 	return string(output)
 }
+
+// Catches runs a part of a test that checks a contract, in a process of its own, and fails
+// unless that part fails and says so. The process is told by [Mutant] which rule to break.
+func Catches(t *testing.T, test, mutant, check, says, timeout string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$/^"+strings.ReplaceAll(check, " ", "_"), "-test.timeout="+timeout)
+	// A process that times out leaves its temporary folders behind, so they are in ours.
+	command.Env = append(os.Environ(), "DMUTEX_MUTANT="+mutant, "TMPDIR="+t.TempDir())
+	output, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(output), says) {
+		t.Errorf("want a failure that says %q, got %v:\n%s", says, err, output)
+	}
+}
+
+// Mutant returns the rule that this process is to break, or nothing.
+func Mutant() string { return os.Getenv("DMUTEX_MUTANT") }

@@ -83,6 +83,7 @@ var rows = []struct {
 	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/hold", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
+	{"internal/servetest", false, []string{".", "client", "node", "store", "transport"}},
 	{"node/filenode", false, []string{"node", "store", "transport"}},
 	{"node/natsnode", false, []string{"node", "store", "transport"}},
 	{"node/sqlnode", false, []string{"node", "store", "transport"}},

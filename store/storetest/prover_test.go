@@ -2,14 +2,12 @@ package storetest_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/internal/machinetest"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storetest"
@@ -29,17 +27,12 @@ func TestRunProverCatches(t *testing.T) {
 		{"ignores contexts", "a context that ends", "test timed out"},
 	} {
 		t.Run(test.mutant, func(t *testing.T) {
-			timeout := "-test.timeout=1m"
+			timeout := "1m"
 			switch test.mutant {
 			case "takes none for dead", "ignores contexts":
-				timeout = "-test.timeout=1s"
-				test.says = "test timed out"
+				timeout, test.says = "1s", "test timed out"
 			}
-			cmd := exec.Command(os.Args[0], "-test.run=^TestMutantProver$/^"+strings.ReplaceAll(test.check, " ", "_"), timeout)
-			cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+test.mutant)
-			out, err := cmd.CombinedOutput()
-			require.Error(t, err, "it was not caught:\n%s", out)
-			require.Contains(t, string(out), test.says)
+			machinetest.Catches(t, "TestMutantProver", test.mutant, test.check, test.says, timeout)
 		})
 	}
 }
@@ -49,7 +42,7 @@ func TestMutantProver(t *testing.T) {
 	storetest.RunProver(t, t.TempDir(), func(t *testing.T, dir, group string) store.Prover {
 		s, err := filestore.Open(filepath.Join(dir, group))
 		require.NoError(t, err)
-		return &mutantProver{s.(store.Prover), os.Getenv("DMUTEX_MUTANT"), dir}
+		return &mutantProver{s.(store.Prover), machinetest.Mutant(), dir}
 	})
 }
 

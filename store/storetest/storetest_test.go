@@ -6,15 +6,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/dmutex/dmutex/internal/machinetest"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storetest"
 )
@@ -51,23 +47,18 @@ func TestRunCatches(t *testing.T) {
 		{"says it in lines", "unusable", "the text has several lines"},
 	} {
 		t.Run(test.mutant, func(t *testing.T) {
-			pattern := "^TestMutant$/^" + strings.ReplaceAll(test.check, " ", "_")
-			timeout := "-test.timeout=1m"
+			timeout := "1m"
 			if test.mutant == "waits forever" {
-				timeout = "-test.timeout=100ms"
+				timeout = "100ms"
 			}
-			cmd := exec.Command(os.Args[0], "-test.run="+pattern, timeout)
-			cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+test.mutant)
-			out, err := cmd.CombinedOutput()
-			require.Error(t, err, "it was not caught:\n%s", out)
-			require.Contains(t, string(out), test.says)
+			machinetest.Catches(t, "TestMutant", test.mutant, test.check, test.says, timeout)
 		})
 	}
 }
 
 // TestMutant is the other half. Called without a mutant it tests a good store.
 func TestMutant(t *testing.T) {
-	name := os.Getenv("DMUTEX_MUTANT")
+	name := machinetest.Mutant()
 	groups := make(map[string]*record)
 	storetest.Run(t, func(t *testing.T, group string) store.Store {
 		if name == "confuses groups" {

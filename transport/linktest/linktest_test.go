@@ -3,8 +3,6 @@ package linktest_test
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/machinetest"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -50,19 +49,8 @@ func TestLinkCatches(t *testing.T) {
 		{"leaves a goroutine", "Close may be called", "deadlock"},
 		{"leaves a goroutine, no bubble", "Close may be called", "goroutines are left"},
 	} {
-		t.Run(test.mutant, func(t *testing.T) { requireCaught(t, "TestMutantLink", test.mutant, test.check, test.says) })
+		t.Run(test.mutant, func(t *testing.T) { machinetest.Catches(t, "TestMutantLink", test.mutant, test.check, test.says, "1m") })
 	}
-}
-
-// requireCaught runs a part of a test in a process of its own, with a mutant.
-func requireCaught(t *testing.T, name, mutant, check, says string) {
-	t.Helper()
-	pattern := "^" + name + "$/^" + strings.ReplaceAll(check, " ", "_")
-	cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+mutant)
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err, "it was not caught:\n%s", out)
-	require.Contains(t, string(out), says)
 }
 
 // TestDynamicLink must catch dynamic links that break the contract.
@@ -82,13 +70,15 @@ func TestDynamicLinkCatches(t *testing.T) {
 		{"waits in deliver", "deliver may change everything", "waited in vain"},
 		{"becomes after Close", "a closed link refuses", "transport: link is closed"},
 	} {
-		t.Run(test.mutant, func(t *testing.T) { requireCaught(t, "TestDynamicMutant", test.mutant, test.check, test.says) })
+		t.Run(test.mutant, func(t *testing.T) {
+			machinetest.Catches(t, "TestDynamicMutant", test.mutant, test.check, test.says, "1m")
+		})
 	}
 }
 
 // TestDynamicMutant is the other half. Called without a mutant it tests good links.
 func TestDynamicMutant(t *testing.T) {
-	name := os.Getenv("DMUTEX_MUTANT")
+	name := machinetest.Mutant()
 	linktest.TestDynamicLink(t, linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			network, err := memlink.New(memlink.Config{})
@@ -200,7 +190,7 @@ func (m *dynamicMutant) Close() error {
 
 // TestMutantLink is the other half. Called without a mutant it tests good links.
 func TestMutantLink(t *testing.T) {
-	name := os.Getenv("DMUTEX_MUTANT")
+	name := machinetest.Mutant()
 	linktest.TestLink(t, linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			network, err := memlink.New(memlink.Config{})

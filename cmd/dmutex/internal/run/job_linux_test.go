@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"golang.org/x/sys/unix"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
 
 // Orphans become children of run, which waits for them. In a container the first
@@ -69,7 +72,7 @@ func TestRunSignalWhileWaiting(t *testing.T) {
 			require.Contains(t, waiter.exits(statusSignal+int(sig)), "nothing was run: "+sig.String())
 			holder.goOn()
 			holder.exits(0)
-			require.NoError(t, acquire(t, lockOf(t, flags)).Release())
+			require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
 		})
 	}
 }
@@ -86,7 +89,7 @@ func (s *started) waits() {
 			}
 		}
 		return false
-	}, tooLong, time.Millisecond)
+	}, tooltest.TooLong, time.Millisecond)
 }
 
 // Over NATS a command dies with its run, and the next one gets the lock after the lease.

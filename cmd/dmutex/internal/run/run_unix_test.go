@@ -4,7 +4,6 @@ package run
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -74,7 +73,7 @@ func steps(words []string) (status int) {
 		case "leave":
 			_ = os.Remove(what)
 		case "hang":
-			<-time.After(tooLong)
+			<-time.After(tooltest.TooLong)
 		case "die":
 			_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
 			select {}
@@ -101,9 +100,6 @@ func steps(words []string) (status int) {
 	}
 	return 0
 }
-
-// tooLong is how long a test waits before it fails.
-const tooLong = 30 * time.Second
 
 // A started is a run as a process of its own.
 type started struct {
@@ -159,7 +155,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	require.NoError(t, r.SetReadDeadline(time.Now().Add(tooLong)))
+	require.NoError(t, r.SetReadDeadline(time.Now().Add(tooltest.TooLong)))
 	return r, w
 }
 
@@ -216,16 +212,6 @@ func lockOf(t *testing.T, flags []string) lock.Mutex {
 	require.NoError(t, err)
 	t.Cleanup(stop)
 	return mutex
-}
-
-// acquire acquires a lock, unless it takes too long.
-func acquire(t *testing.T, mutex lock.Mutex) lock.Held {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), tooLong)
-	defer cancel()
-	held, err := mutex.Acquire(ctx)
-	require.NoError(t, err)
-	return held
 }
 
 // A word is a line that the command of a run has said.
@@ -388,7 +374,7 @@ func TestRunReleasesWhenAllHaveEnded(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrBusy)
 	two.goOn()
 	require.Equal(t, "read on", two.line())
-	held := acquire(t, door)
+	held := tooltest.Acquire(t, door)
 	two.exits(3)
 	require.NoError(t, held.Release())
 }
@@ -407,11 +393,11 @@ func TestRunActsOnLoss(t *testing.T) {
 	for _, how := range []string{"ends", "is killed"} {
 		t.Run(how, func(t *testing.T) {
 			flags := append(inDir(t), "--lease=1s")
-			held := acquire(t, lockOf(t, flags))
+			held := tooltest.Acquire(t, lockOf(t, flags))
 			in, stdin := pipe(t)
 			stdout, out := pipe(t)
 			said, says := pipe(t)
-			r := &runner{Cmd: &Cmd{Lock: "door", Grace: tooLong}, con: &tool.Console{In: in, Out: out, Err: says}}
+			r := &runner{Cmd: &Cmd{Lock: "door", Grace: tooltest.TooLong}, con: &tool.Console{In: in, Out: out, Err: says}}
 			steps := []string{"fork", "trap", "say:ready", "caught", "end", "trap", "say:ready", "caught", "exit:0"}
 			if how == "is killed" {
 				steps[3], steps[7], r.Grace = "hang", "hang", time.Millisecond

@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
 
 // Processes that know nothing but a directory run their commands one at a time, with fences that
@@ -74,7 +76,7 @@ func TestStoreLost(t *testing.T) {
 	require.Equal(t, "caught terminated", s.line())
 	require.Equal(t, "caught terminated", s.line())
 	require.Contains(t, s.exits(statusLost), "the command was ended: storelock: lock \"door\": lock was lost")
-	require.NoError(t, acquire(t, lockOf(t, flags)).Release())
+	require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
 }
 
 // -n and -w run nothing if the lock is not free in time, say nothing, and -E is their status.
@@ -105,7 +107,7 @@ func inBucket(t *testing.T) []string {
 		ns.Shutdown()
 		ns.WaitForShutdown()
 	})
-	require.True(t, ns.ReadyForConnections(tooLong))
+	require.True(t, ns.ReadyForConnections(tooltest.TooLong))
 	return []string{"--store=" + ns.ClientURL() + "/locks", "--lock=my/door"}
 }
 

@@ -28,8 +28,6 @@ import (
 	"github.com/dmutex/dmutex/lock"
 )
 
-const tooLong = time.Minute
-
 type grammar struct {
 	Serve Cmd `cmd:""`
 }
@@ -49,7 +47,7 @@ func serve(t *testing.T, flags ...string) *process {
 	s := &process{t: t, cmd: exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--lease=1s"}, flags...)...)}
 	said, stderr, err := os.Pipe()
 	require.NoError(t, err)
-	require.NoError(t, said.SetReadDeadline(time.Now().Add(tooLong)))
+	require.NoError(t, said.SetReadDeadline(time.Now().Add(tooltest.TooLong)))
 	s.cmd.Stderr = stderr
 	require.NoError(t, s.cmd.Start())
 	stderr.Close()
@@ -99,22 +97,13 @@ func dial(t *testing.T, security tool.TLS, servers ...*process) *client.Client {
 	return c
 }
 
-func acquire(t *testing.T, m lock.Mutex) lock.Held {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), tooLong)
-	defer cancel()
-	held, err := m.Acquire(ctx)
-	require.NoError(t, err)
-	return held
-}
-
 // Clients of two members exclude each other. When one member dies, its clients go to the other. A
 // signal ends a member in good order.
 func TestServe(t *testing.T) {
 	group := "--group=" + filepath.Join(t.TempDir(), "members")
 	one, two := serve(t, group), serve(t, group, "--name=two")
 	a, b := dial(t, tool.TLS{}, one, two), dial(t, tool.TLS{}, two)
-	held := acquire(t, b.Mutex("x"))
+	held := tooltest.Acquire(t, b.Mutex("x"))
 	for _, path := range []string{"/", "/alive", "/ready"} {
 		answer, err := http.Get(two.page + path)
 		require.NoError(t, err)
@@ -125,7 +114,7 @@ func TestServe(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrBusy)
 	one.kill()
 	require.NoError(t, held.Release())
-	next := acquire(t, a.Mutex("x"))
+	next := tooltest.Acquire(t, a.Mutex("x"))
 	require.Greater(t, next.Fence(), held.Fence())
 	require.NoError(t, next.Release())
 	require.NoError(t, two.cmd.Process.Signal(os.Interrupt))
@@ -136,7 +125,7 @@ func TestServe(t *testing.T) {
 func TestServeTLS(t *testing.T) {
 	ours, theirs := certificate(t), certificate(t)
 	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"), "--cert="+ours.Cert, "--key="+ours.Key, "--authority="+ours.Authority)
-	held := acquire(t, dial(t, ours, s).Mutex("x"))
+	held := tooltest.Acquire(t, dial(t, ours, s).Mutex("x"))
 	defer held.Release()
 	for _, wrong := range []tool.TLS{{}, theirs} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
@@ -176,10 +165,10 @@ func TestServeNATS(t *testing.T) {
 	ns.Start()
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	require.True(t, ns.ReadyForConnections(tooLong))
+	require.True(t, ns.ReadyForConnections(tooltest.TooLong))
 	group := "--group=" + ns.ClientURL() + "/invoices"
 	one, two := serve(t, group), serve(t, group)
-	held := acquire(t, dial(t, tool.TLS{}, one).Mutex("x"))
+	held := tooltest.Acquire(t, dial(t, tool.TLS{}, one).Mutex("x"))
 	_, err = dial(t, tool.TLS{}, two).Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
 	at, leave, err := nats.Broker.Visit(ns.ClientURL(), "invoices", "test", tool.TLS{})
@@ -191,7 +180,7 @@ func TestServeNATS(t *testing.T) {
 	_, err = c.Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
 	require.NoError(t, held.Release())
-	require.NoError(t, acquire(t, c.Mutex("x")).Release())
+	require.NoError(t, tooltest.Acquire(t, c.Mutex("x")).Release())
 }
 
 // A wrong command line is refused.

@@ -3,6 +3,7 @@ package tooltest
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/lock"
 )
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
@@ -58,4 +60,17 @@ func Refused(t *testing.T, run func(args ...string) (status int, stdout, stderr 
 			require.Contains(t, stderr, "\nTry: dmutex ")
 		})
 	}
+}
+
+// TooLong is how long a test waits before it fails.
+const TooLong = time.Minute
+
+// Acquire acquires a lock. The test fails if that takes too long.
+func Acquire(t *testing.T, mutex lock.Mutex) lock.Held {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), TooLong)
+	defer cancel()
+	held, err := mutex.Acquire(ctx)
+	require.NoError(t, err)
+	return held
 }
