@@ -16,6 +16,8 @@ import (
 type proof struct {
 	prover store.Prover // nil if the store is none, and if the members serve clients, which may live on and hold their locks
 
+	patience time.Duration // see proofPatience; 0 without a prover
+
 	life  store.Life // nil before this life joins, and if the store proves nothing
 	lasts int64      // the lease of this life, until then
 
@@ -64,7 +66,7 @@ func (l *record) look(unclean uint64) {
 		}
 		out := l.Living(now, unclean, names)
 		if until, _, _ := l.Waits(); until == 0 {
-			if l.unsaid {
+			if l.sayAt != math.MaxInt64 {
 				g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 			}
 			return out

@@ -36,7 +36,7 @@ type record struct {
 	watchAt int64          // when to look next who is there
 	giveAt  int64          // when to release lost holds
 	slept   int64          // by the clock, as the machine knows
-	unsaid  bool           // that this node waits for leases
+	sayAt   int64          // when to log that this node waits for leases
 
 	proof
 }
@@ -52,6 +52,10 @@ const (
 	// A store that has not returned so long after the context of an operation has ended breaks
 	// its contract, and is left behind.
 	storePatience = time.Second
+
+	// A wait for leases is logged so long after it begins if the store can prove that it is
+	// over: processes that start together see each other live before they are members.
+	proofPatience = time.Second
 )
 
 // newRecord makes the members of the record the group.
@@ -73,10 +77,12 @@ func newRecord(g *Group) error {
 	l := &record{
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leases.Margin,
-		watchAt: math.MaxInt64, giveAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
+		watchAt: math.MaxInt64, giveAt: math.MaxInt64, sayAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
 	}
 	if !cfg.Clients {
-		l.prover, _ = cfg.Store.(store.Prover)
+		if l.prover, _ = cfg.Store.(store.Prover); l.prover != nil {
+			l.patience = proofPatience
+		}
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
@@ -167,7 +173,7 @@ func (l *record) Deadline() int64 {
 	if l.group.covered() {
 		at = min(at, l.until())
 	}
-	return min(at, l.watchAt, l.giveAt)
+	return min(at, l.watchAt, l.giveAt, l.sayAt)
 }
 
 func (l *record) follow(now int64) {
@@ -189,17 +195,19 @@ func (l *record) follow(now int64) {
 	}
 	if r := l.Record(); r.Epoch != l.epoch && l.Self() != dmutex.None {
 		// The members tell a process that joins whether earlier leases have ended.
-		l.unsaid = l.unsaid || r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch
+		if r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch {
+			l.sayAt = min(l.sayAt, now+int64(l.patience))
+		}
 		l.epoch = r.Epoch
 		l.meet(now, &r)
 	}
 	l.prove(now)
 	until, dead, _ := l.Waits()
 	if until == 0 {
-		l.unsaid = false
-	} else if l.unsaid && !l.looking {
-		g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
-		l.unsaid = false
+		l.sayAt = math.MaxInt64
+	} else if now >= l.sayAt {
+		g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", l.patience), slog.Any("err", drains(until-now, dead)))
+		l.sayAt = math.MaxInt64
 	}
 	g.Locks.SetUntil(l.until())
 	g.Locks.Clear(l.Cleared(), until)
