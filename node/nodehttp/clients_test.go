@@ -14,7 +14,8 @@ import (
 func TestClients(t *testing.T) {
 	servetest.Run(t, func(t *testing.T, n *node.Node) {
 		body := get(n, "/", nil).Body.String()
-		require.Contains(t, body, `<td class="name">job-&lt;1&gt;</td><td>pipe</td><td class="name">l</td><td class="name">busy</td><td class="n">16s</td>`)
+		require.Contains(t, body, `<th scope="row" class="name">job-&lt;1&gt;</th><td>pipe</td><td class="name" data-l="holds">l</td><td class="name" data-l="waits for">busy</td><td class="n" data-l="session ends in">16s</td>`)
+		require.Contains(t, body, `held</td><td data-l="holder">client <span class="name">job-&lt;1&gt;</span></td>`)
 		require.Contains(t, body, "Refused from clients 1")
 		body = get(n, "/?format=json", nil).Body.String()
 		var v struct {

@@ -177,6 +177,7 @@ type lock struct {
 	Hex      string          `json:"hex,omitempty"` // its bytes, if it is no UTF-8
 	Phase    string          `json:"phase"`
 	Holder   dmutex.NodeID   `json:"holder,omitempty"`
+	Client   string          `json:"client,omitempty"`         // of this node, which holds it for the client
 	HeldFor  seconds         `json:"heldForSeconds,omitempty"` // by the holder, see node.MutexStatus
 	Fence    uint64          `json:"fence,omitempty"`
 	Age      seconds         `json:"ageSeconds"`
@@ -194,15 +195,41 @@ type client struct {
 	Left     seconds `json:"leftSeconds"` // of its session
 }
 
-// Shown names a node on the page.
-func (v status) Shown(id dmutex.NodeID) string {
-	for _, p := range v.Peers {
-		if p.ID == id && p.Name != "" {
-			return fmt.Sprintf("node %v, %s", id, p.Name)
-		}
+// State is how the node stands, in the words that are also its classes in the style of the page.
+func (v status) State() string {
+	switch {
+	case v.Error != "":
+		return "stopped"
+	case !v.View.Acts:
+		return "not ready"
+	case v.Lease != nil && v.Lease.State != "valid", slices.ContainsFunc(v.Peers, peer.Bad):
+		return "ready, with trouble"
+	default:
+		return "ready"
 	}
-	return fmt.Sprintf("node %v", id)
 }
+
+// At is when the page was made.
+func (v status) At() string { return time.Now().UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// Shown names a node on the page, and says if it does not answer.
+func (v status) Shown(id dmutex.NodeID) string {
+	i := slices.IndexFunc(v.Peers, func(p peer) bool { return p.ID == id })
+	switch {
+	case i < 0:
+		return fmt.Sprintf("node %v", id)
+	case v.Peers[i].mute():
+		return fmt.Sprintf("%s, silent for %v", v.Peers[i].Shown(), v.Peers[i].Silent)
+	default:
+		return v.Peers[i].Shown()
+	}
+}
+
+// Shown names the peer on the page.
+func (p peer) Shown() string { return strings.TrimSpace(fmt.Sprintf("node %v %s", p.ID, p.Name)) }
+
+// mute reports whether messages wait for the peer, which is silent.
+func (p peer) mute() bool { return p.Met && p.Unacked > 0 && p.Silent >= seconds(time.Second) }
 
 // State is how the node stands with the peer, as it is written on the page.
 func (p peer) State() string {
@@ -221,17 +248,15 @@ func (p peer) State() string {
 		return "has not agreed yet"
 	case !p.InView:
 		return "in no view yet"
+	case p.mute():
+		return "acknowledges nothing, silent for " + p.Silent.String()
 	default:
 		return "in the view"
 	}
 }
 
 // Bad reports whether the peer keeps the group, or a part of it, waiting.
-func (p peer) Bad() bool { return p.Error != "" || p.Missing || !p.InView && !p.Left }
-
-func (c client) Shown() string { return names{c.Name}.String() }
-
-func (l lock) Shown() string { return names{l.Name}.String() }
+func (p peer) Bad() bool { return p.Error != "" || p.Missing || !p.InView && !p.Left || p.mute() }
 
 // names are written on the page so that none looks like another.
 type names []string
@@ -239,11 +264,16 @@ type names []string
 func (n names) String() string {
 	list := slices.Clone(n)
 	for i, name := range list {
-		if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
-			list[i] = quoted
-		}
+		list[i] = quote(name)
 	}
 	return strings.Join(list, ", ")
+}
+
+func quote(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 // seconds is a duration: in JSON a number of seconds, on the page as one reads it.
@@ -282,7 +312,13 @@ func (v *status) look(n *node.Node) {
 	for _, c := range st.Clients[:len(st.Clients)-v.Others] {
 		v.Clients = append(v.Clients, client{c.Name, c.Address, c.Holds, c.WaitsFor, seconds(c.Remaining)})
 	}
-	v.lookAtLocks(n)
+	holds := make(map[string]string)
+	for _, c := range st.Clients {
+		for _, name := range c.Holds {
+			holds[name] = c.Name
+		}
+	}
+	v.lookAtLocks(n, holds)
 }
 
 func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
@@ -295,8 +331,8 @@ func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
 }
 
 // lookAtLocks fills in the locks that match, the oldest first, and how many are left out.
-// It keeps at most twice as many as are shown.
-func (v *status) lookAtLocks(n *node.Node) {
+// It keeps at most twice as many as are shown; holds has the clients that hold locks.
+func (v *status) lookAtLocks(n *node.Node, holds map[string]string) {
 	v.Locks = make([]lock, 0, min(v.Limit, defaultLimit))
 	cut := func() {
 		slices.SortFunc(v.Locks, func(a, b lock) int {
@@ -316,7 +352,7 @@ func (v *status) lookAtLocks(n *node.Node) {
 			raw = hex.EncodeToString([]byte(name))
 		}
 		v.Locks = append(v.Locks, lock{
-			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, HeldFor: seconds(st.HeldFor), Fence: st.Fence, Age: seconds(st.Age),
+			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Client: holds[name], HeldFor: seconds(st.HeldFor), Fence: st.Fence, Age: seconds(st.Age),
 			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Former: st.Former, Drains: seconds(st.Drains),
 		})
 		if len(v.Locks) == 2*v.Limit {
@@ -355,4 +391,4 @@ func kinds(counts [dmutex.Kinds]uint64) map[string]uint64 {
 //go:embed page.html
 var source string
 
-var page = template.Must(template.New("page").Parse(source))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"quote": quote}).Parse(source))
