@@ -134,8 +134,13 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Mutex returns the lock of that name, 1 to 255 bytes.
-func (c *Client) Mutex(name string) *Mutex { return &Mutex{c, name} }
+// Mutex returns the lock of that name, 1 to 255 bytes. Callers of one client are served in the
+// order of their calls.
+//
+// Acquire and TryAcquire wait while no member can be reached. If their context ends first, the
+// error wraps its cause, and says why no member was reached. Other errors are [lock.ErrBusy],
+// [ErrRefused] and [ErrClosed].
+func (c *Client) Mutex(name string) lock.Mutex { return &mutex{c, name} }
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].

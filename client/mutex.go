@@ -9,34 +9,23 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A Mutex is one named lock of the group. It is a [lock.Mutex]. It has no state of its own, and
-// excludes goroutines of this process, too. Callers of one client are served in the order of
-// their calls.
-type Mutex struct {
+// A mutex is one named lock of the group. It has no state of its own.
+type mutex struct {
 	c    *Client
 	name string
 }
 
-var _ lock.Mutex = (*Mutex)(nil)
+func (m *mutex) Name() string { return m.name }
 
-// Name returns the lock's name.
-func (m *Mutex) Name() string { return m.name }
+func (m *mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, false) }
 
-// Acquire waits for the lock and returns the handle that holds it. It goes on while no member can be
-// reached. If ctx ends first, the error wraps the cause, and says why no member was
-// reached. Other errors: [ErrRefused] and [ErrClosed].
-func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, false) }
+func (m *mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, true) }
 
-// TryAcquire takes the lock if it is free, and otherwise returns [lock.ErrBusy]. It waits for a member
-// as Acquire does.
-func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, true) }
-
-// Do runs f while it holds the lock, as [lock.Mutex] says.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+func (m *mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
 	return hold.Do(ctx, m, f)
 }
 
-func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
+func (m *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	c := m.c
 	switch {
 	case len(m.name) == 0 || len(m.name) > transport.MaxName:
@@ -69,7 +58,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	return nil, m.fail(c.because(hold.ContextError(ctx)))
 }
 
-func (m *Mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
+func (m *mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
 
 // A held is the handle that Acquire returns, and before that its request.
 type held struct {

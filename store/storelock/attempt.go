@@ -25,7 +25,7 @@ const (
 
 // An attempt drives the machine of one Acquire until nothing of it is left.
 type attempt struct {
-	l       *Lock
+	l       *mutex
 	ctx     context.Context // of Acquire
 	try     bool
 	leave   context.Context // ends when release is called: the hold, or the wait, is over

@@ -38,14 +38,11 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// DefaultLease is the lease of a [Lock] that was made with 0.
-const DefaultLease = 10 * time.Second
-
 // ErrRecord says that the record is not one of this lock.
 var ErrRecord = lockrecord.ErrRecord
 
-// A Lock is a lock in a record, and a [lock.Mutex].
-type Lock struct {
+// A mutex is a lock in a record.
+type mutex struct {
 	store  store.Store
 	prover store.Prover // nil if the store is none
 	name   string
@@ -54,9 +51,22 @@ type Lock struct {
 }
 
 // New returns the lock of this name in the record of the store. The lease is how long others wait
-// for a holder that has crashed, 100 ms to 1 h; 0 is [DefaultLease].
-func New(s store.Store, name string, lease time.Duration) (*Lock, error) {
-	lease = cmp.Or(lease, DefaultLease)
+// for a holder that has crashed, 100 ms to 1 h; 0 is 10 s.
+//
+// Acquire also waits while the store does not answer. If its context ends first, the error wraps
+// that of the context, that of a store that did not answer, and [store.ErrNoProof] if the holder
+// may have crashed, and the context left too little time to replace it. Other errors are those
+// that waiting does not mend: [ErrRecord] and [store.ErrUnusable].
+//
+// TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
+// [lock.ErrBusy]. If the store cannot prove it, the error also wraps [store.ErrNoProof]: only a
+// process that has itself waited for a lease may replace a holder that has crashed, since
+// processes share no clock. Let Acquire wait for longer than the error says.
+//
+// The handle's Release waits until the store has confirmed it, and at most for a lease: then
+// others replace this process as if it had crashed.
+func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
+	lease = cmp.Or(lease, 10*time.Second)
 	switch {
 	case s == nil:
 		return nil, errors.New("storelock: the store is nil")
@@ -65,31 +75,18 @@ func New(s store.Store, name string, lease time.Duration) (*Lock, error) {
 	case int64(lease) < lockrecord.MinLease || int64(lease) > lockrecord.MaxLease:
 		return nil, fmt.Errorf("storelock: lock %q: the lease is 100ms to 1h, not %v", name, lease)
 	}
-	l := &Lock{store: s, name: name, lease: lease, clock: clock.New()}
+	l := &mutex{store: s, name: name, lease: lease, clock: clock.New()}
 	l.prover, _ = s.(store.Prover)
 	return l, nil
 }
 
-// Name returns the lock's name.
-func (l *Lock) Name() string { return l.name }
+func (l *mutex) Name() string { return l.name }
 
-// Acquire waits for the lock, also while the store does not answer, and returns the handle that
-// holds it. If ctx ends first, its error wraps that of ctx, that of a store that did not answer,
-// and [store.ErrNoProof] if the holder may have crashed, and ctx left too little time to
-// replace it. Other errors are those that waiting does not mend: [ErrRecord] and
-// [store.ErrUnusable].
-//
-// The handle's Release waits until the store has confirmed it, and at most for a lease: then
-// others replace this process as if it had crashed.
-func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
+func (l *mutex) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
 
-// TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
-// [lock.ErrBusy]. If the store cannot prove it, the error also wraps [store.ErrNoProof]: only a
-// process that has itself waited for a lease may replace a holder that has crashed, since
-// processes share no clock. Let Acquire wait for longer than the error says.
-func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
+func (l *mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
 
-func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
+func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	if ctx.Err() != nil {
 		return nil, l.fail(hold.ContextError(ctx))
 	}
@@ -120,10 +117,9 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 const courtesy = time.Second
 
 // fail names the lock in an error.
-func (l *Lock) fail(err error) error { return fmt.Errorf("storelock: lock %q: %w", l.name, err) }
+func (l *mutex) fail(err error) error { return fmt.Errorf("storelock: lock %q: %w", l.name, err) }
 
-// Do runs f while it holds the lock; see [lock.Mutex].
-func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+func (l *mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
 	return hold.Do(ctx, l, f)
 }
 
@@ -143,7 +139,7 @@ func File(h lock.Held) *os.File {
 	return nil
 }
 
-// Release implements [lock.Held]; see [Lock.Acquire].
+// Release implements [lock.Held]; see [New].
 func (h *held) Release() error {
 	lost := h.Released(h.a.l.fail(lock.ErrReleased))
 	h.a.release()

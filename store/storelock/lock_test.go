@@ -23,14 +23,14 @@ import (
 
 const lease = time.Second
 
-func open(t *testing.T, s store.Store) *storelock.Lock {
+func open(t *testing.T, s store.Store) lock.Mutex {
 	t.Helper()
 	l, err := storelock.New(s, "job", lease)
 	require.NoError(t, err)
 	return l
 }
 
-func acquire(t *testing.T, l *storelock.Lock) lock.Held {
+func acquire(t *testing.T, l lock.Mutex) lock.Held {
 	t.Helper()
 	h, err := l.Acquire(t.Context())
 	require.NoError(t, err)
