@@ -269,7 +269,7 @@ func (m *Mail) Challenge(id dmutex.NodeID) {
 func (m *Mail) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.link.Load() != unopened {
+	if m.link.Load() != unopened || m.closed != nil {
 		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
 	m.tellLife()

@@ -590,6 +590,20 @@ func TestCloseAgain(t *testing.T) {
 	})
 }
 
+// While Close is under way a Mail that was never open is not opened anymore.
+func TestOpenDuringClose(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, gate := p.new(p.config(1, 10)), make(chan struct{})
+		one.Busy(func() { <-gate })
+		closed := make(chan error)
+		go func() { closed <- one.Close(t.Context()) }()
+		synctest.Wait()
+		require.ErrorIs(t, one.Open(), dmutex.ErrMisuse)
+		close(gate)
+		require.NoError(t, <-closed)
+	})
+}
+
 func TestNewRefuses(t *testing.T) {
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
