@@ -95,7 +95,10 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 	s.helloAt = never
 	switch {
 	case s.peer == 0:
-		if s.timed.at = always; s.backoff == 0 {
+		switch {
+		case s.backoff > 0:
+			s.timed.at = always
+		case s.timed.at == always: // the answer may be to an earlier HELLO
 			s.timed.at = now
 		}
 		s.helloAt = now + s.timeout()

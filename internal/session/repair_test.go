@@ -269,3 +269,19 @@ func TestAnswerEndsTheBackOff(t *testing.T) {
 	flush(p.a, p.now)
 	require.LessOrEqual(t, p.a.Deadline()-p.now, int64(60*millisecond))
 }
+
+// TestLongRoundTripFromTheStart: a HELLO that is sent again before its answer can come does not
+// make the round trip look shorter than it is.
+func TestLongRoundTripFromTheStart(t *testing.T) {
+	for oneWay := int64(20); oneWay <= 190; oneWay += 10 {
+		w := &wire{pair: newPair(t), oneWay: oneWay * millisecond}
+		w.until(10 * w.oneWay)
+		w.send(w.a, "a")
+		w.send(w.b, "b")
+		w.until(20 * w.oneWay)
+		for _, s := range []*Session{w.a, w.b} {
+			require.GreaterOrEqual(t, s.Stats().RoundTrip, 2*w.oneWay, "%d ms", oneWay)
+			require.Zero(t, s.Stats().Resent, "%d ms", oneWay)
+		}
+	}
+}
