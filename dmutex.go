@@ -80,28 +80,29 @@ func (k Kind) String() string {
 // A Message is what one machine sends to another about one lock. It is plain
 // data; a field that its Kind does not use is zero.
 type Message struct {
-	Kind     Kind
-	From, To NodeID
+	Kind Kind   `json:"kind"`
+	From NodeID `json:"from,omitempty"`
+	To   NodeID `json:"to,omitempty"`
 
 	// Attempt names the request that the message is about, by the number that
 	// the requester gave it. Each request of a node has a higher number than
 	// the last, so an answer to an earlier request never counts for a later
 	// one. If the algorithm has logical clocks, Attempt is the request's
 	// time: Attempt and requester together are the request's [Stamp].
-	Attempt uint64
+	Attempt uint64 `json:"attempt,omitempty"`
 
 	// Clock is the sender's logical time, if the algorithm needs it in
 	// addition to Attempt.
-	Clock uint64
+	Clock uint64 `json:"clock,omitempty"`
 
 	// Fence is the highest fence that the sender knows; see package site.
-	Fence uint64
+	Fence uint64 `json:"fence,omitempty"`
 
 	// Numbers and Nodes are the lists that a token carries; each algorithm
 	// says what they are. Like the output that the message is part of, they
 	// belong to the sending machine: clone a message to keep it.
-	Numbers []uint64
-	Nodes   []NodeID
+	Numbers []uint64 `json:"numbers,omitempty"`
+	Nodes   []NodeID `json:"nodes,omitempty"`
 }
 
 // Clone returns a copy that shares nothing.

@@ -47,6 +47,7 @@ type leaseGroup struct {
 	deadlock  time.Duration
 	prove     func(store.Store) store.Store // what the store of a process is; as it is if this is nil
 	log       *slog.Logger
+	trace     *trace.Recorder // of the next process
 	all       []*member
 }
 
@@ -160,7 +161,7 @@ func (s *member) newLink() transport.DynamicLink {
 
 func (g *leaseGroup) config(s *member) node.Config {
 	return node.Config{
-		Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log,
+		Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace,
 		Observer: &node.Observer{
 			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()
@@ -690,7 +691,6 @@ func TestLeaseMisuse(t *testing.T) {
 			{"Open needs a link", &g.store, nil, node.Config{}},
 			{"the link was made for node 8", &g.store, g.net.Link(8), node.Config{}},
 			{"100 ms", &g.store, g.net.Link(dmutex.None), node.Config{Lease: time.Millisecond}},
-			{"Config.Trace needs OpenStrict", &g.store, g.net.Link(dmutex.None), node.Config{Trace: trace.NewRecorder(new(bytes.Buffer))}},
 		} {
 			_, err := node.Open(t.Context(), tc.record, tc.link, tc.config)
 			require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)

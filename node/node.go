@@ -58,7 +58,7 @@ type Config struct {
 	Deadlock time.Duration
 
 	// Trace, if not nil, records every event of this node. It costs time and disk
-	// space, but no call waits for it except Close, which flushes it. Only for [OpenStrict].
+	// space, but no call waits for it except Close, which flushes it.
 	Trace *trace.Recorder
 
 	// Clients, if not nil, says how this node serves clients. Then the locks of a dead member wait

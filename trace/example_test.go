@@ -11,10 +11,10 @@ import (
 // A trace of a node in production, replayed in a test: what its machines did
 // then, they do now. This one was tampered with.
 func ExampleReplay() {
-	const file = `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
+	const file = `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1000,"do":"born","lock":"x","phase":"idle"}
-{"t":1000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],"phase":"waiting"}
-{"t":2000,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1,"fence":6},"phase":"held","fence":7}
+{"t":1000,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],"phase":"waiting"}
+{"t":2000,"do":"handle","lock":"x","fence":7,"in":{"kind":"REPLY","seq":2,"from":1,"attempt":1,"fence":6},"phase":"held"}
 `
 	for _, text := range []string{file, strings.Replace(file, `"fence":6`, `"fence":8`, 1)} {
 		t, err := trace.Read("2.trace", strings.NewReader(text))

@@ -22,6 +22,7 @@ var ErrFormat = errors.New("trace: not a trace")
 // A reader reads the lines of a trace.
 type reader struct {
 	*Trace
+	self  dmutex.NodeID // as the last view says
 	line  int
 	again encoder // of lines as they should be
 }
@@ -58,14 +59,14 @@ func (t *reader) readHeader(line []byte) error {
 	if json.Unmarshal(line, &h) != nil || h.DMutex != "trace" {
 		return t.wrong("it has no header")
 	}
-	t.Header = h.Header
+	t.Header, t.self = h.Header, h.Self
 	rising := slices.IsSorted(h.Members) && len(slices.Compact(slices.Clone(h.Members))) == len(h.Members)
 	switch {
 	case h.Version != version:
 		return t.wrong("its version is %d, and this program reads %d", h.Version, version)
 	case !bytes.Equal(t.again.header(&t.Header), line):
 		return t.wrong("the header is not as it would be written: %s", t.again.header(&t.Header))
-	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self):
+	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self) && (h.Self != dmutex.None || h.Members != nil):
 		return t.wrong("the members are not ascending, or %d is not among them", h.Self)
 	}
 	return nil
@@ -87,15 +88,13 @@ func (t *reader) readEvent(line []byte) error {
 	if err := json.Unmarshal(line, &j); err != nil {
 		return t.wrong("%v", err)
 	}
-	e := Event{
-		Time: j.T, What: j.Do, Lock: j.Lock, Peer: j.Peer, Life: j.Life, N: j.N, Members: j.Members,
-		Clock: j.Clock, Known: j.Known, Limit: j.Limit, Holder: j.Holder, Home: j.Home, Fence: j.Fence, Err: j.Err, Line: t.line,
-	}
+	e := j.Event
+	e.Line = t.line
 	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {
 		return t.wrong("another header: each life of a node has a file of its own")
 	}
 	if !e.What.known() {
-		return t.wrong("the event %q is unknown", j.Do)
+		return t.wrong("the event %q is unknown", e.What)
 	}
 	if j.Hex != "" {
 		name, err := hex.DecodeString(j.Hex)
@@ -114,20 +113,27 @@ func (t *reader) readEvent(line []byte) error {
 	}
 	stranger := func(id dmutex.NodeID) bool {
 		_, found := slices.BinarySearch(t.Header.Members, id)
-		return !found
+		return !found && (t.Header.Members != nil || id == dmutex.None)
 	}
-	if slices.ContainsFunc(e.Members, stranger) {
+	switch {
+	case slices.ContainsFunc(e.Members, stranger):
 		return t.wrong("a view has a member that the group does not have")
+	case e.What == View && t.Header.Self != dmutex.None && e.Peer != t.Header.Self:
+		return t.wrong("the node has another number than in the header")
+	case e.What == View:
+		t.self = e.Peer
+	case e.Lock != "" && t.self == dmutex.None:
+		return t.wrong("the node has no number yet")
 	}
-	self, ok := t.Header.Self, true
+	ok := true
 	if j.In != nil {
-		e.In, ok = j.In.message(j.In.From, self)
-		ok = ok && !stranger(e.In.From)
+		e.In, ok = j.In.message()
+		e.In.To, ok = t.self, ok && !stranger(e.In.From)
 	}
 	for i := range j.Out {
-		m, known := j.Out[i].message(self, j.Out[i].To)
+		m, known := j.Out[i].message()
+		m.From, ok = t.self, ok && known && !stranger(m.To)
 		e.Out = append(e.Out, m)
-		ok = ok && known && !stranger(m.To)
 	}
 	if !ok {
 		return t.wrong("a message is of an unknown kind, or not between members")
@@ -141,13 +147,10 @@ func (t *reader) readEvent(line []byte) error {
 	return nil
 }
 
-func (j *jsonMessage) message(from, to dmutex.NodeID) (Message, bool) {
-	m := Message{j.Seq, dmutex.Message{
-		From: from, To: to, Attempt: j.Attempt, Clock: j.Clock, Fence: j.Fence, Numbers: j.Numbers, Nodes: j.Nodes,
-	}}
-	for k := dmutex.Kind(1); int(k) < dmutex.Kinds; k++ {
-		if k.String() == j.Kind {
-			m.Kind = k
+func (j *jsonMessage) message() (m Message, ok bool) {
+	m = j.Message
+	for m.Kind = 1; int(m.Kind) < dmutex.Kinds; m.Kind++ {
+		if m.Kind.String() == j.Kind {
 			return m, true
 		}
 	}

@@ -25,11 +25,11 @@ type Replayed struct {
 // the first event after which the output, the phase, the fence or the error is not
 // as recorded.
 //
-// Each machine is made with the members of the view that was installed last. If
+// Each machine is made with the members and the number of the view that was installed last. If
 // events are missing ([Gap]), Replay skips each lock until its machine is born
 // again, in a known view.
 func Replay(t *Trace, algorithm dmutex.Algorithm) (Replayed, error) {
-	r := replay{trace: t, algorithm: algorithm, members: t.Header.Members, machines: make(map[string]dmutex.Machine)}
+	r := replay{trace: t, algorithm: algorithm, self: t.Header.Self, members: t.Header.Members, machines: make(map[string]dmutex.Machine)}
 	for i := range t.Events {
 		e := &t.Events[i]
 		if why := r.event(e); why != "" {
@@ -43,6 +43,7 @@ type replay struct {
 	Replayed
 	trace     *Trace
 	algorithm dmutex.Algorithm
+	self      dmutex.NodeID
 	members   []dmutex.NodeID // of the view
 	limit     uint64          // of its fences
 	machines  map[string]dmutex.Machine
@@ -58,12 +59,12 @@ func (r *replay) event(e *Event) (why string) {
 		clear(r.machines)
 		return ""
 	case e.What == View:
-		r.members, r.limit = e.Members, e.Limit
+		r.self, r.members, r.limit = e.Peer, e.Members, e.Limit
 		if len(r.machines) > 0 {
 			return fmt.Sprintf("the machine of lock %q is still there", slices.Min(slices.Collect(maps.Keys(r.machines))))
 		}
 		return ""
-	case !e.What.ofLock():
+	case !e.What.ofLock() || e.What == Waits:
 		return ""
 	case e.What == Born && m != nil:
 		return "it is there already"
@@ -97,7 +98,7 @@ func (r *replay) event(e *Event) (why string) {
 // born makes a machine.
 func (r *replay) born(e *Event) (why string) {
 	m, err := r.algorithm(dmutex.Start{
-		Self: r.trace.Header.Self, Members: r.members, Holder: e.Holder, Home: e.Home, Fence: e.Fence, Limit: e.Limit, Clock: e.Clock, Known: e.Known,
+		Self: r.self, Members: r.members, Holder: e.Holder, Home: e.Home, Fence: e.Fence, Limit: e.Limit, Clock: e.Clock, Known: e.Known,
 	})
 	if err != nil {
 		return err.Error()

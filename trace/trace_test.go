@@ -34,9 +34,10 @@ func events() []trace.Event {
 		{Time: 6, What: trace.Handle, Lock: "x", In: trace.Message{Seq: 4, Message: reply}, Phase: dmutex.Held, Fence: 5},
 		{Time: 6, What: trace.Release, Lock: "\xff\n", Err: "not\theld \"\\"},
 		{Time: 7, What: trace.Forget, Lock: "<é>\u2028\x7f"},
-		{Time: 7, What: trace.View, N: 1<<42 - 1, Members: []dmutex.NodeID{1, 2}},
+		{Time: 7, What: trace.View, Peer: 2, Life: 5, N: 1<<42 - 1, Members: []dmutex.NodeID{1, 2}},
 		{Time: 7, What: trace.Trouble, Err: "why"},
-		{Time: 7, What: trace.Renamed, Life: 10},
+		{Time: 7, What: trace.Dead, Peer: 3, N: 1},
+		{Time: 7, What: trace.Waits, Lock: "x", Members: []dmutex.NodeID{3}},
 		{Time: 8, What: trace.Left, Peer: 3},
 		{Time: 1<<63 - 1, What: trace.Gap, N: 1},
 	}
@@ -93,8 +94,8 @@ func TestRefused(t *testing.T) {
 		{`{"t":1e3,"do":"ready"}`, "t of type int64"},
 		{`{"t":1,"do":"request","lock":"x"}`, "as it would be written"}, // no phase
 		{`{"t":1,"do":"request","lock":"x","phase":"asleep"}`, "as it would be written"},
-		{`{"t":1,"do":"request","hex":"78","phase":"idle"}`, "UTF-8"},
-		{`{"t":1,"do":"request","lock":"y","hex":"ff","phase":"idle"}`, "as it would be written"},
+		{`{"t":1,"do":"request","phase":"idle","hex":"78"}`, "UTF-8"},
+		{`{"t":1,"do":"request","lock":"y","phase":"idle","hex":"ff"}`, "as it would be written"},
 		{`{"t":1,"do":"handle","lock":"x","phase":"idle"}`, "as it would be written"},
 		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":4},"phase":"idle"}`, "between members"},
 		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"HELLO","from":1},"phase":"idle"}`, "unknown kind"},
@@ -110,12 +111,14 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ line, why string }{
 		{``, "no header"},
 		{`{"dmutex":"trace","version":1}`, "version is 1"},
-		{`{"dmutex":"truce","version":4}`, "no header"},
-		{`{"dmutex":"trace","version":4,"self":1,"members":[2,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":4,"self":1,"members":[1,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":4,"self":1,"members":[0,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":4,"self":3,"members":[1,2]}`, "not among them"},
-		{`{"dmutex":"trace","version":4,"self":1,"members":[1],"extra":1}`, "as it would be written"},
+		{`{"dmutex":"truce","version":5}`, "no header"},
+		{`{"dmutex":"trace","version":5,"self":1,"members":[2,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":5,"self":1,"members":[1,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":5,"self":1,"members":[0,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":5,"self":3,"members":[1,2]}`, "not among them"},
+		{`{"dmutex":"trace","version":5,"self":1}`, "not among them"},
+		{`{"dmutex":"trace","version":5,"members":[1]}`, "not among them"},
+		{`{"dmutex":"trace","version":5,"self":1,"members":[1],"extra":1}`, "as it would be written"},
 	} {
 		_, err := trace.Read("f", strings.NewReader(tt.line+"\n"))
 		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
@@ -249,14 +252,14 @@ func TestRecordAllocates(t *testing.T) {
 }
 
 // conversation is node 2 of 2 under Ricart and Agrawala: it enters once.
-const conversation = `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
+const conversation = `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1,"do":"born","lock":"x","phase":"idle"}
-{"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],"phase":"waiting"}
-{"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1,"fence":6},"phase":"held","fence":7}
-{"t":3,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":3,"attempt":5},"phase":"held","fence":7,"err":"a reply to nothing"}
+{"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],"phase":"waiting"}
+{"t":2,"do":"handle","lock":"x","fence":7,"in":{"kind":"REPLY","seq":2,"from":1,"attempt":1,"fence":6},"phase":"held"}
+{"t":3,"do":"handle","lock":"x","fence":7,"err":"a reply to nothing","in":{"kind":"REPLY","seq":3,"from":1,"attempt":5},"phase":"held"}
 {"t":4,"do":"release","lock":"x","phase":"idle"}
 {"t":5,"do":"forget","lock":"x"}
-{"t":6,"do":"born","lock":"x","clock":1,"phase":"idle","fence":7}
+{"t":6,"do":"born","lock":"x","clock":1,"fence":7,"phase":"idle"}
 {"t":7,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"attempt":2,"fence":7}],"phase":"waiting"}
 `
 
@@ -272,16 +275,16 @@ func TestReplay(t *testing.T) {
 
 	// Any line that is changed is noticed there.
 	for _, tt := range []struct{ old, new, want string }{
-		{`"seq":2,"attempt":1}],`, `"seq":2,"attempt":3}],`, `f:3: trace: replays differently: lock "x", request: recorded 2->1 REQUEST attempt=3, now 2->1 REQUEST attempt=1`},
-		{`"out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],`, ``, `f:3: trace: replays differently: lock "x", request: recorded no message, now 2->1 REQUEST attempt=1`},
-		{`"fence":6}`, `"fence":5}`, `f:4: trace: replays differently: lock "x", 1->2 REPLY attempt=1 fence=5: recorded held with fence 7, now held with fence 6`},
-		{`"phase":"held","fence":7}`, `"phase":"waiting"}`, `recorded waiting with fence 0, now held with fence 7`},
-		{`,"err":"a reply to nothing"`, ``, `f:5: trace: replays differently: lock "x", 1->2 REPLY attempt=5: recorded error "", now `},
-		{`"phase":"idle"}` + "\n" + `{"t":5`, `"phase":"idle","err":"no"}` + "\n" + `{"t":5`, `f:6: trace: replays differently: lock "x", release: recorded error "no", now <nil>`},
+		{`"seq":2,"to":1,"attempt":1}],`, `"seq":2,"to":1,"attempt":3}],`, `f:3: trace: replays differently: lock "x", request: recorded 2->1 REQUEST attempt=3, now 2->1 REQUEST attempt=1`},
+		{`"out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],`, ``, `f:3: trace: replays differently: lock "x", request: recorded no message, now 2->1 REQUEST attempt=1`},
+		{`"fence":6},"phase"`, `"fence":5},"phase"`, `f:4: trace: replays differently: lock "x", 1->2 REPLY attempt=1 fence=5: recorded held with fence 7, now held with fence 6`},
+		{`"fence":7,"in":{"kind":"REPLY","seq":2,"from":1,"attempt":1,"fence":6},"phase":"held"}`, `"in":{"kind":"REPLY","seq":2,"from":1,"attempt":1,"fence":6},"phase":"waiting"}`, `recorded waiting with fence 0, now held with fence 7`},
+		{`"err":"a reply to nothing",`, ``, `f:5: trace: replays differently: lock "x", 1->2 REPLY attempt=5: recorded error "", now `},
+		{`"phase":"idle"}` + "\n" + `{"t":5`, `"err":"no","phase":"idle"}` + "\n" + `{"t":5`, `f:6: trace: replays differently: lock "x", release: recorded error "no", now <nil>`},
 		{`{"t":5,"do":"forget","lock":"x"}` + "\n", ``, `f:7: trace: replays differently: lock "x", born: it is there already`},
-		{`{"t":6,"do":"born","lock":"x","clock":1,"phase":"idle","fence":7}` + "\n", ``, `f:8: trace: replays differently: lock "x", request: it was never born`},
-		{`"clock":1,"phase":"idle","fence":7`, `"clock":1,"phase":"held","fence":7`, `recorded held, now idle`},
-		{`"clock":1,"phase":"idle","fence":7`, `"clock":1,"holder":3,"phase":"idle","fence":7`, `Start.Holder 3`},
+		{`{"t":6,"do":"born","lock":"x","clock":1,"fence":7,"phase":"idle"}` + "\n", ``, `f:8: trace: replays differently: lock "x", request: it was never born`},
+		{`"clock":1,"fence":7,"phase":"idle"`, `"clock":1,"fence":7,"phase":"held"`, `recorded held, now idle`},
+		{`"clock":1,"fence":7,"phase":"idle"`, `"clock":1,"holder":3,"fence":7,"phase":"idle"`, `Start.Holder 3`},
 		{`"do":"release"`, `"do":"tick"`, `this machine has no Tick`},
 	} {
 		require.Equal(t, 1, strings.Count(conversation, tt.old), tt.old)

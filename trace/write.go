@@ -36,37 +36,18 @@ type jsonHeader struct {
 	Header
 }
 
+// What is written in other words than an Event has.
 type jsonEvent struct {
-	T       int64           `json:"t"`
-	Do      What            `json:"do"`
-	Lock    string          `json:"lock,omitempty"`
-	Hex     string          `json:"hex,omitempty"`
-	Peer    dmutex.NodeID   `json:"peer,omitempty"`
-	Life    uint64          `json:"life,omitempty"`
-	N       uint64          `json:"n,omitempty"`
-	Members []dmutex.NodeID `json:"members,omitempty"`
-	Clock   uint64          `json:"clock,omitempty"`
-	Known   uint64          `json:"known,omitempty"`
-	Limit   uint64          `json:"limit,omitempty"`
-	Holder  dmutex.NodeID   `json:"holder,omitempty"`
-	Home    dmutex.NodeID   `json:"home,omitempty"`
-	In      *jsonMessage    `json:"in,omitempty"`
-	Out     []jsonMessage   `json:"out,omitempty"`
-	Phase   string          `json:"phase,omitempty"`
-	Fence   uint64          `json:"fence,omitempty"`
-	Err     string          `json:"err,omitempty"`
+	Event
+	In    *jsonMessage  `json:"in,omitempty"`
+	Out   []jsonMessage `json:"out,omitempty"`
+	Phase string        `json:"phase,omitempty"`
+	Hex   string        `json:"hex,omitempty"`
 }
 
 type jsonMessage struct {
-	Kind    string          `json:"kind"`
-	From    dmutex.NodeID   `json:"from,omitempty"`
-	To      dmutex.NodeID   `json:"to,omitempty"`
-	Seq     uint64          `json:"seq,omitempty"`
-	Attempt uint64          `json:"attempt,omitempty"`
-	Clock   uint64          `json:"clock,omitempty"`
-	Fence   uint64          `json:"fence,omitempty"`
-	Numbers []uint64        `json:"numbers,omitempty"`
-	Nodes   []dmutex.NodeID `json:"nodes,omitempty"`
+	Kind string `json:"kind"`
+	Message
 }
 
 // An encoder makes lines. The next line overwrites the last.
@@ -99,20 +80,18 @@ func (w *encoder) header(h *Header) []byte {
 }
 
 func (w *encoder) event(e *Event) []byte {
-	out := w.next.Out[:0]
+	w.next = jsonEvent{Event: *e, Out: w.next.Out[:0]}
+	w.next.Err = strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], "")
 	for i := range e.Out {
-		out = append(out, encoded(&e.Out[i], dmutex.None, e.Out[i].To))
-	}
-	w.next = jsonEvent{
-		T: e.Time, Do: e.What, Lock: e.Lock, Peer: e.Peer, Life: e.Life, N: e.N, Members: e.Members,
-		Clock: e.Clock, Known: e.Known, Limit: e.Limit, Holder: e.Holder, Home: e.Home, Out: out, Fence: e.Fence, Err: strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], ""),
+		w.next.Out = append(w.next.Out, encoded(&e.Out[i]))
+		w.next.Out[i].From = dmutex.None // it is the node itself
 	}
 	if !utf8.ValidString(e.Lock) {
 		w.next.Lock, w.next.Hex = "", hex.EncodeToString([]byte(e.Lock))
 	}
 	if e.What == Handle {
-		w.in = encoded(&e.In, e.In.From, dmutex.None)
-		w.next.In = &w.in
+		w.in = encoded(&e.In)
+		w.in.To, w.next.In = dmutex.None, &w.in
 	}
 	if e.What.input() || e.What == Born {
 		w.next.Phase = e.Phase.String()
@@ -120,9 +99,4 @@ func (w *encoder) event(e *Event) []byte {
 	return w.encode(&w.next)
 }
 
-// encoded returns m; the node itself need not be named.
-func encoded(m *Message, from, to dmutex.NodeID) jsonMessage {
-	return jsonMessage{
-		Kind: m.Kind.String(), From: from, To: to, Seq: m.Seq, Attempt: m.Attempt, Clock: m.Clock, Fence: m.Fence, Numbers: m.Numbers, Nodes: m.Nodes,
-	}
-}
+func encoded(m *Message) jsonMessage { return jsonMessage{m.Kind.String(), *m} }

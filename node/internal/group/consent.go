@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
-	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -194,7 +193,6 @@ func (c *consent) rename(above uint64) {
 			panic("node: " + err.Error()) // it took the first
 		}
 		g.life, c.Machine, g.pending = life, m, nil
-		g.trace(trace.Event{What: trace.Renamed, Life: life})
 		g.mu.Unlock()
 		g.Mail.Rename(life)
 		g.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // A proof is how a store that can prove that a process is dead spares a record its waits.
@@ -66,6 +67,7 @@ func (l *record) look(unclean uint64) {
 		}
 		out := l.Living(now, unclean, names)
 		if until, _, _ := l.Waits(); until == 0 {
+			g.trace(trace.Event{What: trace.Dead, N: 1})
 			if l.sayAt != math.MaxInt64 {
 				g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 			}

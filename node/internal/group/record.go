@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -37,6 +38,7 @@ type record struct {
 	giveAt  int64          // when to release lost holds
 	slept   int64          // by the clock, as the machine knows
 	sayAt   int64          // when to log that this node waits for leases
+	traced  int64          // the end of the lease, as the trace says
 
 	proof
 }
@@ -61,9 +63,6 @@ const (
 // newRecord makes the members of the record the group.
 func newRecord(g *Group) error {
 	cfg := &g.cfg
-	if cfg.Trace != nil {
-		return dmutex.Misuse("Config.Trace needs OpenStrict: a trace of a group with a store cannot be replayed")
-	}
 	if cfg.Lease == 0 {
 		cfg.Lease = DefaultLease
 	}
@@ -130,6 +129,11 @@ func (l *record) died(now int64, id dmutex.NodeID, until int64) []membership.Mes
 		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", until == forGood))
 	}
 	p.died = until
+	proved := uint64(0)
+	if until == forGood {
+		proved = 1
+	}
+	l.group.trace(trace.Event{What: trace.Dead, Peer: id, N: proved})
 	return l.Dead(now, id)
 }
 
@@ -153,6 +157,7 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 			case !here && l.Here(id):
 				out = append(out, l.Lost(now, id)...)
 				if !st.Left {
+					g.trace(trace.Event{What: trace.Silent, Peer: id})
 					g.logOften(slog.LevelWarn, "peer gives no sign of life", g.peerAttr(id), slog.Duration("silent", st.Silent))
 				}
 			}
@@ -198,8 +203,12 @@ func (l *record) follow(now int64) {
 		if r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch {
 			l.sayAt = min(l.sayAt, now+int64(l.patience))
 		}
-		l.epoch = r.Epoch
 		l.meet(now, &r)
+		l.epoch = r.Epoch
+	}
+	if until := l.until(); until > max(l.traced, now) {
+		l.traced = until
+		g.trace(trace.Event{What: trace.Lease, N: uint64(until - now)})
 	}
 	l.prove(now)
 	until, dead, _ := l.Waits()
@@ -243,6 +252,7 @@ func (l *record) excluded(now int64) {
 	g.cause = nil
 	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
 	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
+	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
 	former := g.Others()
@@ -283,6 +293,9 @@ func (l *record) meet(now int64, r *membership.Record) {
 			g.Mail.Remove(id)
 			l.link.RemovePeer(id)
 			g.forget(id)
+			if r.Unclean > l.epoch { // else it has left
+				g.trace(trace.Event{What: trace.Excluded, Peer: id})
+			}
 		}
 	}
 	for _, e := range r.Members {

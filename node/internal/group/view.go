@@ -95,7 +95,7 @@ func (g *Group) follow(now int64, out []membership.Message) {
 			g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 			g.logTrouble(g.refusal)
 		}
-		g.trace(trace.Event{What: trace.View, N: view.Epoch, Members: start.Members, Limit: start.Limit})
+		g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: view.Epoch, Members: start.Members, Limit: start.Limit})
 		out = g.who.Report(now, holds, word)
 	}
 	switch phase := g.who.Phase(); {

@@ -116,7 +116,7 @@ func (l *lock) settle() {
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !grants || len(l.table.former(l.name)) > 0 || !l.request() {
+			if !grants || l.waits() || !l.request() {
 				l.rest()
 				return
 			}
@@ -135,6 +135,19 @@ func (l *lock) grant() {
 	l.held = h
 	l.table.granted++
 	w.finish(h, nil)
+}
+
+// waits reports whether former members may hold the lock.
+func (l *lock) waits() bool {
+	former := l.table.former(l.name)
+	if len(former) > 0 {
+		e := trace.Event{What: trace.Waits}
+		for _, f := range former {
+			e.Members = append(e.Members, f.Node)
+		}
+		l.trace(e)
+	}
+	return len(former) > 0
 }
 
 // request asks for the first waiter. If it cannot, all waiters fail, or wait for the next epoch if

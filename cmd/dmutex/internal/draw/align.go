@@ -103,10 +103,8 @@ func open(traces []*trace.Trace) ([]*file, error) {
 				gap = true
 			case trace.Close:
 				f.closed = true
-			case trace.Renamed:
-				f.life = e.Life // it was in no view before, and had no locks
 			case trace.View:
-				f.epoch = e.N
+				f.life, f.epoch = e.Life, e.N // before the first it had no locks
 			}
 		}
 		f.whole = !gap && !t.Cut && (f.closed || t.Header.Opened == 0) // there is no end to a script

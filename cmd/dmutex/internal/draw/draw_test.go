@@ -28,25 +28,25 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 
 // Two nodes on a bad network. Node 1 asks twice, and its last message never arrives.
 const (
-	one = `{"dmutex":"trace","version":4,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
+	one = `{"dmutex":"trace","version":5,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
 {"t":1000000,"do":"met","peer":2,"life":22}
 {"t":2000000,"do":"born","lock":"a<b","phase":"idle"}
-{"t":2000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":2,"attempt":1}],"phase":"waiting"}
-{"t":3000000,"do":"handle","lock":"a<b","in":{"kind":"REPLY","from":2,"seq":2,"attempt":1},"phase":"held","fence":1}
+{"t":2000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","seq":2,"to":2,"attempt":1}],"phase":"waiting"}
+{"t":3000000,"do":"handle","lock":"a<b","fence":1,"in":{"kind":"REPLY","seq":2,"from":2,"attempt":1},"phase":"held"}
 {"t":3100000,"do":"born","lock":"other","phase":"idle"}
-{"t":3200000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":2,"seq":3,"attempt":2},"phase":"held","fence":1}
-{"t":4000000,"do":"release","lock":"a<b","out":[{"kind":"REPLY","to":2,"seq":3,"attempt":2,"fence":1}],"phase":"idle"}
-{"t":5000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":4,"attempt":3,"fence":1}],"phase":"waiting"}
+{"t":3200000,"do":"handle","lock":"a<b","fence":1,"in":{"kind":"REQUEST","seq":3,"from":2,"attempt":2},"phase":"held"}
+{"t":4000000,"do":"release","lock":"a<b","out":[{"kind":"REPLY","seq":3,"to":2,"attempt":2,"fence":1}],"phase":"idle"}
+{"t":5000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","seq":4,"to":2,"attempt":3,"fence":1}],"phase":"waiting"}
 {"t":6000000,"do":"left","peer":2}
 {"t":6000000,"do":"down","err":"node 2 has left; it closed"}
 {"t":6500000,"do":"close"}
 `
-	two = `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
+	two = `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
 {"t":900000,"do":"met","peer":1,"life":11}
 {"t":2600000,"do":"born","lock":"a<b","phase":"idle"}
-{"t":2600000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":1,"seq":2,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":2,"attempt":1}],"phase":"idle"}
-{"t":2650000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":1,"seq":3,"attempt":2}],"phase":"waiting"}
-{"t":4200000,"do":"handle","lock":"a<b","in":{"kind":"REPLY","from":1,"seq":3,"attempt":2,"fence":1},"phase":"held","fence":2}
+{"t":2600000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","seq":2,"from":1,"attempt":1},"out":[{"kind":"REPLY","seq":2,"to":1,"attempt":1}],"phase":"idle"}
+{"t":2650000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","seq":3,"to":1,"attempt":2}],"phase":"waiting"}
+{"t":4200000,"do":"handle","lock":"a<b","fence":2,"in":{"kind":"REPLY","seq":3,"from":1,"attempt":2,"fence":1},"phase":"held"}
 {"t":4600000,"do":"release","lock":"a<b","phase":"idle"}
 {"t":4700000,"do":"close"}
 `
@@ -142,14 +142,14 @@ func scripted(t testing.TB, script string) []*trace.Trace {
 // A request, the reply and nothing else; times in nanoseconds.
 func pair(opened1, sent, answered, opened2, heard int64) []string {
 	return []string{
-		fmt.Sprintf(`{"dmutex":"trace","version":4,"self":1,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":5,"self":1,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
-{"t":%d,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
-{"t":%d,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1,"attempt":1},"phase":"held","fence":1}
+{"t":%d,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":1,"to":2,"attempt":1}],"phase":"waiting"}
+{"t":%d,"do":"handle","lock":"x","fence":1,"in":{"kind":"REPLY","seq":1,"from":2,"attempt":1},"phase":"held"}
 `, opened1, sent, answered),
-		fmt.Sprintf(`{"dmutex":"trace","version":4,"self":2,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":5,"self":2,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
-{"t":%d,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":1,"attempt":1}],"phase":"idle"}
+{"t":%d,"do":"handle","lock":"x","in":{"kind":"REQUEST","seq":1,"from":1,"attempt":1},"out":[{"kind":"REPLY","seq":1,"to":1,"attempt":1}],"phase":"idle"}
 `, opened2, heard),
 	}
 }
@@ -178,12 +178,12 @@ func TestClocks(t *testing.T) {
 
 func TestContradiction(t *testing.T) {
 	files := []string{
-		`{"dmutex":"trace","version":4,"self":1,"members":[1,2]}
-{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1},"phase":"idle"}
-{"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":2},"out":[{"kind":"REPLY","to":2,"seq":1}],"phase":"idle"}
+		`{"dmutex":"trace","version":5,"self":1,"members":[1,2]}
+{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","seq":1,"from":2},"phase":"idle"}
+{"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","seq":2,"from":2},"out":[{"kind":"REPLY","seq":1,"to":2}],"phase":"idle"}
 `,
-		`{"dmutex":"trace","version":4,"self":2,"members":[1,2]}
-{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":1},"out":[{"kind":"REPLY","to":1,"seq":1}],"phase":"idle"}
+		`{"dmutex":"trace","version":5,"self":2,"members":[1,2]}
+{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","seq":1,"from":1},"out":[{"kind":"REPLY","seq":1,"to":1}],"phase":"idle"}
 `,
 	}
 	_, err := draw.New(read(t, files...), draw.Options{})
@@ -320,10 +320,10 @@ func TestPage(t *testing.T) {
 // A node that holds the lock during the whole picture is drawn, although it has no event
 // in it.
 func TestHolderWithoutEvents(t *testing.T) {
-	traces := read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1,2]}
-{"t":0,"do":"request","lock":"x","phase":"held","fence":7}
+	traces := read(t, `{"dmutex":"trace","version":5,"self":1,"members":[1,2]}
+{"t":0,"do":"request","lock":"x","fence":7,"phase":"held"}
 {"t":9000000000,"do":"release","lock":"x","phase":"idle"}
-`, `{"dmutex":"trace","version":4,"self":2,"members":[1,2]}
+`, `{"dmutex":"trace","version":5,"self":2,"members":[1,2]}
 {"t":2000000000,"do":"request","lock":"x","phase":"waiting"}
 {"t":3000000000,"do":"cancel","lock":"x","phase":"idle"}
 `)
@@ -391,17 +391,17 @@ func TestViews(t *testing.T) {
 
 // A message in flight when the view changes is dropped, not lost.
 func TestStale(t *testing.T) {
-	const sender = `{"dmutex":"trace","version":4,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
-{"t":1000,"do":"view","n":1,"members":[1,2]}
+	const sender = `{"dmutex":"trace","version":5,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+{"t":1000,"do":"view","peer":1,"life":11,"n":1,"members":[1,2]}
 {"t":2000,"do":"ready","n":1,"members":[1,2]}
-{"t":3000,"do":"born","lock":"x","phase":"idle","fence":4194304}
-{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1,"fence":4194304}],"phase":"waiting"}
+{"t":3000,"do":"born","lock":"x","fence":4194304,"phase":"idle"}
+{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":1,"to":2,"attempt":1,"fence":4194304}],"phase":"waiting"}
 {"t":9000,"do":"close"}
 `
 	receiver := func(epoch int) string {
-		return fmt.Sprintf(`{"dmutex":"trace","version":4,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
-{"t":1000,"do":"view","n":1,"members":[1,2]}
-{"t":3500,"do":"view","n":%d,"members":[1,2]}
+		return fmt.Sprintf(`{"dmutex":"trace","version":5,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+{"t":1000,"do":"view","peer":2,"life":22,"n":1,"members":[1,2]}
+{"t":3500,"do":"view","peer":2,"life":22,"n":%d,"members":[1,2]}
 {"t":9000,"do":"close"}
 `, epoch)
 	}
@@ -415,14 +415,14 @@ func TestStale(t *testing.T) {
 
 // A life that had to be renamed before its first view is still found by its messages.
 func TestRenamed(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
-{"t":1000,"do":"renamed","life":12}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":5,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+{"t":1000,"do":"view","peer":1,"life":12,"n":1,"members":[1,2]}
 {"t":2000,"do":"met","peer":2,"life":22}
-{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
-`, `{"dmutex":"trace","version":4,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":1,"to":2,"attempt":1}],"phase":"waiting"}
+`, `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
 {"t":500,"do":"met","peer":1,"life":11}
 {"t":2000,"do":"restarted","peer":1,"life":12}
-{"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"phase":"idle"}
+{"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","seq":1,"from":1,"attempt":1},"phase":"idle"}
 `), draw.Options{}).SVG())
 	require.Contains(t, svg, "<title>1-&gt;2 REQUEST attempt=1, sent at 2.5 µs, received at 3.5 µs</title>")
 	require.NotContains(t, svg, "has restarted")
@@ -432,26 +432,26 @@ func TestRenamed(t *testing.T) {
 // view acts, when another member holds the lock by a later grant, and when the node
 // has to stop.
 func TestHoldEnds(t *testing.T) {
-	const held = `{"dmutex":"trace","version":4,"self":1,"members":[1,2]}
-{"t":1000000000,"do":"view","n":1,"members":[1,2]}
+	const held = `{"dmutex":"trace","version":5,"self":1,"members":[1,2]}
+{"t":1000000000,"do":"view","peer":1,"n":1,"members":[1,2]}
 {"t":1000000000,"do":"ready","n":1,"members":[1,2]}
-{"t":2000000000,"do":"born","lock":"x","phase":"idle","fence":4194304}
-{"t":2000000000,"do":"request","lock":"x","phase":"held","fence":4194305}
+{"t":2000000000,"do":"born","lock":"x","fence":4194304,"phase":"idle"}
+{"t":2000000000,"do":"request","lock":"x","fence":4194305,"phase":"held"}
 `
 	const changed = held + `{"t":3000000000,"do":"forget","lock":"x"}
-{"t":3000000000,"do":"view","n":2,"members":[1,2]}
+{"t":3000000000,"do":"view","peer":1,"n":2,"members":[1,2]}
 `
 	for _, tt := range []struct{ name, text, until string }{
 		{"never", held, "the end of the trace"},
 		{"frozen", changed, "the end of the trace"},
-		{"carried over", changed + `{"t":4000000000,"do":"born","lock":"x","holder":1,"phase":"held","fence":8388608}
+		{"carried over", changed + `{"t":4000000000,"do":"born","lock":"x","holder":1,"fence":8388608,"phase":"held"}
 {"t":4000000000,"do":"ready","n":2,"members":[1,2]}
-{"t":5000000000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":2,"attempt":1,"fence":8388608},"phase":"held","fence":8388608}
+{"t":5000000000,"do":"handle","lock":"x","fence":8388608,"in":{"kind":"REQUEST","from":2,"attempt":1,"fence":8388608},"phase":"held"}
 {"t":6000000000,"do":"release","lock":"x","phase":"idle"}
 `, "5"},
 		{"released while frozen", changed + `{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
 `, "3"},
-		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"phase":"idle","fence":8388608}
+		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"fence":8388608,"phase":"idle"}
 {"t":5000000000,"do":"ready","n":2,"members":[1,2]}
 `, "3"},
 		{"stopped", held + `{"t":3000000000,"do":"down","err":"node: evicted"}
@@ -471,8 +471,8 @@ func TestHoldEnds(t *testing.T) {
 // There is room for long node numbers.
 func TestLongNumbers(t *testing.T) {
 	const id = "18446744073709551615"
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1,`+id+`]}
-{"t":0,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":`+id+`,"seq":1,"attempt":1}],"phase":"waiting"}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":5,"self":1,"members":[1,`+id+`]}
+{"t":0,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":1,"to":`+id+`,"attempt":1}],"phase":"waiting"}
 `), draw.Options{Width: 400}).SVG())
 	require.Contains(t, svg, ">N"+id+"</text>")
 	var room int
@@ -485,8 +485,8 @@ func TestLongNumbers(t *testing.T) {
 // A title is not cut off at the edge of a small picture: the picture grows, or the
 // title is shortened and its tooltip has all of it.
 func TestLongTitle(t *testing.T) {
-	small := `{"dmutex":"trace","version":4,"self":1,"members":[1]}
-{"t":0,"do":"request","lock":"x","phase":"held","fence":1}
+	small := `{"dmutex":"trace","version":5,"self":1,"members":[1]}
+{"t":0,"do":"request","lock":"x","fence":1,"phase":"held"}
 `
 	width := func(title string) (width float64, svg string) {
 		svg = string(drawn(t, read(t, small), draw.Options{Title: title}).SVG())
@@ -535,9 +535,9 @@ func TestBounds(t *testing.T) {
 
 // A bar whose end is missing ends where the lock's next life begins.
 func TestBarBeforeGap(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":4,"self":1,"members":[1]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":5,"self":1,"members":[1]}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
-{"t":1000000000,"do":"request","lock":"x","phase":"held","fence":1}
+{"t":1000000000,"do":"request","lock":"x","fence":1,"phase":"held"}
 {"t":2000000000,"do":"gap","n":2}
 {"t":3000000000,"do":"born","lock":"x","phase":"idle"}
 `), draw.Options{}).SVG())

@@ -1,0 +1,115 @@
+package node_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// recorded starts a process with a recorder, whose trace is in the file when it has closed.
+func (g *leaseGroup) recorded() (*member, *bytes.Buffer) {
+	file := new(bytes.Buffer)
+	g.trace = trace.NewRecorder(file)
+	defer func() { g.trace = nil }()
+	return g.start(), file
+}
+
+// A crash, an exclusion of a process that lives, a join and an exit are recorded. Every machine
+// of every view replays, and each message that came is one that was sent.
+func TestLeaseTrace(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		var files []*bytes.Buffer
+		start := func() *member {
+			s, file := g.recorded()
+			files = append(files, file)
+			require.NoError(t, s.Ready(t.Context()))
+			time.Sleep(time.Second)
+			return s
+		}
+		dead, cut, stays := start(), start(), start()
+		enter := func(all ...*member) {
+			for _, s := range all {
+				require.NoError(t, s.acquire("other").Release())
+			}
+		}
+		enter(dead, cut, stays)
+		numbers := []dmutex.NodeID{dead.Self(), cut.Self(), stays.Self()}
+
+		dead.acquire("x")
+		next := stays.acquireLater(t.Context(), "x")
+		kept := cut.acquire("kept")
+		dead.crash()
+		files[0] = bytes.NewBuffer(files[0].Bytes()[:bytes.Index(files[0].Bytes(), []byte(`"do":"down"`))])
+		o := <-next
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+		require.NoError(t, kept.Err())
+
+		cut.isolate(true)
+		require.NoError(t, stays.acquire("kept").Release())
+		cut.isolate(false)
+		for cut.Self() == numbers[1] || !cut.Status().View.Acts {
+			time.Sleep(time.Second)
+		}
+		enter(cut, stays)
+		enter(start(), cut, stays)
+		for len(g.all) > 0 {
+			g.all[0].close()
+		}
+
+		var traces []*trace.Trace
+		for _, file := range files {
+			tr, err := trace.Read("f", file)
+			require.NoError(t, err)
+			traces = append(traces, tr)
+		}
+		require.True(t, traces[0].Cut)
+		traces[0].Cut = false
+		matched(t, traces, g.algorithm)
+		did := func(tr *trace.Trace, what trace.What, about func(e *trace.Event) bool) bool {
+			return slices.ContainsFunc(tr.Events, func(e trace.Event) bool { return e.What == what && about(&e) })
+		}
+		of := func(peer dmutex.NodeID) func(*trace.Event) bool {
+			return func(e *trace.Event) bool { return e.Peer == peer }
+		}
+		for _, tr := range traces[1:3] {
+			require.True(t, did(tr, trace.Silent, of(numbers[0])))
+			require.True(t, did(tr, trace.Excluded, of(numbers[0])))
+		}
+		require.True(t, did(traces[2], trace.Waits, func(e *trace.Event) bool { return e.Lock == "x" && slices.Equal(e.Members, numbers[:1]) }))
+		require.False(t, did(traces[2], trace.Waits, func(e *trace.Event) bool { return e.Lock == "other" && slices.Contains(e.Members, numbers[0]) }))
+		require.True(t, did(traces[2], trace.Excluded, of(numbers[1])))
+		require.True(t, did(traces[1], trace.Excluded, of(numbers[1])), "it learns of it, too")
+		require.True(t, did(traces[1], trace.View, of(4)), "and has another number")
+		require.True(t, did(traces[3], trace.View, of(5)))
+
+		// The lease is known at any time, also when it has ended.
+		until, ended := int64(0), 0
+		for _, e := range traces[1].Events {
+			if e.What == trace.Lease {
+				require.LessOrEqual(t, e.N, uint64(leaseOf))
+				if until > 0 && e.Time > until {
+					ended++
+				}
+				until = max(until, e.Time+int64(e.N))
+			}
+		}
+		require.Equal(t, 1, ended)
+
+		// A machine that outlives its number is noticed.
+		at := slices.IndexFunc(traces[1].Events, func(e trace.Event) bool { return e.What == trace.View && e.Peer == 4 })
+		forgotten := at - 1
+		for ; traces[1].Events[forgotten].What != trace.Forget; forgotten-- {
+		}
+		other := *traces[1]
+		other.Events = slices.Delete(slices.Clone(other.Events), forgotten, forgotten+1)
+		_, err := trace.Replay(&other, g.algorithm)
+		require.ErrorIs(t, err, trace.ErrDiffers)
+	})
+}
