@@ -75,8 +75,11 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	server := lend.New(lend.Config{
 		Listeners: []net.Listener{listener}, Length: time.Hour, Most: 10,
-		Allow:  func(net.Conn, string, string) error { return nil },
-		Take:   func(context.Context, string, bool) (uint64, func(bool), error) { return 7, func(bool) {}, nil },
+		Allow: func(net.Conn, string, string) error { return nil },
+		Take: func(_ string, _ bool, done func(uint64, func(bool), error)) func() {
+			go done(7, func(bool) {}, nil)
+			return func() {}
+		},
 		Left:   func() int64 { return int64(time.Hour) },
 		Lapsed: func() <-chan struct{} { return nil },
 	})

@@ -127,7 +127,7 @@ func TestWaitIsOver(t *testing.T) {
 	h, err := n.Mutex("a").Acquire(t.Context())
 	require.NoError(t, err)
 	txn := n.Txn()
-	txn.number, txn.waiting = 1, n.locks.Join(t.Context(), "a", false)
+	txn.number, txn.waiting = 1, n.locks.Join(t.Context(), "a", false, nil)
 	w, _ := txn.waits()
 	require.EqualValues(t, 1, w.Number)
 	require.NoError(t, h.Release())
@@ -149,7 +149,7 @@ func FuzzProbe(f *testing.F) {
 	txn.number = 1
 	f.Fuzz(func(t *testing.T, message []byte) {
 		if txn.waiting == nil || txn.waiting.Over() {
-			txn.waiting = n.locks.Join(t.Context(), "b", false)
+			txn.waiting = n.locks.Join(t.Context(), "b", false, nil)
 		}
 		if len(message) == 0 {
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/lend"
 	"github.com/dmutex/dmutex/node/internal/group"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Clients says how a node serves clients, which take locks and are no members: see package
@@ -76,24 +77,44 @@ func (n *Node) serveClients() {
 	})
 }
 
-// lend takes a lock for a client. Like the function of a Do it keeps Close waiting. What was lost the
-// group gives back a margin later.
-func (n *Node) lend(ctx context.Context, lock string, try bool) (fence uint64, give func(lost bool), err error) {
-	h, err := n.Mutex(lock).acquire(ctx, try)
-	switch {
-	case err == nil:
-		if _, working := h.Work(); !working {
-			_ = h.Release()
-			return 0, nil, lend.ErrClosing
-		}
-		return h.Fence(), func(lost bool) {
-			if !lost {
+// lend begins to take a lock for a client, and calls done when it has, in a goroutine of its own. A
+// wait needs no goroutine before; a try needs one for as long as it takes. Like the function of a
+// Do a lock that is lent keeps Close waiting. What was lost the group gives back a margin later.
+func (n *Node) lend(name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func()) {
+	m := n.Mutex(name)
+	lent := func(h *locks.Held, err error) {
+		switch {
+		case err == nil:
+			if _, working := h.Work(); !working {
 				_ = h.Release()
+				done(0, nil, lend.ErrClosing)
+				return
 			}
-			h.Rest()
-		}, nil
-	case errors.Is(err, ErrClosed), errors.Is(err, ErrStopped):
-		return 0, nil, lend.ErrClosing
+			done(h.Fence(), func(lost bool) {
+				if !lost {
+					_ = h.Release()
+				}
+				h.Rest()
+			}, nil)
+		case errors.Is(err, ErrClosed), errors.Is(err, ErrStopped):
+			done(0, nil, lend.ErrClosing)
+		default:
+			done(0, nil, err)
+		}
 	}
-	return 0, nil, err
+	if try {
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { lent(m.acquire(ctx, true)) }()
+		return cancel
+	}
+	called := n.mail.Now()
+	w := n.locks.Join(context.Background(), name, false, func(w *locks.Waiter) {
+		go func() {
+			h, err := w.Result()
+			err = public(name, err)
+			m.observe(called, h, err)
+			lent(h, err)
+		}()
+	})
+	return func() { w.Quit(context.Canceled) }
 }

@@ -48,9 +48,7 @@ type Election struct {
 // the lock. Every node remembers the leaders, and of the elections without a leader and without
 // an observer the last 512.
 func (n *Node) Election(name string) *Election {
-	m := n.Mutex(electionPrefix + name)
-	m.quiet = true // a candidate may wait for long
-	return &Election{name, m}
+	return &Election{name, n.Mutex(electionPrefix + name)}
 }
 
 // Name returns the election's name.

@@ -21,7 +21,6 @@ import (
 type Mutex struct {
 	node   *Node
 	name   string
-	quiet  bool            // a long wait is not logged
 	txn    *Txn            // of the Acquire under way, if it holds other locks; else nil
 	lapsed <-chan struct{} // closed when they may be lost; nil without a txn
 }
@@ -79,10 +78,13 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*locks.Held, error) {
 	if err := lawful(m.name); err != nil {
 		return nil, err
 	}
-	if o := m.node.cfg.Observer; o != nil && o.Wait != nil {
-		return m.observe(ctx, trying)
+	if m.node.cfg.Observer == nil {
+		return m.wait(ctx, trying)
 	}
-	return m.wait(ctx, trying)
+	called := m.node.mail.Now()
+	h, err := m.wait(ctx, trying)
+	m.observe(called, h, err)
+	return h, err
 }
 
 // wait is acquire without an Observer.
@@ -99,7 +101,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 				return nil, err
 			}
 		}
-		w := m.node.locks.Join(ctx, m.name, trying)
+		w := m.node.locks.Join(ctx, m.name, trying, nil)
 		switch {
 		case w.Ready() == nil: // it was over at once
 		case trying:
@@ -137,14 +139,11 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 
 func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 	n, lapsed := m.node, m.lapsed
-	var look, long <-chan time.Time
+	var look <-chan time.Time
 	if m.txn != nil && n.cfg.Deadlock > 0 {
 		m.txn.wait(w)
 		defer m.txn.wait(nil)
 		look = time.Tick(n.cfg.Deadlock)
-	}
-	if n.cfg.Logger != nil && !m.quiet {
-		long = time.After(longAfter)
 	}
 	for {
 		select {
@@ -161,8 +160,6 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 			lapsed = nil // it has released what it held, and is granted nothing else meanwhile
 		case <-look:
 			m.txn.chase()
-		case <-long:
-			long = time.After(n.longWait(w))
 		}
 	}
 }

@@ -185,6 +185,9 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 			}
 		})
 	}
+	if cfg.Logger != nil {
+		n.running.Go(n.logLongWaits)
+	}
 	n.serveClients()
 	return n, nil
 }

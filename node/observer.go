@@ -75,11 +75,12 @@ func outcome(err error) string {
 	}
 }
 
-// observe is wait for an Observer.
-func (m *Mutex) observe(ctx context.Context, trying bool) (*locks.Held, error) {
+// observe tells the Observer, if there is one, how a wait from this time on has ended.
+func (m *Mutex) observe(called int64, h *locks.Held, err error) {
 	n := m.node
-	called := n.mail.Now()
-	h, err := m.wait(ctx, trying)
+	if n.cfg.Observer == nil || n.cfg.Observer.Wait == nil {
+		return
+	}
 	e := Event{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called), Outcome: outcome(err)}
 	if h != nil {
 		e.Fence = h.Fence()
@@ -92,7 +93,6 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*locks.Held, error) {
 	}()
 	n.cfg.Observer.Wait(e)
 	seen = true
-	return h, err
 }
 
 func (u up) Ended(h locks.Hold) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -55,29 +56,41 @@ func (n *Node) notReady(why error) error {
 	return e
 }
 
-// longAfter is the wait for a lock after which it is logged, and again after twice
-// that, and so on.
+// longAfter is how often this node looks for long waits.
 const longAfter = 10 * time.Second
 
-// longWait logs that w has waited for a long time, if it is the first waiter of this
-// node and not the whole node waits, which is logged too. It returns after what time to call it again.
-func (n *Node) longWait(w *locks.Waiter) time.Duration {
-	st, waited := n.locks.Status(w.Lock()), time.Duration(n.mail.Now()-w.Since())
-	if w.First() && n.group.Acting() {
-		attrs := []slog.Attr{slog.String("lock", w.Lock()), slog.Duration("waited", waited)}
-		if st.Holder != dmutex.None {
-			attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))), slog.Duration("held", st.HeldFor))
+// logLongWaits logs what the first waiters of this node have waited for, after 10 to 20 seconds,
+// again after twice that, and so on; but neither that the whole node waits, which is logged too,
+// nor the candidates of elections.
+func (n *Node) logLongWaits() {
+	for look := time.Tick(longAfter); ; {
+		select {
+		case <-look:
+		case <-n.quit:
+			return
 		}
-		text := n.silent(st)
-		if len(st.Former) > 0 {
-			text = n.heldBy(st)
+		for lock, waited := range n.locks.Waits() {
+			if many := waited / longAfter; many > 0 && many&(many-1) == 0 && n.group.Acting() && !strings.HasPrefix(lock, electionPrefix) {
+				n.logLongWait(lock, waited)
+			}
 		}
-		if text != "" {
-			attrs = append(attrs, slog.String("for", text))
-		}
-		n.group.Log(slog.LevelWarn, "lock is waited for", attrs...)
 	}
-	return max(waited, longAfter)
+}
+
+func (n *Node) logLongWait(lock string, waited time.Duration) {
+	st := n.locks.Status(lock)
+	attrs := []slog.Attr{slog.String("lock", lock), slog.Duration("waited", waited.Round(time.Second))}
+	if st.Holder != dmutex.None {
+		attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))), slog.Duration("held", st.HeldFor.Round(time.Second)))
+	}
+	text := n.silent(st)
+	if len(st.Former) > 0 {
+		text = n.heldBy(st)
+	}
+	if text != "" {
+		attrs = append(attrs, slog.String("for", text))
+	}
+	n.group.Log(slog.LevelWarn, "lock is waited for", attrs...)
 }
 
 // waitError is the error of an Acquire whose context has ended: it says what the

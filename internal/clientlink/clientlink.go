@@ -197,7 +197,7 @@ func (c *Conn) write() {
 // Hurry ends Read. What was sent is still written, if the connection has deadlines.
 func (c *Conn) Hurry() {
 	if c.SetReadDeadline(time.Unix(1, 0)) != nil {
-		_ = c.Conn.Close()
+		go c.Conn.Close() // which may wait for the peer
 	}
 }
 

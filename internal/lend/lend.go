@@ -25,10 +25,11 @@ type Config struct {
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string) error
 
-	// Take takes a lock, and give gives it back. If the member has lost it, give does not: then
-	// the member does by itself, when the clients have noticed. Of the errors [ErrClosing] and
-	// [lock.ErrBusy] are told apart.
-	Take func(ctx context.Context, name string, try bool) (fence uint64, give func(lost bool), err error)
+	// Take begins to take a lock, and calls done once, in a goroutine of its own; quit makes it call
+	// soon. give gives the lock back. If the member has lost it, give does not: then the member does
+	// by itself, when the clients have noticed. Of the errors [ErrClosing] and [lock.ErrBusy] are
+	// told apart.
+	Take func(name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func())
 
 	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
@@ -43,7 +44,7 @@ var ErrClosing = errors.New("the member closes")
 
 const (
 	backlog   = 64 << 10 // bytes that wait for a connection that takes nothing
-	strangers = 256      // connections that have no session
+	strangers = 256      // connections that no session has, beside one for each session that may be
 )
 
 // A Server serves clients.
@@ -53,12 +54,12 @@ type Server struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	conns   atomic.Int64
 	refused atomic.Uint64 // clients and requests
 
 	mu       sync.Mutex // guards the sessions, too
 	leaving  bool
 	sessions map[string]*session
+	loose    []*clientlink.Conn // that no session has, oldest first
 }
 
 // A session is one client here.
@@ -75,8 +76,8 @@ type session struct {
 
 // A taking is a request under way, or granted.
 type taking struct {
-	cancel context.CancelFunc
-	give   func(lost bool) // nil while it waits
+	quit func() // nil when it is granted
+	give func(lost bool)
 }
 
 // New begins to serve.
@@ -133,25 +134,42 @@ func (s *Server) watch() {
 
 // serve serves a connection.
 func (s *Server) serve(nc net.Conn) {
-	defer s.conns.Add(-1)
 	defer context.AfterFunc(s.ctx, func() { _ = nc.Close() })()
 	c := clientlink.New(nc, backlog)
-	defer c.Close()
-	if s.conns.Add(1) > int64(s.cfg.Most+strangers) {
-		return
-	}
+	s.mu.Lock()
+	s.loosen(c)
+	s.mu.Unlock()
 	t := s.greet(c)
 	for t != nil {
 		msg, err := c.Read()
 		if err != nil || msg.Kind >= clientsession.Confirm || msg.Kind == clientsession.Hello || !s.handle(t, c, msg) {
 			s.mu.Lock()
-			defer s.mu.Unlock()
 			if t.conn == c {
-				t.conn = nil
+				s.part(t)
 			}
-			return
+			s.mu.Unlock()
+			break
 		}
 	}
+	_ = c.Close()
+	s.mu.Lock()
+	s.tie(c)
+	s.mu.Unlock()
+}
+
+// loosen counts a connection as one that no session has. The oldest of too many is closed, so that
+// strangers, however many, cannot keep a client out. The caller has the mutex.
+func (s *Server) loosen(c *clientlink.Conn) {
+	if s.loose = append(s.loose, c); len(s.loose) > s.cfg.Most+strangers {
+		oldest := s.loose[0].Conn
+		s.running.Go(func() { _ = oldest.Close() }) // which may wait for the peer
+		s.loose = slices.Delete(s.loose, 0, 1)
+	}
+}
+
+// tie takes a connection from those that no session has. The caller has the mutex.
+func (s *Server) tie(c *clientlink.Conn) {
+	s.loose = slices.DeleteFunc(s.loose, func(other *clientlink.Conn) bool { return other == c })
 }
 
 // greet takes the hello of a connection, and returns the session. It is nil if there is none.
@@ -201,9 +219,8 @@ func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *se
 		t.timer = time.AfterFunc(s.cfg.Length, func() { s.input(t, nil) })
 		s.sessions[t.id] = t
 	}
-	if t.conn != nil {
-		t.conn.Hurry()
-	}
+	s.part(t)
+	s.tie(c)
 	t.conn, t.link = c, hello.Number
 	return t, clientsession.None, ""
 }
@@ -267,7 +284,9 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		}
 		g := t.takes[o.Number]
 		delete(t.takes, o.Number)
-		if g.cancel(); g.give != nil {
+		if g.quit != nil {
+			g.quit()
+		} else {
 			back = append(back, g.give)
 		}
 	}
@@ -277,25 +296,31 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 	}
 	t.timer.Stop()
 	delete(s.sessions, t.id)
+	s.part(t)
+}
+
+// part ends the connection of a session. The caller has the mutex.
+func (s *Server) part(t *session) {
 	if t.conn != nil {
 		t.conn.Hurry()
+		s.loosen(t.conn)
 		t.conn = nil
 	}
 }
 
 // begin takes a lock. The caller has the mutex.
 func (s *Server) begin(t *session, o clientsession.Message) {
-	ctx, cancel := context.WithCancel(s.ctx)
-	g := &taking{cancel: cancel}
+	g := new(taking)
 	t.takes[o.Number] = g
-	s.running.Go(func() {
-		fence, give, err := s.cfg.Take(ctx, o.Lock, o.Try)
+	s.running.Add(1)
+	g.quit = s.cfg.Take(o.Lock, o.Try, func(fence uint64, give func(lost bool), err error) {
+		defer s.running.Done()
 		wanted := false
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
 			case t.takes[o.Number] != g || errors.Is(err, ErrClosing): // the client is told to leave
 			case err == nil:
-				g.give, wanted = give, m.Granted(o.Number, fence)
+				g.quit, g.give, wanted = nil, give, m.Granted(o.Number, fence)
 			case errors.Is(err, lock.ErrBusy):
 				m.Refuse(o.Number, clientsession.Busy, err.Error())
 			default:
@@ -313,6 +338,13 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.cancel()
+	for _, t := range s.sessions {
+		for _, g := range t.takes {
+			if g.quit != nil {
+				g.quit()
+			}
+		}
+	}
 	s.mu.Unlock()
 	for _, l := range s.cfg.Listeners {
 		_ = l.Close()

@@ -1,7 +1,6 @@
 package lend
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
@@ -26,7 +25,7 @@ type member struct {
 	once   sync.Once
 
 	allow    func(name, lock string) error
-	take     func(ctx context.Context) error
+	take     func() error
 	lapsed   chan struct{}
 	returned []bool // lost or not
 }
@@ -49,12 +48,13 @@ func serve(t *testing.T, test func(m *member)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{})}
 		m.allow = func(string, string) error { return nil }
-		m.take = func(context.Context) error { return nil }
+		m.take = func() error { return nil }
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
-			Take: func(ctx context.Context, _ string, _ bool) (uint64, func(bool), error) {
-				return 7, m.give, m.take(ctx)
+			Take: func(_ string, _ bool, done func(uint64, func(bool), error)) func() {
+				go func() { done(7, m.give, m.take()) }()
+				return func() {}
 			},
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
@@ -188,11 +188,61 @@ func TestRefusedIsForgotten(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
 		for number := range uint64(10) {
-			m.take = func(context.Context) error { return lock.ErrBusy }
+			m.take = func() error { return lock.ErrBusy }
 			c.say(clientsession.Message{Kind: clientsession.Ask, Number: number, Lock: "l", Try: true})
 			c.hear(clientsession.Refused)
 		}
 		synctest.Wait()
 		require.Empty(t, m.sessions["s"].takes)
+	})
+}
+
+// Strangers that say nothing keep no client out, however many they are, and cost little.
+func TestStrangers(t *testing.T) {
+	serve(t, func(m *member) {
+		c := m.begin()
+		begin := time.Now()
+		for range 1000 {
+			m.call()
+		}
+		synctest.Wait()
+		require.Len(t, m.loose, 10+strangers)
+		c.say(clientsession.Message{Kind: clientsession.Beat})
+		c.hear(clientsession.Confirm)
+		again := m.call()
+		synctest.Wait()
+		again.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		again.hear(clientsession.Confirm)
+		require.Zero(t, time.Since(begin))
+		time.Sleep(clientlink.Patience)
+		synctest.Wait()
+		require.Empty(t, m.loose)
+	})
+}
+
+// A stubborn is a connection that has no deadlines, and whose Close waits.
+type stubborn struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (stubborn) SetReadDeadline(time.Time) error { return errors.New("no deadlines") }
+func (c stubborn) Close() error                  { <-c.closed; return c.Conn.Close() }
+
+// A connection that is slow to close keeps nobody waiting.
+func TestSlowToClose(t *testing.T) {
+	serve(t, func(m *member) {
+		near, far := net.Pipe()
+		old := stubborn{far, make(chan struct{})}
+		m.calls <- old
+		c := &caller{clientlink.New(near, 1000), m}
+		hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true}
+		c.say(hello)
+		c.hear(clientsession.Confirm)
+		c = m.call()
+		hello.Number = 2
+		c.say(hello)
+		c.hear(clientsession.Confirm)
+		close(old.closed)
 	})
 }

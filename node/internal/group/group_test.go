@@ -97,7 +97,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 			l.Hint(now) // begins a load, now or when its pause is over
 			if op, _ := l.Operation(); op == membership.Load {
 				g.StepWall(time.Duration(l.until()-now) + time.Millisecond)
-				w = g.Locks.Join(t.Context(), "fresh", false)
+				w = g.Locks.Join(t.Context(), "fresh", false, nil)
 				require.False(t, w.Over())
 				value, _, _ := g.cfg.Store.Load(t.Context())
 				g.follow(now, l.Loaded(now, value))

@@ -129,7 +129,7 @@ func (l *lock) grant() {
 	w := l.waiters[0]
 	l.waiters = slices.Delete(l.waiters, 0, 1)
 	h := &Held{lock: l, fence: l.machine.Fence(), since: w.since, ctx: w.ctx}
-	if w.ready != nil {
+	if w.tell != nil {
 		h.since = l.table.cfg.Mail.Now()
 	}
 	l.held = h

@@ -152,6 +152,21 @@ func (t *Table) Totals() (sum Totals) {
 	return sum
 }
 
+// Waits returns the locks that are waited for here, and how long the first waiter of each has waited.
+func (t *Table) Waits() map[string]time.Duration {
+	waits := make(map[string]time.Duration)
+	for part := range t.parts() {
+		t.mu.Lock()
+		for _, l := range part {
+			if len(l.waiters) > 0 {
+				waits[l.name] = time.Duration(t.cfg.Mail.Now() - l.waiters[0].since)
+			}
+		}
+		t.mu.Unlock()
+	}
+	return waits
+}
+
 // WaitsFor appends the peers whose answers the request for a lock lacks.
 func (t *Table) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
 	t.mu.Lock()

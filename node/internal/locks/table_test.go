@@ -51,7 +51,7 @@ func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
 }
 
 func (t *Table) acquire(tb testing.TB, name string) *Held {
-	h, err := t.Join(tb.Context(), name, false).Result()
+	h, err := t.Join(tb.Context(), name, false, nil).Result()
 	require.NoError(tb, err)
 	return h
 }
@@ -195,12 +195,12 @@ func TestOwner(t *testing.T) {
 func TestTryWhileHalted(t *testing.T) {
 	table, _ := alone(t)
 	require.True(t, table.Halt())
-	w := table.Join(t.Context(), "x", true)
+	w := table.Join(t.Context(), "x", true, nil)
 	require.True(t, w.Over())
 	_, err := w.Result()
 	require.ErrorIs(t, err, ErrViewChanged)
 	table.Resume()
-	w = table.Join(t.Context(), "x", true)
+	w = table.Join(t.Context(), "x", true, nil)
 	h, err := w.Result()
 	require.NoError(t, err)
 	release(t, h)

@@ -16,7 +16,8 @@ type Waiter struct {
 	try   bool              // it does not wait for a holder
 	asked []<-chan struct{} // the receipts of its request, if it is a try
 
-	ready chan struct{} // closed when it is over; nil if it was over at once
+	tell  func(*Waiter) // what is called when it is over; nil for a goroutine while that has not to wait
+	ready chan struct{} // of a goroutine that waits
 	held  *Held         // if it is over, one of these is set
 	err   error
 }
@@ -26,9 +27,12 @@ var waiters = sync.Pool{New: func() any { return new(Waiter) }}
 
 // Join makes a call wait for a lock, and grants it at once if that needs no answer. A try is over
 // with ErrViewChanged when the view ends or does not act. The handle has the values of ctx.
-func (t *Table) Join(ctx context.Context, name string, try bool) *Waiter {
+//
+// When the wait is over, perhaps at once, tell is called, under the mutex of the Table: it must not
+// wait, and starts a goroutine for what is to be done. If it is nil, [Waiter.Ready] is closed.
+func (t *Table) Join(ctx context.Context, name string, try bool, tell func(*Waiter)) *Waiter {
 	w := waiters.Get().(*Waiter)
-	w.ctx, w.try = ctx, try
+	w.ctx, w.try, w.tell = ctx, try, tell
 	t.mu.Lock()
 	t.lock(name).join(w)
 	t.mu.Unlock()
@@ -50,16 +54,16 @@ func (l *lock) join(w *Waiter) {
 	}
 	l.waiters = append(l.waiters, w)
 	l.settle()
-	if !w.over() {
-		w.ready = make(chan struct{})
+	if !w.over() && w.tell == nil {
+		w.ready, w.tell = make(chan struct{}), func(w *Waiter) { close(w.ready) }
 	}
 }
 
 // finish ends the wait, with a grant or an error. From then on the Waiter is its
 // caller's.
 func (w *Waiter) finish(h *Held, err error) {
-	if w.held, w.err = h, err; w.ready != nil {
-		close(w.ready)
+	if w.held, w.err = h, err; w.tell != nil {
+		w.tell(w)
 	}
 }
 
@@ -79,17 +83,6 @@ func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
 // Lock returns the name of the lock.
 func (w *Waiter) Lock() string { return w.lock.name }
-
-// Since returns when the wait began, by Mail.Now.
-func (w *Waiter) Since() int64 { return w.since }
-
-// First reports whether it is the first waiter of this node for its lock.
-func (w *Waiter) First() bool {
-	t := w.lock.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(w.lock.waiters) > 0 && w.lock.waiters[0] == w
-}
 
 // Receipts are given when the nodes that a try has asked have acknowledged its request.
 func (w *Waiter) Receipts() []<-chan struct{} { return w.asked }
