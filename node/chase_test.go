@@ -24,7 +24,7 @@ func long() *chase.Chase {
 	return c
 }
 
-func probe(c *chase.Chase) []byte { return (&message{says: saysProbe, probe: c}).append(nil) }
+func probe(c *chase.Chase) []byte { return (&message{says: saysProbe, probe: *c}).append(nil) }
 
 func TestProbeOnTheWire(t *testing.T) {
 	for _, c := range []*chase.Chase{
@@ -36,7 +36,7 @@ func TestProbeOnTheWire(t *testing.T) {
 		require.EqualValues(t, saysProbe, b[0])
 		got, err := readMessage(b, 3)
 		require.NoError(t, err)
-		require.Equal(t, c, got.probe)
+		require.Equal(t, *c, got.probe)
 		for n := 1; n < len(b); n++ {
 			_, err := readMessage(b[:n], 3)
 			require.ErrorIs(t, err, dmutex.ErrPeer, "%d bytes of %d", n, len(b))

@@ -21,7 +21,7 @@ func TestGolden(t *testing.T) {
 		m    message
 	}{
 		{"leads", message{says: saysLeads, number: 7, name: "e", leads: true}},
-		{"probe", message{says: saysProbe, probe: &chase.Chase{Began: 300, Checked: 1, Lent: true,
+		{"probe", message{says: saysProbe, probe: chase.Chase{Began: 300, Checked: 1, Lent: true,
 			Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "x"}}, Ask: []dmutex.NodeID{2}}}},
 		{"ask", message{says: saysAsk, name: "x"}},
 		{"who", message{says: saysWho, number: 7, name: "x"}},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dmutex/dmutex"
@@ -24,7 +25,7 @@ type message struct {
 	leads  bool
 	fence  uint64
 	age    uint64
-	probe  *chase.Chase
+	probe  chase.Chase
 }
 
 const (
@@ -38,88 +39,55 @@ const (
 // maxAge bounds the milliseconds of a hold: a century.
 const maxAge = 100 * 366 * 24 * 3600 * 1000
 
-func (m *message) append(b []byte) []byte { return wire.Append(b, m.write) }
+func (m *message) append(b []byte) []byte {
+	return wire.Write(b, func(f wire.Fields) { m.fields(f, 0) })
+}
 
-func (m *message) write(w *wire.Writer) {
-	w.Uint(m.says)
+// fields describes the message in a group of so many members.
+func (m *message) fields(f wire.Fields, members int) {
+	wire.Number(f, &m.says)
 	switch m.says {
 	case saysLeads:
-		w.Uint(m.number)
-		w.String(m.name)
-		w.Bool(m.leads)
+		wire.Number(f, &m.number)
+		f.Refuse(m.number == 0, "the epoch of a leader is 0")
+		f.Name(&m.name, maxElection)
+		f.Bool(&m.leads)
 	case saysProbe:
-		writeProbe(w, m.probe)
+		wire.Number(f, &m.probe.Began)
+		wire.Uint(f, &m.probe.Checked, chase.MaxPath)
+		f.Bool(&m.probe.Lent)
+		wire.List(f, &m.probe.Path, chase.MaxPath, func(w *chase.Wait) {
+			wire.Number(f, &w.Node)
+			wire.Number(f, &w.Txn)
+			wire.Number(f, &w.Number)
+			f.Name(&w.Lock, transport.MaxName)
+		})
+		wire.List(f, &m.probe.Ask, members, func(id *dmutex.NodeID) { wire.Number(f, id) })
 	case saysAsk:
-		w.String(m.name)
+		f.Name(&m.name, transport.MaxName)
 	case saysWho:
-		w.Uint(m.number)
-		w.String(m.name)
+		wire.Number(f, &m.number)
+		f.Name(&m.name, transport.MaxName)
 	case saysHold:
-		w.Uint(m.number)
-		w.Uint(m.fence)
-		w.Uint(m.age)
+		wire.Number(f, &m.number)
+		wire.Number(f, &m.fence)
+		wire.Uint(f, &m.age, maxAge)
+	default:
+		f.Refuse(true, fmt.Sprintf("unknown kind of message: %d", m.says))
 	}
 }
 
 // readMessage reads what a peer says in a group of so many members.
 func readMessage(b []byte, members int) (*message, error) {
-	var r wire.Reader
-	r.Reset(b)
-	m, what := &message{says: r.Number()}, ""
-	switch m.says {
-	case saysLeads:
-		what = "announcement of a leader"
-		m.number, m.name, m.leads = r.Number(), string(r.Name(maxElection)), r.Bool()
-		if m.number == 0 {
-			r.Fail("the epoch of a leader is 0")
-		}
-	case saysProbe:
-		what = "deadlock probe"
-		m.probe = readProbe(&r, members)
-	case saysAsk:
-		what = "Ask"
-		m.name = string(r.Name(transport.MaxName))
-	case saysWho:
-		what = "question who holds a lock"
-		m.number, m.name = r.Number(), string(r.Name(transport.MaxName))
-	case saysHold:
-		what = "answer who holds a lock"
-		m.number, m.fence, m.age = r.Number(), r.Number(), r.Uint(maxAge)
-	default:
-		return nil, dmutex.PeerMistake(fmt.Sprintf("unknown kind of message: %d", m.says))
-	}
-	if err := r.End(m.write); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+	m := new(message)
+	if err := wire.Read(b, func(f wire.Fields) { m.fields(f, members) }); err != nil {
+		what := map[uint64]string{
+			saysLeads: "announcement of a leader", saysProbe: "deadlock probe", saysAsk: "Ask",
+			saysWho: "question who holds a lock", saysHold: "answer who holds a lock",
+		}[m.says]
+		return nil, fmt.Errorf("%s: %w", cmp.Or(what, "message"), err)
 	}
 	return m, nil
-}
-
-func writeProbe(w *wire.Writer, c *chase.Chase) {
-	w.Uint(c.Began)
-	w.Uint(uint64(c.Checked))
-	w.Bool(c.Lent)
-	w.Array(len(c.Path))
-	for _, wait := range c.Path {
-		w.Uint(uint64(wait.Node))
-		w.Uint(wait.Txn)
-		w.Uint(wait.Number)
-		w.String(wait.Lock)
-	}
-	w.Array(len(c.Ask))
-	for _, id := range c.Ask {
-		w.Uint(uint64(id))
-	}
-}
-
-func readProbe(r *wire.Reader, members int) *chase.Chase {
-	c := &chase.Chase{Began: r.Number(), Checked: int(r.Uint(chase.MaxPath)), Lent: r.Bool()}
-	for range r.Array(chase.MaxPath) {
-		c.Path = append(c.Path, chase.Wait{Node: dmutex.NodeID(r.Number()), Txn: r.Number(), Number: r.Number(), Lock: string(r.Name(transport.MaxName))})
-	}
-	for range r.Array(members) {
-		c.Ask = append(c.Ask, dmutex.NodeID(r.Number()))
-	}
-	return c
 }
 
 func (u up) Message(from dmutex.NodeID, b []byte) {
@@ -136,7 +104,7 @@ func (u up) Message(from dmutex.NodeID, b []byte) {
 	case m.says == saysProbe && u.cfg.Deadlock == 0:
 		u.group.Refused(from, dmutex.PeerMistake("a deadlock probe, although Config.Deadlock is 0"))
 	case m.says == saysProbe:
-		u.follow(m.probe)
+		u.follow(&m.probe)
 	case m.says == saysAsk:
 		u.locks.Ask(m.name)
 	case m.says == saysWho:

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientsession"
-	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -31,91 +30,58 @@ const (
 // Append appends a message as a frame: its length in 2 bytes, big endian, and a msgpack array.
 func Append(b []byte, msg *clientsession.Message) []byte {
 	start := len(b)
-	b = wire.Append(append(b, 0, 0), func(w *wire.Writer) { write(w, msg) })
+	b = wire.Write(append(b, 0, 0), func(f wire.Fields) { fields(f, msg) })
 	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-2))
 	return b
 }
 
-// fields is how many fields a kind has, and of a hello those before the list.
-var fields = [clientsession.Kinds]int{
+// count is how many fields a kind has, and of a hello those before the list.
+var count = [clientsession.Kinds]int{
 	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
 	clientsession.Confirm: 3, clientsession.Granted: 3, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
 }
 
-func write(w *wire.Writer, m *clientsession.Message) {
-	w.Array(fields[m.Kind])
-	w.Uint(uint64(m.Kind))
+// fields describes a message. A text that is too long is cut.
+func fields(f wire.Fields, m *clientsession.Message) {
+	n := count[m.Kind]
+	f.Array(&n, math.MaxInt)
+	wire.Uint(f, &m.Kind, uint64(clientsession.Kinds-1))
+	f.Refuse(m.Kind == 0 || n != count[m.Kind], "the message is of an unknown kind")
 	switch m.Kind {
 	case clientsession.Hello:
-		w.Uint(m.Speaks.Oldest)
-		w.Uint(m.Speaks.Newest)
-		w.String(m.Session)
-		w.String(m.Name)
-		w.Bool(m.Fresh)
-		w.Uint(m.Number)
-		w.Array(len(m.Wants))
-		for _, number := range m.Wants {
-			w.Uint(number)
-		}
+		wire.Number(f, &m.Speaks.Oldest)
+		wire.Number(f, &m.Speaks.Newest)
+		f.Name(&m.Session, MaxWord)
+		f.Name(&m.Name, MaxWord)
+		f.Bool(&m.Fresh)
+		wire.Number(f, &m.Number)
+		wire.List(f, &m.Wants, clientsession.MaxRequests, func(number *uint64) { wire.Number(f, number) })
 	case clientsession.Ask:
-		w.Uint(m.Number)
-		w.String(m.Lock)
-		w.Bool(m.Try)
+		wire.Number(f, &m.Number)
+		f.Name(&m.Lock, transport.MaxName)
+		f.Bool(&m.Try)
 	case clientsession.Drop:
-		w.Uint(m.Number)
+		wire.Number(f, &m.Number)
 	case clientsession.Confirm:
-		w.Uint(uint64(m.For))
-		w.Uint(uint64(m.Length))
+		wire.Uint(f, &m.For, math.MaxInt64)
+		wire.Uint(f, &m.Length, math.MaxInt64)
 	case clientsession.Granted:
-		w.Uint(m.Number)
-		w.Uint(m.Fence)
+		wire.Number(f, &m.Number)
+		wire.Number(f, &m.Fence)
 	case clientsession.Refused:
-		w.Uint(m.Number)
+		wire.Number(f, &m.Number)
 		fallthrough
 	case clientsession.Over:
-		w.Uint(uint64(m.Code))
-		w.String(m.Text[:min(len(m.Text), maxText)])
+		wire.Uint(f, &m.Code, uint64(clientsession.Codes-1))
+		m.Text = m.Text[:min(len(m.Text), maxText)]
+		f.Name(&m.Text, maxText)
 	}
 }
 
 func decode(b []byte, m *clientsession.Message) error {
-	f := decoders.Get().(*wire.Reader)
-	defer decoders.Put(f)
 	*m = clientsession.Message{}
-	f.Reset(b)
-	n := f.Array(len(b))
-	m.Kind = clientsession.Kind(f.Uint(uint64(clientsession.Kinds - 1)))
-	if m.Kind == 0 || n != fields[m.Kind] {
-		f.Fail("the message is of an unknown kind")
-	}
-	switch m.Kind {
-	case clientsession.Hello:
-		m.Speaks = protocol.Versions{Oldest: f.Number(), Newest: f.Number()}
-		m.Session, m.Name, m.Fresh = string(f.Name(MaxWord)), string(f.Name(MaxWord)), f.Bool()
-		m.Number = f.Number()
-		for range f.Array(clientsession.MaxRequests) {
-			m.Wants = append(m.Wants, f.Number())
-		}
-	case clientsession.Ask:
-		m.Number, m.Lock, m.Try = f.Number(), string(f.Name(transport.MaxName)), f.Bool()
-	case clientsession.Drop:
-		m.Number = f.Number()
-	case clientsession.Confirm:
-		m.For, m.Length = int64(f.Uint(math.MaxInt64)), int64(f.Uint(math.MaxInt64))
-	case clientsession.Granted:
-		m.Number, m.Fence = f.Number(), f.Number()
-	case clientsession.Refused:
-		m.Number = f.Number()
-		fallthrough
-	case clientsession.Over:
-		m.Code = clientsession.Code(f.Uint(uint64(clientsession.Codes - 1)))
-		m.Text = string(f.Name(maxText))
-	}
-	return f.End(func(w *wire.Writer) { write(w, m) })
+	return wire.Read(b, func(f wire.Fields) { fields(f, m) })
 }
-
-// decoders are shared: a connection is idle for most of the time.
-var decoders = sync.Pool{New: func() any { return new(wire.Reader) }}
 
 // A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.
 type Conn struct {

@@ -272,8 +272,8 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 		m.From, m.To = from, g.Self()
 		g.Locks.Handle(name, &trace.Message{Seq: seq, Message: m})
 	case says == saysName:
-		name, err := readName(message)
-		if err != nil {
+		var name string
+		if err := wire.Read(message, func(f wire.Fields) { nameFields(f, &name) }); err != nil {
 			g.Refused(from, err)
 			return
 		}

@@ -16,19 +16,11 @@ const (
 	saysName = 15       // the name of the process
 )
 
-func writeName(name string) func(w *wire.Writer) {
-	return func(w *wire.Writer) { w.Uint(saysName); w.String(name) }
-}
-
-func readName(message []byte) (string, error) {
-	var r wire.Reader
-	r.Reset(message)
-	r.Number()
-	name := string(r.Name(transport.MaxName))
-	if !membership.IsName(name) {
-		r.Fail("a name cannot be shown")
-	}
-	return name, r.End(writeName(name))
+func nameFields(f wire.Fields, name *string) {
+	says := uint64(saysName)
+	wire.Uint(f, &says, saysName)
+	f.Name(name, transport.MaxName)
+	f.Refuse(!membership.IsName(*name), "a name cannot be shown")
 }
 
 // roomFor returns how large frames must be in a group of so many members.
@@ -36,97 +28,57 @@ func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
 // Parts returns a message of package membership as messages of at most size bytes for the mail.
 func Parts(m *membership.Message, size int) (parts [][]byte) {
-	rest := wire.Append(nil, func(w *wire.Writer) { writeMessage(w, m) })
+	rest := wire.Write(nil, func(f wire.Fields) { fields(f, m, 0) })
 	for ; len(rest) >= size; rest = rest[size-1:] {
 		parts = append(parts, append([]byte{saysMore}, rest[:size-1]...))
 	}
 	return append(parts, append([]byte{saysLast}, rest...))
 }
 
-// writeMessage writes all fields but From and To, in their order, in msgpack. A view is its
-// epoch, and node and life of each member.
-func writeMessage(w *wire.Writer, m *membership.Message) {
-	w.Uint(uint64(m.Kind))
-	w.Uint(m.Round)
-	w.Bool(m.Leaving)
-	w.Uint(m.Life)
+// fields describes all fields but From and To, in their order, in a group of so many members. A
+// view is its epoch, and node and life of each member.
+func fields(f wire.Fields, m *membership.Message, members int) {
+	wire.Uint(f, &m.Kind, math.MaxUint8)
+	wire.Number(f, &m.Round)
+	f.Bool(&m.Leaving)
+	wire.Number(f, &m.Life)
 	for _, v := range []*membership.View{&m.Installed, &m.Completed, &m.View} {
-		w.Uint(v.Epoch)
-		w.Array(len(v.Members))
-		for _, who := range v.Members {
-			w.Uint(uint64(who.Node))
-			w.Uint(who.Life)
-		}
+		wire.Number(f, &v.Epoch)
+		wire.List(f, &v.Members, members, func(who *membership.Member) {
+			wire.Number(f, &who.Node)
+			wire.Number(f, &who.Life)
+		})
 	}
-	w.Uint(m.Cleared)
-	w.Array(len(m.Holds))
-	for _, h := range m.Holds {
-		w.String(h.Lock)
-		w.Uint(h.Fence)
-	}
-	w.Bool(m.Past != nil)
-	if m.Past == nil {
+	wire.Number(f, &m.Cleared)
+	wire.List(f, &m.Holds, math.MaxInt, func(h *membership.Hold) {
+		f.Name(&h.Lock, transport.MaxName)
+		wire.Number(f, &h.Fence)
+	})
+	past := m.Past != nil
+	if f.Bool(&past); !past {
 		return
 	}
-	w.Array(len(m.Past.Former))
-	for _, f := range m.Past.Former {
-		w.Uint(uint64(f.Node))
-		w.Uint(f.Epoch)
+	if m.Past == nil {
+		m.Past = new(membership.Past)
 	}
-	w.Array(len(m.Past.Words))
-	for _, word := range m.Past.Words {
-		w.Uint(uint64(word.Node))
-		w.Uint(word.Epoch)
-		w.Array(len(word.Members))
-		for _, id := range word.Members {
-			w.Uint(uint64(id))
-		}
-		w.Uint(word.Of)
-		w.Array(len(word.Differs))
-		for _, d := range word.Differs {
-			w.String(d.Lock)
-			w.Uint(d.Bits)
-		}
-	}
+	wire.List(f, &m.Past.Former, membership.MaxFormer, func(of *membership.Former) {
+		wire.Number(f, &of.Node)
+		wire.Number(f, &of.Epoch)
+	})
+	wire.List(f, &m.Past.Words, membership.MaxWords, func(word *membership.Word) {
+		wire.Number(f, &word.Node)
+		wire.Number(f, &word.Epoch)
+		wire.List(f, &word.Members, membership.MaxMembers, func(id *dmutex.NodeID) { wire.Number(f, id) })
+		wire.Number(f, &word.Of)
+		wire.List(f, &word.Differs, math.MaxInt, func(d *membership.Differ) {
+			f.Name(&d.Lock, transport.MaxName)
+			wire.Number(f, &d.Bits)
+		})
+	})
 }
 
-// readMessage reads what writeMessage wrote, in a group of so many members.
+// readMessage reads a message of a group of so many members.
 func readMessage(message []byte, members int) (m membership.Message, err error) {
-	var r wire.Reader
-	r.Reset(message)
-	m.Kind, m.Round, m.Leaving, m.Life = membership.Kind(r.Uint(math.MaxUint8)), r.Number(), r.Bool(), r.Number()
-	for _, v := range []*membership.View{&m.Installed, &m.Completed, &m.View} {
-		v.Epoch = r.Number()
-		for range r.Array(members) {
-			v.Members = append(v.Members, membership.Member{Node: dmutex.NodeID(r.Number()), Life: r.Number()})
-		}
-	}
-	m.Cleared = r.Number()
-	for range r.Array(math.MaxInt) {
-		m.Holds = append(m.Holds, membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Number()})
-		if r.Err() != nil {
-			break // the others that were told of may be many
-		}
-	}
-	if r.Bool() {
-		m.Past = new(membership.Past)
-		for range r.Array(membership.MaxFormer) {
-			m.Past.Former = append(m.Past.Former, membership.Former{Node: dmutex.NodeID(r.Number()), Epoch: r.Number()})
-		}
-		for range r.Array(membership.MaxWords) {
-			word := membership.Word{Node: dmutex.NodeID(r.Number()), Epoch: r.Number()}
-			for range r.Array(membership.MaxMembers) {
-				word.Members = append(word.Members, dmutex.NodeID(r.Number()))
-			}
-			word.Of = r.Number()
-			for range r.Array(math.MaxInt) {
-				word.Differs = append(word.Differs, membership.Differ{Lock: string(r.Name(transport.MaxName)), Bits: r.Number()})
-				if r.Err() != nil {
-					break
-				}
-			}
-			m.Past.Words = append(m.Past.Words, word)
-		}
-	}
-	return m, r.End(func(w *wire.Writer) { writeMessage(w, &m) })
+	err = wire.Read(message, func(f wire.Fields) { fields(f, &m, members) })
+	return m, err
 }
