@@ -323,7 +323,7 @@ var rules = []struct {
 		s := acting(t, 10, 0)
 		second := view(2, 10, 20, 30)
 		s.enters(20, second)
-		s.hears(from(20).report(second, Hold{"b", 1<<22 + 1}), from(20).report(second))
+		s.hears(from(20).report(second, Hold{"b", 1<<22 + 1}), from(20).report(second, Hold{"d", 1<<22 + 1}))
 		s.hears(from(30).report(second, Hold{"a", 1<<22 + 1}), from(30).report(second, Hold{"c", 1<<22 + 1}))
 		require.Equal(t, []Holder{{3, Hold{"a", 1<<22 + 1}}, {2, Hold{"b", 1<<22 + 1}}}, s.Holders())
 	}},
