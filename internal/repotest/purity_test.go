@@ -47,7 +47,7 @@ var rows = []struct {
 	{"dmutextest", false, []string{".", "internal/goldentest", "internal/search", "trace"}},
 	{"fence", false, nil},
 	{"internal/child", false, nil},
-	{"internal/clientlink", false, []string{"internal/clientsession", "internal/protocol", "internal/wire", "transport"}},
+	{"internal/clientlink", false, []string{"internal/clientsession", "internal/wire", "transport"}},
 	{"internal/clientsession", true, []string{"internal/leases", "internal/protocol"}},
 	{"internal/clock", false, nil},
 	{"internal/chase", true, []string{"."}},
