@@ -66,10 +66,13 @@ func TestNATSNode(t *testing.T) {
 	require.Equal(t, 1, stream.CachedInfo().Config.Replicas, "the server is in no cluster")
 }
 
-// A group that is named badly, and a bucket that could lose the record, are refused.
+// A group that is named badly, a bucket that could lose the record, and a server without
+// JetStream are refused.
 func TestNATSNodeRefuses(t *testing.T) {
+	_, err := natsnode.Open(t.Context(), connect(t, startNATS(t, server.Options{Port: -1})), "invoices", node.Config{})
+	require.ErrorContains(t, err, "no server with JetStream answers: start it with -js")
 	nc := connect(t, startJetStream(t))
-	_, err := natsnode.Open(t.Context(), nc, "in voices", node.Config{})
+	_, err = natsnode.Open(t.Context(), nc, "in voices", node.Config{})
 	require.ErrorContains(t, err, "use letters, digits, - _ =")
 	_, err = jetStream(t, nc).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "dmutex", Storage: jetstream.MemoryStorage})
 	require.NoError(t, err)

@@ -85,6 +85,9 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 		}
 		s.stream, err = js.Stream(ctx, "KV_"+bucket)
 	}
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = fmt.Errorf("no server with JetStream answers: start it with -js: %w", err)
+	}
 	if err != nil {
 		return nil, s.fail("open", err)
 	}
