@@ -9,6 +9,7 @@
 //	dmutex evict     a member whose machine is gone for good
 //	dmutex trace     the traces of nodes, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
+//	dmutex completion  for bash, zsh or fish
 //
 // dmutex --version prints which build this is.
 //
@@ -48,6 +49,8 @@ type commands struct {
 	Evict  evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
 	Trace  trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
 	Quorum quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
+
+	Completion tool.Completion `cmd:"" help:"Print what makes a shell complete command lines of this tool."`
 
 	Version versionFlag `help:"Print which build this is."`
 }
