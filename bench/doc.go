@@ -11,6 +11,10 @@
 // over the members is measured, all of them are in this process. Each is there the home of
 // as many locks as the others; elsewhere central is at one member.
 //
+// A client of a group is measured beside a member's own locks and a hop: a message to another
+// process and back, or what a relay adds to one. What it releases is written with its next
+// request, so that row counts Acquire and Release together.
+//
 // Everything shares one core, so that a system which is spread over processes
 // has no advantage: taskset pins this process and those that it starts, and
 // the Go scheduler is told to use one thread in each (GOMAXPROCS=1). Without taskset
@@ -87,6 +91,11 @@
 // there, which is what a raw request takes, so the rate of requests bounds that of
 // grants. With 2 contenders it is 7.4 times the rate of the lock on JetStream KV: no
 // lock with a coordinator reaches 8 there.
+//
+// A client of a member on one core: its lock takes about 124 us where a member's own takes 49, a
+// message there and back 23, and one through a relay 67. Of the member in between two thirds of the time is
+// the kernel's, in three writes and four reads, and a sixth that of the thread which watches Go's
+// scheduler: a process that sleeps for longer than 20 us is woken together with that thread.
 //
 // Where 8 contend without a pause on one core, the node that has the token of
 // suzukikasami enters again and again before it hears of the others (Jain 0.13).

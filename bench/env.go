@@ -26,6 +26,7 @@ type env struct {
 	profile                    string // file for a CPU profile, or ""
 	profiles                   int    // of other processes
 	groups                     int
+	served                     map[string]client // of served groups, by system
 	last                       []func()
 }
 

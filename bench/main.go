@@ -33,7 +33,7 @@ func main() {
 
 // run is the program. The tables go to out, what is going on to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
-	e := &env{}
+	e := &env{served: make(map[string]client)}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(progress)
 	rounds := flags.Int("rounds", 5, "how often each system has its turn, at least 1")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,7 +55,7 @@ func TestTargets(t *testing.T) {
 		figAcquire: {"a": {2, 20, 30}, "b": {1, 10, 10}},
 		figGrants:  {"a": {50}, "b": {100}},
 	}
-	at := target{figAcquire, "a", figAcquire, "b", 1.6, false}
+	at := target{figAcquire, "a", figAcquire, "b", 1.6, false, nil}
 	ratio, ok := at.ratio(r)
 	require.True(t, ok)
 	require.InDelta(t, 2, ratio, 1e-9)
@@ -62,11 +63,23 @@ func TestTargets(t *testing.T) {
 	require.Equal(t, "met", target{factor: 2}.verdict(ratio))
 	require.Equal(t, "missed by 1%", target{factor: 1.999}.verdict(ratio))
 
-	rate := target{figGrants, "a", figGrants, "b", 0.8, true}
+	rate := target{figGrants, "a", figGrants, "b", 0.8, true, nil}
 	ratio, _ = rate.ratio(r)
 	require.InDelta(t, 0.5, ratio, 1e-9)
 	require.Equal(t, "missed by 38%", rate.verdict(ratio))
 
-	_, ok = target{figMany, "a", figMany, "b", 1, true}.ratio(r)
+	hops := results{
+		figCycle:   {"a": {95, 100}, "b": {10, 10}},
+		figAcquire: {"relay": {90, 90}, "wire": {20, 10}},
+	}
+	for hop, want := range map[string]float64{"relay": 0.75, "relay - wire": 2.25} {
+		at := target{figCycle, "a", figCycle, "b", 1, false, strings.Split(hop, " - ")}
+		require.Equal(t, "at most 1 x b + "+hop, at.String())
+		ratio, ok := at.ratio(hops)
+		require.True(t, ok)
+		require.InDelta(t, want, ratio, 1e-9)
+	}
+
+	_, ok = target{figMany, "a", figMany, "b", 1, true, nil}.ratio(r)
 	require.False(t, ok)
 }

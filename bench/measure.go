@@ -15,7 +15,7 @@ import (
 const (
 	figAcquire  = "Acquire, nobody else, p50 (us)"
 	figRelease  = "Release call, p50 (us)"
-	figReentry  = "Acquire and Release, p50 (us)"
+	figCycle    = "Acquire and Release, p50 (us)"
 	figHandOver = "hand-off, one waits, p50 (us)"
 	figHandOff  = "hand-off, 8 contend, p50 (us)"
 	figGrants2  = "grants a second, 2 contend"
@@ -26,7 +26,7 @@ const (
 	figLoad     = "messages of the busiest of 4 members / of each, 64 goroutines, 10,000 names"
 )
 
-var figures = []string{figAcquire, figRelease, figReentry, figHandOver, figHandOff, figGrants2, figGrants3, figGrants, figFairness, figMany, figLoad}
+var figures = []string{figAcquire, figRelease, figCycle, figHandOver, figHandOff, figGrants2, figGrants3, figGrants, figFairness, figMany, figLoad}
 
 const (
 	contenders     = 8
@@ -53,29 +53,35 @@ func (c cell) name() string { return c.system + ", " + c.what }
 
 // The wires, as systems of their own.
 const (
-	rawTCP     = "raw TCP, there and back"
-	rawHop     = "raw TCP, one hop"
-	rawFan2    = "raw TCP, fan-out to 2"
-	rawFan7    = "raw TCP, fan-out to 7"
-	rawRequest = "raw NATS request"
-	centralOwn = "dmutex central, own coordinator"
-	centralAt1 = "dmutex central, all locks at one of the members"
-	centralAll = "dmutex central, each lock at its home"
-	suzukiHome = "dmutex suzukikasami, token at home"
-	ringHome   = "dmutex ring, token at home"
-	carvalho   = "dmutex ricart.Carvalho, nobody has asked since"
-	ricart2    = "dmutex ricart, 2 peers"
-	ricart7    = "dmutex ricart, 7 peers"
+	rawTCP       = "raw TCP, there and back"
+	rawHop       = "raw TCP, one hop"
+	rawFan2      = "raw TCP, fan-out to 2"
+	rawFan7      = "raw TCP, fan-out to 7"
+	rawRelay     = "raw TCP, there and back through a relay"
+	rawRequest   = "raw NATS request"
+	rawRelayNATS = "raw NATS request through a relay"
+	centralOwn   = "dmutex central, own coordinator"
+	centralAt1   = "dmutex central, all locks at one of the members"
+	centralAll   = "dmutex central, each lock at its home"
+	suzukiHome   = "dmutex suzukikasami, token at home"
+	ringHome     = "dmutex ring, token at home"
+	carvalho     = "dmutex ricart.Carvalho, nobody has asked since"
+	ricart2      = "dmutex ricart, 2 peers"
+	ricart7      = "dmutex ricart, 7 peers"
+	clientTCP    = "dmutex client of a member"
+	clientNear   = "dmutex client of the lock's home"
+	memberTCP    = "dmutex member beside a client"
+	clientNATS   = "dmutex client of a member, NATS"
+	memberNATS   = "dmutex member beside a client, NATS"
 )
 
 func cells() []cell {
 	list := []cell{
 		{rawHop, "hand-over", oneWay},
-		{rawTCP, "alone", wire(1)}, {rawFan2, "alone", wire(2)}, {rawFan7, "alone", wire(7)},
-		{rawRequest, "alone", func(e *env) (func(time.Duration) (map[string]float64, error), error) {
-			run, err := rawNATS(e)
-			return middle(run), err
-		}},
+		{rawTCP, "alone", wire(newFanOut(1))}, {rawFan2, "alone", wire(newFanOut(2))}, {rawFan7, "alone", wire(newFanOut(7))},
+		{rawRelay, "alone", wire(newRelayed)},
+		{rawRequest, "alone", request("raw")},
+		{rawRelayNATS, "alone", request("relay", "relayed")},
 		{centralOwn, "alone", clients(openTCP("central", 0), 2, reentry)},
 		{suzukiHome, "alone", clients(openTCP("suzukikasami", 0), 2, reentry)},
 		{ringHome, "alone", clients(openTCP("ring", 0), 2, reentry)},
@@ -84,6 +90,8 @@ func cells() []cell {
 		{centralAll, "load", load("central, homes")},
 		{ricart2, "alone", clients(openTCP("ricart", 2), 1, alone)},
 		{ricart7, "alone", clients(openTCP("ricart", 7), 1, alone)},
+		servedCell(clientTCP, false), servedCell(memberTCP, false), servedCell(clientNear, false),
+		servedCell(clientNATS, true), servedCell(memberNATS, true),
 	}
 	for _, s := range systems {
 		if s.name != ricartTCP {
@@ -109,13 +117,20 @@ func cells() []cell {
 	return list
 }
 
-func wire(peers int) func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+func wire(open func(e *env) (*fanOut, error)) func(e *env) (func(time.Duration) (map[string]float64, error), error) {
 	return func(e *env) (func(time.Duration) (map[string]float64, error), error) {
-		f, err := newFanOut(e, peers)
+		f, err := open(e)
 		if err != nil {
 			return nil, err
 		}
 		return middle(f.run), nil
+	}
+}
+
+func request(subjects ...string) func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+	return func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+		run, err := rawNATS(e, subjects...)
+		return middle(run), err
 	}
 }
 
@@ -139,7 +154,7 @@ func clients(open func(e *env, clients int) ([]client, error), n int, run func(e
 
 // alone is one client that locks again and again.
 func alone(e *env, list []client, d time.Duration) (map[string]float64, error) {
-	var acquires, releases []float64
+	var acquires, releases, cycles []float64
 	_, err := times(d, func() error {
 		before := time.Now()
 		release, err := list[0](e.ctx, "alone")
@@ -149,10 +164,12 @@ func alone(e *env, list []client, d time.Duration) (map[string]float64, error) {
 		between := time.Now()
 		err = release()
 		acquires = append(acquires, micros(between.Sub(before)))
-		releases = append(releases, micros(time.Since(between)))
+		after := time.Now()
+		releases = append(releases, micros(after.Sub(between)))
+		cycles = append(cycles, micros(after.Sub(before)))
 		return err
 	})
-	return map[string]float64{figAcquire: median(acquires), figRelease: median(releases)}, err
+	return map[string]float64{figAcquire: median(acquires), figRelease: median(releases), figCycle: median(cycles)}, err
 }
 
 // reentry is alone where a lock takes less than a look at the clock should: 100
@@ -171,7 +188,7 @@ func reentry(e *env, list []client, d time.Duration) (map[string]float64, error)
 		}
 		return nil
 	})
-	return map[string]float64{figReentry: median(taken) / batch}, err
+	return map[string]float64{figCycle: median(taken) / batch}, err
 }
 
 // handOver is two clients, of which the one waits while the other holds, in

@@ -35,22 +35,25 @@ const serveArg = "serve"
 type part struct {
 	Kind    string
 	Profile string // file for a CPU profile, or ""
-	Dir     string // of a NATS server
+	Dir     string // of a NATS server, or the record of a served group
 
-	NATS string // URL of the server that carries the messages, "" for TCP
+	NATS     string   // URL of the server that carries the messages, "" for TCP
+	Subjects []string // of an echo over NATS: what it answers, and where it passes that on
 
 	// Of a member of a group:
 	Algorithm string
 	Self      dmutex.NodeID
-	Peers     []string // addresses of the members; those that dial us have none yet
+	Peers     []string // addresses of the members; those that dial us have none yet. Of a relay, the echo's
 	Prefix    string   // of the subjects, over NATS
 }
 
 const (
-	partBare   = "bare" // the bare coordinator
-	partEcho   = "echo" // sends frames back
-	partNATS   = "NATS"
-	partMember = "member"
+	partBare    = "bare"  // the bare coordinator
+	partEcho    = "echo"  // sends frames back
+	partRelay   = "relay" // passes frames on to an echo, and back
+	partNATS    = "NATS"
+	partMember  = "member"
+	partServing = "serving" // a member that serves clients
 )
 
 var algorithms = map[string]dmutex.Algorithm{
@@ -156,10 +159,16 @@ func (p part) begin(e *env) (client, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		return nil, "", echoNATS(nc)
+		return nil, "", echoNATS(nc, p.Subjects)
+	case partRelay:
+		address, err := relay(p.Peers[0])
+		return nil, address, err
 	case partNATS:
 		url, err := serveNATS(p.Dir)
 		return nil, url, err
+	case partServing:
+		n, address, err := p.openServing(e)
+		return member(n), address, err
 	default:
 		n, address, err := p.open(e)
 		return member(n), address, err

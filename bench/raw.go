@@ -15,11 +15,30 @@ type fanOut struct {
 	frame []byte
 }
 
-func newFanOut(e *env, peers int) (*fanOut, error) {
-	addresses, err := e.echoes(peers)
+func newFanOut(peers int) func(e *env) (*fanOut, error) {
+	return func(e *env) (*fanOut, error) {
+		addresses, err := e.echoes(peers)
+		if err != nil {
+			return nil, err
+		}
+		return dial(e, addresses...)
+	}
+}
+
+// newRelayed is the wire to a process that passes frames on to one that sends them back.
+func newRelayed(e *env) (*fanOut, error) {
+	addresses, err := e.echoes(1)
 	if err != nil {
 		return nil, err
 	}
+	relay, err := e.launch(part{Kind: partRelay, Peers: addresses})
+	if err != nil {
+		return nil, err
+	}
+	return dial(e, relay.address)
+}
+
+func dial(e *env, addresses ...string) (*fanOut, error) {
 	f := &fanOut{frame: make([]byte, 32)}
 	for _, address := range addresses {
 		c, err := net.Dial("tcp", address)
@@ -35,6 +54,44 @@ func newFanOut(e *env, peers int) (*fanOut, error) {
 // echo listens, and sends frames of 32 bytes back with the time at which they were
 // read in front.
 func echo() (address string, err error) {
+	return listen(func(c net.Conn) {
+		frame := make([]byte, 32)
+		for {
+			if _, err := io.ReadFull(c, frame); err != nil {
+				return
+			}
+			binary.BigEndian.PutUint64(frame, uint64(time.Now().UnixNano()))
+			_, _ = c.Write(frame) // the reader fails with it
+		}
+	})
+}
+
+// relay listens, and passes frames on to an echo, and back.
+func relay(echo string) (address string, err error) {
+	return listen(func(c net.Conn) {
+		far, err := net.Dial("tcp", echo)
+		if err != nil {
+			return
+		}
+		defer far.Close()
+		go pass(far, c)
+		pass(c, far)
+	})
+}
+
+func pass(from, to net.Conn) {
+	frame := make([]byte, 32)
+	for {
+		if _, err := io.ReadFull(from, frame); err != nil {
+			return
+		}
+		if _, err := to.Write(frame); err != nil {
+			return
+		}
+	}
+}
+
+func listen(serve func(c net.Conn)) (address string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -45,16 +102,7 @@ func echo() (address string, err error) {
 			if err != nil {
 				return
 			}
-			go func() {
-				frame := make([]byte, 32)
-				for {
-					if _, err := io.ReadFull(c, frame); err != nil {
-						return
-					}
-					binary.BigEndian.PutUint64(frame, uint64(time.Now().UnixNano()))
-					_, _ = c.Write(frame) // the reader fails with it
-				}
-			}()
+			go serve(c)
 		}
 	}()
 	return l.Addr().String(), nil
@@ -63,7 +111,7 @@ func echo() (address string, err error) {
 // oneWay returns how long a frame takes from the call of Write to the process that
 // reads it, with the pauses of handOver between two.
 func oneWay(e *env) (func(d time.Duration) (map[string]float64, error), error) {
-	f, err := newFanOut(e, 1)
+	f, err := newFanOut(1)(e)
 	if err != nil {
 		return nil, err
 	}
@@ -102,29 +150,41 @@ func (f *fanOut) run(d time.Duration) ([]float64, error) {
 	})
 }
 
-// rawNATS is a request over NATS that another process answers.
-func rawNATS(e *env) (func(d time.Duration) ([]float64, error), error) {
+// rawNATS is a request over NATS on a subject that another process answers, through a relay if
+// there are two subjects.
+func rawNATS(e *env, subjects ...string) (func(d time.Duration) ([]float64, error), error) {
 	nc, err := e.connect()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.launch(part{Kind: partEcho, NATS: e.natsAt}); err != nil {
-		return nil, err
+	for i := range subjects {
+		if _, err := e.launch(part{Kind: partEcho, NATS: e.natsAt, Subjects: subjects[i:min(i+2, len(subjects))]}); err != nil {
+			return nil, err
+		}
 	}
 	frame := make([]byte, 32)
 	return func(d time.Duration) ([]float64, error) {
 		return times(d, func() error {
-			_, err := nc.Request(rawSubject, frame, patience)
+			_, err := nc.Request(subjects[0], frame, patience)
 			return err
 		})
 	}, nil
 }
 
-const rawSubject = "raw"
-
-// echoNATS answers requests on rawSubject.
-func echoNATS(nc *nats.Conn) error {
-	if _, err := nc.Subscribe(rawSubject, func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
+// echoNATS answers requests on a subject, by requests on the second one if there are two.
+func echoNATS(nc *nats.Conn, subjects []string) error {
+	_, err := nc.Subscribe(subjects[0], func(m *nats.Msg) {
+		data := m.Data
+		if len(subjects) > 1 {
+			relayed, err := nc.Request(subjects[1], data, patience)
+			if err != nil {
+				return // the requester fails with it
+			}
+			data = relayed.Data
+		}
+		_ = m.Respond(data)
+	})
+	if err != nil {
 		return err
 	}
 	return nc.Flush()

@@ -13,31 +13,38 @@ type target struct {
 	baseFigure, base string
 	factor           float64
 	least            bool // the ratio must be at least the factor, not at most
+
+	// hop is a wire whose time is granted beside the ratio, without that of a second wire.
+	hop []string
 }
 
 // targets are those that this program can measure.
 var targets = []target{
-	{figAcquire, centralTCP, figAcquire, bare, 1.25, false},
-	{figRelease, centralTCP, figRelease, bare, 1.5, false},
-	{figAcquire, ricart2, figAcquire, rawFan2, 1.3, false},
-	{figAcquire, ricart7, figAcquire, rawFan7, 1.3, false},
-	{figHandOver, centralTCP, figHandOver, bare, 1.25, false},
-	{figHandOff, centralTCP, figHandOff, bare, 1.25, false},
-	{figHandOver, ricartTCP, figHandOver, rawHop, 1.5, false},
-	{figHandOver, suzukiTCP, figHandOver, rawHop, 1.5, false},
-	{figGrants, centralTCP, figGrants, bare, 0.85, true},
-	{figGrants, centralTCP, figGrants, postgres, 1.3, true},
-	{figFairness, centralTCP, "", "", 0.999, true},
-	{figReentry, centralOwn, "", "", 0.5, false},
-	{figReentry, suzukiHome, "", "", 0.5, false},
-	{figReentry, ringHome, "", "", 0.5, false},
-	{figReentry, carvalho, "", "", 0.5, false},
-	{figAcquire, centralNATS, figAcquire, rawRequest, 1.2, false},
-	{figGrants2, centralNATS, figGrants2, natsKV, 8, true},
-	{figGrants3, centralNATS, figGrants3, natsKV, 8, true},
-	{figGrants, centralNATS, figGrants, natsKV, 8, true},
-	{figMany, centralTCP, figMany, bare, 1, true},
-	{figLoad, centralAll, "", "", 1.1, false},
+	{figAcquire, centralTCP, figAcquire, bare, 1.25, false, nil},
+	{figRelease, centralTCP, figRelease, bare, 1.5, false, nil},
+	{figAcquire, ricart2, figAcquire, rawFan2, 1.3, false, nil},
+	{figAcquire, ricart7, figAcquire, rawFan7, 1.3, false, nil},
+	{figHandOver, centralTCP, figHandOver, bare, 1.25, false, nil},
+	{figHandOff, centralTCP, figHandOff, bare, 1.25, false, nil},
+	{figHandOver, ricartTCP, figHandOver, rawHop, 1.5, false, nil},
+	{figHandOver, suzukiTCP, figHandOver, rawHop, 1.5, false, nil},
+	{figGrants, centralTCP, figGrants, bare, 0.85, true, nil},
+	{figGrants, centralTCP, figGrants, postgres, 1.3, true, nil},
+	{figFairness, centralTCP, "", "", 0.999, true, nil},
+	{figCycle, centralOwn, "", "", 0.5, false, nil},
+	{figCycle, suzukiHome, "", "", 0.5, false, nil},
+	{figCycle, ringHome, "", "", 0.5, false, nil},
+	{figCycle, carvalho, "", "", 0.5, false, nil},
+	{figAcquire, centralNATS, figAcquire, rawRequest, 1.2, false, nil},
+	{figGrants2, centralNATS, figGrants2, natsKV, 8, true, nil},
+	{figGrants3, centralNATS, figGrants3, natsKV, 8, true, nil},
+	{figGrants, centralNATS, figGrants, natsKV, 8, true, nil},
+	{figMany, centralTCP, figMany, bare, 1, true, nil},
+	{figCycle, clientTCP, figCycle, memberTCP, 1.3, false, []string{rawTCP}},
+	{figCycle, clientTCP, figCycle, memberTCP, 1.3, false, []string{rawRelay, rawTCP}},
+	{figCycle, clientNATS, figCycle, memberNATS, 1.3, false, []string{rawRequest}},
+	{figCycle, clientNATS, figCycle, memberNATS, 1.3, false, []string{rawRelayNATS, rawRequest}},
+	{figLoad, centralAll, "", "", 1.1, false, nil},
 }
 
 // ratio returns the median of the ratios within each round; without a base, of
@@ -49,6 +56,20 @@ func (t target) ratio(r results) (ratio float64, ok bool) {
 	}
 	if t.base == "" {
 		return median(values), true
+	}
+	values = slices.Clone(values)
+	for i, wire := range t.hop {
+		taken := r[figAcquire][wire]
+		if len(taken) == 0 {
+			return 0, false
+		}
+		for round := range values {
+			if i == 0 {
+				values[round] -= taken[round]
+			} else {
+				values[round] += taken[round]
+			}
+		}
 	}
 	return median(ratios(values, bases)), true
 }
@@ -69,6 +90,9 @@ func (t target) String() string {
 	}
 	if t.base == "" {
 		return fmt.Sprintf("%s %g", word, t.factor)
+	}
+	if len(t.hop) > 0 {
+		return fmt.Sprintf("%s %g x %s + %s", word, t.factor, t.base, strings.Join(t.hop, " - "))
 	}
 	return fmt.Sprintf("%s %g x %s", word, t.factor, t.base)
 }

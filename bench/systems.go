@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -86,12 +87,16 @@ func clientsOf(nodes []*node.Node) (list []client) {
 // member is a client that is a node of a group.
 func member(n *node.Node) client {
 	return func(ctx context.Context, name string) (func() error, error) {
-		h, err := n.Mutex(name).Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return h.Release, nil
+		return acquire(ctx, n.Mutex(name))
 	}
+}
+
+func acquire(ctx context.Context, m lock.Mutex) (release func() error, err error) {
+	h, err := m.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.Release, nil
 }
 
 // openGroup opens a group like p whose first members are processes of their own.
