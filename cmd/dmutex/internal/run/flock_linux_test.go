@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,18 +24,8 @@ func TestAgainstFlock(t *testing.T) {
 	out, err := exec.Command("go", "build", "-o", tool, "github.com/dmutex/dmutex/cmd/dmutex").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	at := func(n int, command ...string) time.Duration {
-		begin := time.Now()
-		var running sync.WaitGroup
-		for range n {
-			running.Go(func() {
-				out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
-				if err != nil {
-					t.Errorf("%v: %s", err, out)
-				}
-			})
-		}
-		running.Wait()
-		return time.Since(begin)
+		_, took := atOnce(t, n, command...)
+		return took
 	}
 	run := []string{tool, "run", "--store=" + filepath.Join(dir, "locks"), "--lock=job", "--"}
 	flock := []string{"flock", filepath.Join(dir, "flock")}

@@ -72,6 +72,8 @@ func steps(words []string) (status int) {
 			}
 		case "leave":
 			_ = os.Remove(what)
+		case "sleep": // milliseconds
+			time.Sleep(time.Duration(number) * time.Millisecond)
 		case "hang":
 			<-time.After(tooltest.TooLong)
 		case "die":

@@ -6,9 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +58,50 @@ func TestRun(t *testing.T) {
 		require.Equal(t, word{w.run, "read on"}, next())
 		require.Equal(t, word{w.run, "out"}, next())
 	}
+}
+
+// Processes that are started at once run their commands one after the other, and none fails. With
+// DMUTEX_LONG=1 they are a hundred, and -v says how long they take.
+func TestRunAtOnce(t *testing.T) {
+	many := 10
+	if os.Getenv("DMUTEX_LONG") != "" {
+		many = 100
+	}
+	for where, open := range map[string]func(t *testing.T) (flags []string){
+		"directory": inDir,
+		"bucket":    inBucket,
+		"group": func(t *testing.T) []string {
+			flags, _ := inGroup(t)
+			return flags
+		},
+	} {
+		t.Run(where, func(t *testing.T) {
+			inside := filepath.Join(t.TempDir(), "inside")
+			child := []string{"--", os.Args[0], "child", "enter:" + inside, "say:$DMUTEX_FENCE", "sleep:50", "leave:" + inside}
+			said, took := atOnce(t, many, slices.Concat([]string{os.Args[0], "run"}, open(t), child)...)
+			t.Logf("%d at once: %v", many, took)
+			slices.Sort(said)
+			require.Len(t, slices.Compact(said), many, "each has a fence of its own")
+		})
+	}
+}
+
+// atOnce runs a command so many times at once, and requires that none fails. It returns what they said.
+func atOnce(t *testing.T, n int, command ...string) (said []string, took time.Duration) {
+	t.Helper()
+	said = make([]string, n)
+	begin := time.Now()
+	var running sync.WaitGroup
+	for i := range said {
+		running.Go(func() {
+			out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+			if said[i] = string(out); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	running.Wait()
+	return said, time.Since(begin)
 }
 
 // When the lock is lost the command and its children end, and the status says so.
