@@ -11,16 +11,16 @@ import (
 )
 
 // HTML returns the drawing as a page that needs no other file and no network. Each
-// lock is one long row that scrolls, below an overview of its whole time. The page
-// shows one lock at first, and can hide nodes with their messages. A message under
-// the pointer stands out.
+// lock is one long row that scrolls and zooms, below an overview of its whole time. The page
+// shows one lock at first, and can hide nodes with their messages. On paper the row is cut
+// as that of an SVG.
 func (d *Drawing) HTML() []byte {
 	var all seen
 	var locks, options, nodes strings.Builder
 	first := slices.MaxFunc(d.panels, func(p, q *panel) int { return cmp.Compare(len(p.points), len(q.points)) })
 	for i, p := range d.panels {
 		p.layout()
-		c := &canvas{panel: p, rowWidth: p.right + 1, page: true}
+		c := &canvas{panel: p, rowWidth: d.rowWidth(), page: true}
 		c.paint()
 		for k, is := range c.seen {
 			all[k] = all[k] || is
@@ -81,22 +81,30 @@ func (c *canvas) overview(b *strings.Builder) {
 	b.WriteString("</svg><div class=\"window\"></div></div>\n")
 }
 
-// strip writes the diagram of a lock in one row, with the names of the nodes
-// beside it.
+// strip writes the diagram of a lock in one row, with the names of the nodes beside it. The
+// row is made of tiles, so that a browser has to lay out only those in view.
 func (c *canvas) strip(b *strings.Builder) {
-	open := func(width float64) {
-		fmt.Fprintf(b, `<svg width="%s" height="%s" viewBox="0 %d %s %s" %s font-size="%v" fill="#111111">`+"\n",
-			px(width), px(c.height()), -headGap, px(width), px(c.height()), font, fontSize)
+	tile := func(class string, from, width float64) {
+		fmt.Fprintf(b, `<div class="%s" style="--w: %s"><svg viewBox="%s %d %s %s" %s font-size="%v" fill="#111111">`+"\n",
+			class, px(width), px(from), -headGap, px(width), px(c.height()), font, fontSize)
 	}
-	b.WriteString("<div class=\"strip\">\n")
-	open(c.drawing.names)
-	for _, id := range c.nodes {
-		fmt.Fprintf(b, `<text class="n%d" x="%s" y="%s" text-anchor="end" font-size="14" font-weight="bold">N%d</text>`+"\n", id, px(c.drawing.names-8), px(c.y(id)+5), id)
+	names := func(class, anchor string, x, off float64) {
+		for _, id := range c.nodes {
+			fmt.Fprintf(b, `<text class="%sn%d" x="%s" y="%s" text-anchor="%s" font-size="14" font-weight="bold">N%d</text>`+"\n", class, id, px(x), px(c.y(id)+off), anchor, id)
+		}
 	}
-	b.WriteString("</svg>\n<div class=\"scroll\">\n")
-	open(c.right)
-	c.writeRow(b, 0)
-	b.WriteString("</svg>\n</div>\n</div>\n")
+	fmt.Fprintf(b, `<div class="strip" tabindex="0" role="region" aria-label="messages of lock %s: n and p read them" style="--h: %s; --row: %s">`+"\n",
+		escape(fmt.Sprintf("%q", c.lock)), px(c.height()), px(c.rowWidth))
+	tile("names", 0, c.drawing.names)
+	names("", "end", c.drawing.names-8, 5)
+	b.WriteString("</svg></div>\n")
+	for row, from := 0, 0.0; from < c.right; row, from = row+1, from+c.rowWidth {
+		tile("tile", from, min(c.rowWidth, c.right-from))
+		c.writeRow(b, row)
+		names("paper ", "start", from, -barHalf-3)
+		b.WriteString("</svg></div>\n")
+	}
+	b.WriteString("</div>\n")
 }
 
 //go:embed page.html

@@ -135,12 +135,15 @@ func (b *boxes) take(c box) {
 	b.widest = max(b.widest, c.right-c.left)
 }
 
-// textWidth is about how wide a text is: capitals are wide.
+// textWidth is about how wide a text is: capitals and digits are wide.
 func textWidth(s string, size float64) (width float64) {
 	for _, r := range s {
-		if unicode.IsUpper(r) {
+		switch {
+		case unicode.IsUpper(r):
 			width += 0.7 * size
-		} else {
+		case unicode.IsDigit(r):
+			width += 0.6 * size
+		default:
 			width += 0.5 * size
 		}
 	}

@@ -158,7 +158,7 @@ func (c *canvas) paint() {
 		if text := e.mark(); text != "" {
 			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColor, escape(text))
 			text = shorten(text, 40)
-			c.write(c.fits(e.x+4, text), y-barHalf-6, text, lossColor, "start", false)
+			c.write(c.fits(e.x+4, text), y-barHalf-6, text, lossColor, "start")
 		}
 	}
 	for _, a := range c.arrows {
@@ -206,7 +206,7 @@ func (c *canvas) band(v *change) {
 	c.add(ground, first, last, `<path d="M%sz" fill="%s" stroke="%s" stroke-width="0.8"><title>%s</title></path>`,
 		strings.Join(left, "L"), paleColor, viewColor, escape(title.String()))
 	for _, text := range []string{fmt.Sprintf("view %d: %s", v.epoch, v.who), fmt.Sprintf("view %d", v.epoch)} {
-		if c.write(c.fits(first, text), 12-headGap, text, viewColor, "start", false) {
+		if c.write(c.fits(first, text), 12-headGap, text, viewColor, "start") {
 			return
 		}
 	}
@@ -256,22 +256,27 @@ func (c *canvas) bar(b *bar) {
 		}
 	}
 	if len(texts) > 0 {
-		c.write(left, y-barHalf-4, texts[len(texts)-1], "#222222", "start", true)
+		text := texts[len(texts)-1]
+		_ = c.write(left, y-barHalf-4, text, "#222222", "start") || c.write(left, y+barHalf+fontSize+1, text, "#222222", "start")
 	}
 }
 
+// rowEnd returns the end of the row that x is in: the next tile of a page is beside it.
 func (c *canvas) rowEnd(x float64) float64 {
+	if c.page {
+		return c.right
+	}
 	return (math.Floor(x/c.rowWidth) + 1) * c.rowWidth
 }
 
-// write writes a text if there is room, or if it must.
-func (c *canvas) write(x, y float64, text, color, anchor string, must bool) bool {
+// write writes a text if there is room.
+func (c *canvas) write(x, y float64, text, color, anchor string) bool {
 	width := textWidth(text, fontSize)
 	at := box{x, y - fontSize, x + width, y + 2}
 	if anchor == "middle" {
 		at.left, at.right = x-width/2, x+width/2
 	}
-	if at.left < 0 || at.right > c.rowEnd(at.left) || !c.written.free(at) && !must {
+	if at.left < 0 || at.right > c.rowEnd(at.left) || !c.written.free(at) {
 		return false
 	}
 	c.written.take(at)
@@ -382,7 +387,7 @@ func (c *canvas) label(x1, y1, x2, y2 float64, text, color string) {
 	for k := range places - 1 {
 		at := 0.5 + float64((k+1)/2)/places*float64(1-k%2*2)
 		x, y := x1+at*(x2-x1), y1+at*(y2-y1)
-		if off := math.Abs(math.Remainder(y, lineGap)); off > 12 && c.write(x, y+4, text, color, "middle", false) {
+		if off := math.Abs(math.Remainder(y, lineGap)); off > 12 && c.write(x, y+4, text, color, "middle") {
 			return
 		}
 	}
