@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -14,26 +15,37 @@ import (
 // An event is one of a trace, on the clock of the drawing.
 type event struct {
 	*trace.Event
-	file  *file
-	time  int64
-	depth int      // one more than that of any event that it depends on
-	sent  *event   // of a Handle: the event that sent the message, if it is known
-	known bool     // of a Restarted: the new life has a trace, too
-	out   []*arrow // the messages that it sent
-	x     float64  // see layout
+	file   *file
+	time   int64
+	depth  int             // one more than that of any event that it depends on
+	sent   *event          // of a Handle: the event that sent the message, if it is known
+	causes []*event        // that, and of a Ready: where the members have installed the view
+	before []dmutex.NodeID // of a View: who may have been a member before
+	known  bool            // of a Restarted: the new life has a trace, too
+	late   bool            // the lease had ended before
+	turns  bool            // a bar begins or ends here
+	out    []*arrow        // the messages that it sent
+	x      float64         // see layout
 }
 
-func (e *event) node() dmutex.NodeID { return e.file.trace.Header.Self }
+func (e *event) node() dmutex.NodeID { return e.file.self }
 
-// A file is a trace, on the clock of the drawing.
+// A file is one life of a trace, on the clock of the drawing. With a store, a process that was
+// excluded goes on as another life.
 type file struct {
-	trace  *trace.Trace
-	events []*event
-	offset int64  // to be added to its times
-	life   uint64 // of the process
-	epoch  uint64 // of the last view that it has installed
-	closed bool   // the process shut down gracefully
-	whole  bool   // the trace has every message that came: it has no gap, and was not cut off before the shutdown
+	trace    *trace.Trace
+	self     dmutex.NodeID
+	events   []*event
+	offset   *int64          // to be added to the times of the trace
+	life     uint64          // of the process
+	former   dmutex.NodeID   // the number of the life before it in the trace
+	epoch    uint64          // of the last view that it has installed
+	excluded []dmutex.NodeID // that it has seen go
+	leased   bool            // it has a lease,
+	until    int64           // which ends then, by the clock of the trace
+	closed   bool            // the life ended in good order, or was excluded
+	gap      bool            // events are missing
+	whole    bool            // the trace has every message that came: it has no gap, and was not cut off before the end
 }
 
 // An arrow is a message.
@@ -53,89 +65,136 @@ type number struct {
 	seq              uint64
 }
 
-// The events that the beginning and the end of a file stand for.
+// The events that a trace does not have.
 const (
 	started trace.What = "started"
-	crashed trace.What = "crashed" // it ended without a Close, and a later life has begun
+	crashed trace.What = "crashed" // it ended without a Close, and a later life has begun, or the others have excluded it
+	lapsed  trace.What = "lapsed"  // its lease has ended
 )
 
 // align brings the traces to one clock and finds out what belongs together.
 //
-// The files are first aligned by their wall clocks. Then each file is shifted to
-// later by the least amount that makes every message arrive no earlier than it was
-// sent. If the clocks drift so much that no shift is enough, the events that are still
-// too early are moved alone.
+// The traces are first aligned by their wall clocks. Then each is shifted to later by the
+// least amount that makes every message arrive no earlier than it was sent, and every view act
+// no earlier than its members have installed it. If the clocks drift so much that no shift is
+// enough, the events that are still too early are moved alone.
 func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
 	files, err := open(traces)
 	if err != nil {
 		return nil, nil, err
 	}
 	arrows := match(files)
-	shift(files, arrows)
+	shift(files)
 	return files, arrows, follow(files)
 }
 
-func open(traces []*trace.Trace) ([]*file, error) {
-	var files []*file
+func open(traces []*trace.Trace) (files []*file, err error) {
 	virtual := slices.ContainsFunc(traces, func(t *trace.Trace) bool { return t.Header.Opened == 0 })
-	for _, t := range traces {
-		f := &file{trace: t}
-		for _, other := range files {
-			switch h, o := &t.Header, &other.trace.Header; {
+	gone := make(map[dmutex.NodeID]bool) // excluded; such a number is not given again
+	for i, t := range traces {
+		for _, other := range traces[:i] {
+			switch h, o := &t.Header, &other.Header; {
 			case h.Group != o.Group || !slices.Equal(h.Members, o.Members):
-				return nil, fmt.Errorf("%s and %s are of different groups: draw one group at a time", other.trace.Name, t.Name)
+				return nil, fmt.Errorf("%s and %s are of different groups: draw one group at a time", other.Name, t.Name)
 			case h.Self == o.Self && h.Life == o.Life:
-				return nil, fmt.Errorf("%s and %s are both of node %d", other.trace.Name, t.Name, h.Self)
+				return nil, fmt.Errorf("%s and %s are both of one run of a process", other.Name, t.Name)
 			}
 		}
+		offset := new(int64)
 		if !virtual {
-			f.offset = t.Header.Opened - traces[0].Header.Opened
+			*offset = t.Header.Opened - traces[0].Header.Opened
 		}
-		for i := range t.Events {
-			f.events = append(f.events, &event{Event: &t.Events[i], file: f})
+		for _, f := range lives(t, offset) {
+			files = append(files, f)
+			for _, id := range f.excluded {
+				gone[id] = true
+			}
+		}
+	}
+	for _, f := range files {
+		if !virtual {
+			f.bound(files, gone[f.self])
 		}
 		slices.SortStableFunc(f.events, func(a, b *event) int { return cmp.Compare(a.Time, b.Time) })
-		f.life = t.Header.Life
-		gap := false
-		for _, e := range f.events {
-			switch e.What {
-			case trace.Gap:
-				gap = true
-			case trace.Close:
-				f.closed = true
-			case trace.View:
-				f.life, f.epoch = e.Life, e.N // before the first it had no locks
-			}
-		}
-		f.whole = !gap && !t.Cut && (f.closed || t.Header.Opened == 0) // there is no end to a script
-		files = append(files, f)
-	}
-	if !virtual {
-		for _, f := range files {
-			f.bound(files)
-		}
 	}
 	return files, nil
 }
 
+// lives returns the lives of a trace that had a number.
+func lives(t *trace.Trace, offset *int64) (files []*file) {
+	var f *file
+	next := func(former dmutex.NodeID) {
+		f = &file{trace: t, self: t.Header.Self, life: t.Header.Life, former: former, offset: offset}
+		files = append(files, f)
+	}
+	next(dmutex.None)
+	members := t.Header.Members
+	events := make([]*trace.Event, len(t.Events))
+	for i := range t.Events {
+		events[i] = &t.Events[i]
+	}
+	slices.SortStableFunc(events, func(a, b *trace.Event) int { return cmp.Compare(a.Time, b.Time) })
+	for _, e := range events {
+		if e.What == trace.View && f.self != dmutex.None && f.self != e.Peer { // a gap has the end of that life
+			next(f.self)
+		}
+		own := &event{Event: e, file: f, late: f.leased && e.Time > f.until, before: members}
+		f.events = append(f.events, own)
+		switch e.What {
+		case trace.Gap:
+			f.gap = true
+		case trace.Close:
+			f.lapse(e.Time)
+			f.closed = true
+		case trace.View:
+			f.self, f.life, f.epoch = e.Peer, e.Life, e.N // before the first it had no locks
+			if t.Header.Members == nil {
+				members = e.Members
+			}
+		case trace.Lease:
+			f.lapse(e.Time)
+			f.leased, f.until = true, e.Time+int64(min(e.N, 1<<62))
+		case trace.Excluded:
+			if f.excluded = append(f.excluded, e.Peer); e.Peer == f.self {
+				f.lapse(e.Time)
+				f.closed = true
+				next(f.self)
+			}
+		}
+	}
+	for _, f := range files {
+		f.whole = !f.gap && !t.Cut && (f.closed || t.Header.Opened == 0) // there is no end to a script
+	}
+	return slices.DeleteFunc(files, func(f *file) bool { return f.self == dmutex.None })
+}
+
+// lapse notes that the lease had ended by then, if it had.
+func (f *file) lapse(by int64) {
+	if f.leased && f.until < by {
+		f.events = append(f.events, &event{Event: &trace.Event{What: lapsed, Time: f.until}, file: f})
+	}
+}
+
 // bound adds the beginning and the end of the process to its events, and finds out
 // which of the other nodes' lives in the file have a file, too.
-func (f *file) bound(files []*file) {
+func (f *file) bound(files []*file, gone bool) {
 	if len(f.events) == 0 {
 		return
 	}
 	for _, e := range f.events {
 		e.known = e.What == trace.Restarted && slices.ContainsFunc(files, func(o *file) bool {
-			return o.trace.Header.Self == e.Peer && (o.life == e.Life || o.trace.Header.Life == e.Life)
+			return o.self == e.Peer && (o.life == e.Life || o.trace.Header.Life == e.Life)
 		})
 	}
-	replaced := slices.ContainsFunc(files, func(o *file) bool {
-		return o.trace.Header.Self == f.trace.Header.Self && o.trace.Header.Opened > f.trace.Header.Opened
-	})
 	first, last := f.events[0].Time, f.events[len(f.events)-1].Time
-	f.events = slices.Insert(f.events, 0, &event{Event: &trace.Event{What: started, Time: min(first, 0)}, file: f})
-	if replaced && !f.closed {
+	if f.trace.Header.Self != dmutex.None {
+		first = min(first, 0)
+		gone = slices.ContainsFunc(files, func(o *file) bool { return o.self == f.self && o.trace.Header.Opened > f.trace.Header.Opened })
+	}
+	f.events = slices.Insert(f.events, 0, &event{Event: &trace.Event{What: started, Time: first}, file: f})
+	if gone && !f.closed {
 		f.events = append(f.events, &event{Event: &trace.Event{What: crashed, Time: max(last, last+1)}, file: f})
+		f.lapse(math.MaxInt64)
 	}
 }
 
@@ -148,22 +207,31 @@ func match(files []*file) (arrows []*arrow) {
 	var receipts []receipt
 	byNumber := make(map[number]*arrow)
 	anyLife := make(map[dmutex.NodeID]uint64) // of each node, for files that do not say which they have met
+	installed := make(map[uint64][]*event)    // where each view was, once a life
 	for _, f := range files {
-		anyLife[f.trace.Header.Self] = f.life
+		anyLife[f.self] = f.life
+		last := uint64(0)
+		for _, e := range f.events {
+			if e.What == trace.View && e.N > last {
+				installed[e.N], last = append(installed[e.N], e), e.N
+			}
+		}
 	}
 	for _, f := range files {
-		self, lives := f.trace.Header.Self, maps.Clone(anyLife)
+		self, lives := f.self, maps.Clone(anyLife)
 		for _, e := range f.events {
 			switch e.What {
 			case trace.Met, trace.Restarted:
 				lives[e.Peer] = e.Life
 			case trace.Handle:
 				receipts = append(receipts, receipt{e, number{e.In.From, self, lives[e.In.From], f.life, e.In.Seq}})
+			case trace.Ready:
+				e.causes = installed[e.N]
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e, unfollowed: true}
 				for _, o := range files {
-					if o.trace.Header.Self == a.To && o.life == lives[a.To] {
+					if o.self == a.To && o.life == lives[a.To] {
 						a.unfollowed, a.stale = !o.whole, membership.EpochOf(a.Fence) < o.epoch
 					}
 				}
@@ -182,25 +250,26 @@ func match(files []*file) (arrows []*arrow) {
 			arrows = append(arrows, a)
 		}
 		a.recv = append(a.recv, e)
-		e.sent = a.send
+		if e.sent = a.send; e.sent != nil {
+			e.causes = []*event{e.sent}
+		}
 	}
 	return arrows
 }
 
-// shift moves files to later until no message arrives before it was sent. No file
+// shift moves traces to later until no event comes before what it depends on. No trace
 // moves further than it must. Unless clocks drift, this takes at most as many rounds
-// as there are files.
-func shift(files []*file, arrows []*arrow) {
+// as there are traces.
+func shift(files []*file) {
 	for range files {
 		moved := false
-		for _, a := range arrows {
-			for _, r := range a.recv {
-				if a.send == nil {
-					continue
-				}
-				if late := a.send.Time + a.send.file.offset - r.Time - r.file.offset; late > 0 {
-					r.file.offset += late
-					moved = true
+		for _, f := range files {
+			for _, e := range f.events {
+				for _, c := range e.causes {
+					if late := c.Time + *c.file.offset - e.Time - *f.offset; late > 0 {
+						*f.offset += late
+						moved = true
+					}
 				}
 			}
 		}
@@ -219,23 +288,23 @@ func follow(files []*file) error {
 		for i, f := range files {
 			for next[i] < len(f.events) {
 				e := f.events[next[i]]
-				if e.sent != nil && e.sent.depth == 0 {
+				if slices.ContainsFunc(e.causes, func(c *event) bool { return c.depth == 0 }) {
 					done = false
 					break
 				}
-				e.time, e.depth = e.Time+f.offset, 1
+				e.time, e.depth = e.Time+*f.offset, 1
 				if next[i] > 0 {
 					e.after(f.events[next[i]-1])
 				}
-				if e.sent != nil {
-					e.after(e.sent)
+				for _, c := range e.causes {
+					e.after(c)
 				}
 				next[i]++
 				progress = true
 			}
 		}
 		if !done && !progress {
-			return fmt.Errorf("%w: the traces contradict each other: each of some messages was received before another was sent", trace.ErrFormat)
+			return fmt.Errorf("%w: the traces contradict each other: each of some events came before another", trace.ErrFormat)
 		}
 	}
 	return nil

@@ -65,30 +65,28 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	}
 	o.Width = cmp.Or(o.Width, 1500)
 	d := &Drawing{options: o, virtual: traces[0].Header.Opened == 0}
-	largest := slices.Max(append(slices.Clone(traces[0].Header.Members), traces[0].Header.Self))
-	d.names = max(nameWidth, margin+1.1*textWidth("N"+largest.String(), 14))
-	var all []*event
-	for _, f := range files {
-		all = append(all, f.events...)
-	}
+	all := inOrder(files)
 	if len(all) == 0 {
 		return nil, errors.New("the traces are empty")
 	}
+	largest := slices.Max(append(slices.Clone(traces[0].Header.Members), files[0].self))
 	d.origin = math.MaxInt64
 	for _, e := range all {
 		if e.What != started { // a process may start long before anything happens
 			d.origin = min(d.origin, e.time)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *event) int {
-		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.depth, b.depth), cmp.Compare(a.node(), b.node()))
-	})
+	for _, a := range arrows {
+		largest = max(largest, a.From, a.To)
+	}
+	d.names = max(nameWidth, margin+1.1*textWidth("N"+largest.String(), 14))
 	locks, err := chooseLocks(all, o.Lock)
 	if err != nil {
 		return nil, err
 	}
+	bars := barsOf(all)
 	for _, lock := range locks {
-		p := newPanel(d, lock, all, arrows)
+		p := newPanel(d, lock, all, arrows, bars[lock])
 		if len(p.points) == 0 {
 			continue
 		}
@@ -107,6 +105,17 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 		return nil, fmt.Errorf("nothing happens to the lock from %v on in the time given", o.From)
 	}
 	return d, nil
+}
+
+// inOrder returns all events in the order of time.
+func inOrder(files []*file) (all []*event) {
+	for _, f := range files {
+		all = append(all, f.events...)
+	}
+	slices.SortStableFunc(all, func(a, b *event) int {
+		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.depth, b.depth), cmp.Compare(a.node(), b.node()))
+	})
+	return all
 }
 
 // nodes returns those of all panels.
@@ -156,20 +165,6 @@ type panel struct {
 	right   float64   // where the time that is drawn ends; it begins at 0
 }
 
-// A bar is a time in which a node waits for the lock or holds it; end is nil if
-// the trace does not show its end.
-type bar struct {
-	node       dmutex.NodeID
-	phase      dmutex.Phase
-	fence      uint64
-	attempt    uint64 // of the request, if one was sent
-	begin, end *event
-
-	// Of a hold.
-	machine uint64 // the machine's fence, which is another one after a change of the view
-	carried bool   // a new view was installed, and the hold's machine in it is not born yet
-}
-
 // A change is a view: when each member has installed it, and when it acted there.
 type change struct {
 	epoch          uint64
@@ -180,8 +175,11 @@ type change struct {
 func (p *panel) note(changes map[uint64]*change, e *event) {
 	c := changes[e.N]
 	if c == nil {
-		c = &change{epoch: e.N, who: e.members(), install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
+		c = &change{epoch: e.N, install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
 		p.changes, changes[e.N] = append(p.changes, c), c
+	}
+	if who := e.members(); len(who) > len(c.who) { // who has joined does not know who has gone
+		c.who = who
 	}
 	if e.What == trace.View {
 		c.install[e.node()] = e
@@ -190,13 +188,18 @@ func (p *panel) note(changes map[uint64]*change, e *event) {
 	}
 }
 
-// members names those of a view, and those that are missing.
+// members names those of a view, and those that are gone.
 func (e *event) members() string {
-	var in, out []string
-	for _, id := range e.file.trace.Header.Members {
-		if slices.Contains(e.Members, id) {
-			in = append(in, "N"+id.String())
-		} else {
+	var in, out, excluded []string
+	for _, id := range e.Members {
+		in = append(in, "N"+id.String())
+	}
+	for _, id := range e.before {
+		switch {
+		case slices.Contains(e.Members, id):
+		case slices.Contains(e.file.excluded, id):
+			excluded = append(excluded, "N"+id.String())
+		default:
 			out = append(out, "N"+id.String())
 		}
 	}
@@ -204,11 +207,14 @@ func (e *event) members() string {
 	if len(out) > 0 {
 		text += ", without " + strings.Join(out, " ")
 	}
+	if len(excluded) > 0 {
+		text += ", " + strings.Join(excluded, " ") + " excluded"
+	}
 	return text
 }
 
-func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
-	p := &panel{drawing: d, lock: lock}
+func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow, bars []*bar) *panel {
+	p := &panel{drawing: d, lock: lock, bars: bars}
 	within := func(e *event) bool { return p.side(e) == 0 }
 	nodes := make(map[dmutex.NodeID]bool)
 	for _, a := range arrows {
@@ -220,13 +226,9 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 			nodes[a.From], nodes[a.To] = true, true
 		}
 	}
-	open, changes := make(map[*file]*bar), make(map[uint64]*change)
+	changes := make(map[uint64]*change)
 	for _, e := range all {
 		mine := e.Lock == lock && e.What != trace.Forget
-		unended := open[e.file] != nil // as before a gap
-		if mine || e.Lock == "" {
-			p.phase(open, e)
-		}
 		if e.What == started && len(p.points) == 0 {
 			continue // it was there from the beginning
 		}
@@ -234,16 +236,13 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 		if view {
 			p.note(changes, e)
 		}
-		if mine && e.What == trace.Born && e.Phase == dmutex.Idle && !unended {
+		if !e.turns && (e.What == trace.Born && e.Phase == dmutex.Idle || e.What == trace.Waits) {
 			mine = false
 		}
 		if within(e) && (mine || view || e.Lock == "" && e.mark() != "") {
 			nodes[e.node()] = nodes[e.node()] || mine
 			p.points = append(p.points, e)
 		}
-	}
-	for _, b := range open {
-		p.bars = append(p.bars, b)
 	}
 	p.bars = slices.DeleteFunc(p.bars, func(b *bar) bool {
 		return p.side(b.begin) > 0 || b.end != nil && p.side(b.end) < 0
@@ -273,50 +272,6 @@ func (p *panel) side(e *event) int {
 	return 0
 }
 
-// phase begins and ends bars. A hold is carried over from view to view; what waits
-// has to ask again in the new one.
-func (p *panel) phase(open map[*file]*bar, e *event) {
-	b, over := open[e.file], false
-	switch e.What {
-	case trace.View:
-		if over = b != nil && b.phase != dmutex.Held; !over && b != nil {
-			b.carried = true
-		}
-	case trace.Ready:
-		over = b != nil && b.carried // it was released in between
-	case trace.Down:
-		over = e.Err != "" // else Close releases what is held
-	case trace.Close, crashed:
-		over = true
-	}
-	switch {
-	case e.Lock == "" && !over:
-		return
-	case b == nil || over:
-	case b.carried && e.What == trace.Born && e.Phase == dmutex.Held:
-		b.carried, b.machine = false, e.Fence
-		return
-	case b.phase == e.Phase && (b.machine == e.Fence || b.phase != dmutex.Held):
-		return
-	}
-	if b != nil {
-		b.end = e
-		p.bars = append(p.bars, b)
-		delete(open, e.file)
-	}
-	if over || e.Phase == dmutex.Idle {
-		return
-	}
-	b = &bar{node: e.node(), phase: e.Phase, begin: e}
-	if e.Phase == dmutex.Held {
-		b.fence, b.machine = e.Fence, e.Fence
-	}
-	if e.What == trace.Request && len(e.Out) > 0 && e.Out[0].Kind == dmutex.Request {
-		b.attempt = e.Out[0].Attempt
-	}
-	open[e.file] = b
-}
-
 // fence writes a fence: in a view it is the epoch and a counter.
 func fence(f uint64) string {
 	if epoch := membership.EpochOf(f); epoch > 0 {
@@ -337,9 +292,31 @@ func (e *event) mark() string {
 	case trace.Close:
 		return "closed"
 	case started:
-		return "started"
+		switch {
+		case e.file.trace.Header.Self != dmutex.None:
+			return "started"
+		case e.file.former != dmutex.None:
+			return "joins again; was N" + e.file.former.String()
+		}
+		return "joins"
 	case crashed:
 		return "crashed"
+	case lapsed:
+		return "its lease has ended"
+	case trace.Silent:
+		return "N" + e.Peer.String() + " is silent"
+	case trace.Dead:
+		switch {
+		case e.Peer == dmutex.None:
+			return "only members live"
+		case e.N > 0:
+			return "N" + e.Peer.String() + " has ended, as the store proves"
+		}
+		return "N" + e.Peer.String() + " seems to have ended"
+	case trace.Excluded:
+		if e.Peer == e.node() {
+			return "excluded"
+		}
 	case trace.Trouble:
 		return "asks for another view: " + e.Err
 	case trace.Restarted:

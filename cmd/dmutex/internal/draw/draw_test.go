@@ -201,7 +201,7 @@ func TestRefused(t *testing.T) {
 		{nil, draw.Options{}, "no trace"},
 		{traces, draw.Options{Lock: "c"}, `no lock "c" in the traces; of 2 the busiest are ["a<b" "other"]`},
 		{traces, draw.Options{From: time.Hour}, "nothing happens"},
-		{read(t, one, one), draw.Options{}, "file 1 and file 2 are both of node 1"},
+		{read(t, one, one), draw.Options{}, "file 1 and file 2 are both of one run of a process"},
 		{read(t, one, strings.Replace(two, "[1,2]", "[1,2,3]", 1)), draw.Options{}, "file 1 and file 2 are of different groups"},
 		{read(t, one, strings.Replace(two, `,"algorithm"`, `,"group":"g","algorithm"`, 1)), draw.Options{}, "different groups"},
 		{read(t, one[:strings.Index(one, "\n")+1]), draw.Options{}, "empty"},
@@ -450,7 +450,7 @@ func TestHoldEnds(t *testing.T) {
 {"t":6000000000,"do":"release","lock":"x","phase":"idle"}
 `, "5"},
 		{"released while frozen", changed + `{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
-`, "3"},
+`, "2"},
 		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"fence":8388608,"phase":"idle"}
 {"t":5000000000,"do":"ready","n":2,"members":[1,2]}
 `, "3"},

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/dmutex/dmutex"
 )
 
 // HTML returns the drawing as a page that needs no other file and no network. Each
@@ -72,7 +70,7 @@ func (c *canvas) overview(b *strings.Builder) {
 	}
 	for _, bar := range c.bars {
 		left, right, fill := c.x(bar.begin), c.x(bar.end), "#c4c4c4"
-		if bar.phase == dmutex.Held {
+		if bar.sign == held {
 			fill = "#222222"
 		}
 		fmt.Fprintf(b, `<rect class="n%d" x="%s" y="%d" width="%s" height="%d" fill="%s"/>`+"\n",

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -32,7 +31,7 @@ func (d *Drawing) Mermaid() []byte {
 		noted := make(map[uint64]bool) // a view is noted where its first member installs it
 		enters, leaves := make(map[*event]*bar), make(map[*event]*bar)
 		for _, bar := range p.bars {
-			if bar.phase != dmutex.Held {
+			if bar.sign != held {
 				continue
 			}
 			enters[bar.begin], leaves[bar.end] = bar, bar
@@ -44,7 +43,7 @@ func (d *Drawing) Mermaid() []byte {
 			p.mermaid(&b, e, enters[e], leaves[e], noted)
 		}
 		for _, bar := range p.bars {
-			if bar.phase == dmutex.Held && (bar.end == nil || p.side(bar.end) > 0) {
+			if bar.sign == held && (bar.end == nil || p.side(bar.end) > 0) {
 				fmt.Fprintf(&b, "    deactivate N%d\n", bar.node)
 			}
 		}
@@ -65,7 +64,7 @@ func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar, noted
 		}
 	case trace.Handle:
 		fmt.Fprintf(b, "    N%d->>N%d: %s\n", e.In.From, self, mermaid(content(&e.In)))
-	case trace.Request, trace.Cancel:
+	case trace.Request, trace.Cancel, trace.Waits:
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, e.What)
 	}
 	if leaves != nil {

@@ -74,6 +74,9 @@ func (d *Drawing) telling(e *event) string {
 	if e.What == trace.Handle {
 		words[0] = "receives " + e.In.String()
 	}
+	if e.What == trace.Waits {
+		words[0] = "waits for the lease of " + join(e.Members)
+	}
 	if len(d.panels) > 1 {
 		words[0] = fmt.Sprintf("%q: %s", e.Lock, words[0])
 	}

@@ -40,6 +40,14 @@ const (
 	font      = `font-family="Helvetica, Arial, sans-serif"`
 )
 
+// How bars are drawn, by their signs.
+var barLooks = map[int]struct{ shape, ink string }{
+	waiting:  {`fill="#d9d9d9" stroke="#8a8a8a"`, "#222222"},
+	drains:   {`fill="#fbe3d0" stroke="#d55e00"`, "#222222"},
+	held:     {`fill="#222222" stroke="#222222"`, "#ffffff"},
+	presumed: {`fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"`, "#222222"},
+}
+
 // A canvas collects the shapes of a panel, in four layers. A shape is in each row that it
 // reaches into.
 type canvas struct {
@@ -61,7 +69,9 @@ type seen [dmutex.Kinds + len(signs)]bool
 // The places of the signs in seen.
 const (
 	waiting = dmutex.Kinds + iota
+	drains
 	held
+	presumed
 	views
 	gone
 	lost
@@ -229,20 +239,24 @@ func (c *canvas) bar(b *bar) {
 	if b.end != nil {
 		until = c.drawing.clock(b.end)
 	}
-	sign, fill, stroke, ink := waiting, "#d9d9d9", "#8a8a8a", "#222222"
+	look := barLooks[b.sign]
 	what, texts := "waits", []string(nil)
 	switch {
-	case b.phase == dmutex.Held:
-		sign, fill, stroke, ink = held, "#222222", "#222222", "#ffffff"
+	case b.sign == held:
 		what = "holds the lock with fence " + fence(b.fence)
 		texts = []string{"fence " + fence(b.fence), fence(b.fence)}
+	case b.sign == presumed:
+		what, texts = "may still hold the lock with fence "+fence(b.fence)+" by its lease", []string{"leased"}
+	case b.sign == drains:
+		of := join(b.begin.Members)
+		what, texts = "waits until the lease of "+of+" has ended", []string{"waits for the lease of " + of, "lease of " + of}
 	case b.attempt > 0:
 		texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
 	}
-	c.seen[sign] = true
+	c.seen[b.sign] = true
 	width := max(right-left, 2)
-	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" fill="%s" stroke="%s"><title>node %d %s, from %s to %s</title></rect>`,
-		px(left), px(y-barHalf), px(width), 2*barHalf, fill, stroke, b.node, what, c.drawing.clock(b.begin), until)
+	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" %s><title>node %d %s, from %s to %s</title></rect>`,
+		px(left), px(y-barHalf), px(width), 2*barHalf, look.shape, b.node, what, c.drawing.clock(b.begin), until)
 	c.written.take(box{left, y - barHalf, left + width, y + barHalf})
 	if c.side(b.begin) < 0 {
 		return
@@ -251,7 +265,7 @@ func (c *canvas) bar(b *bar) {
 	for _, text := range texts {
 		if textWidth(text, fontSize) <= inRow-6 {
 			c.add(words, left, left+inRow, `<text x="%s" y="%s" text-anchor="middle" fill="%s" pointer-events="none">%s</text>`,
-				px(left+inRow/2), px(y+4), ink, escape(text))
+				px(left+inRow/2), px(y+4), look.ink, escape(text))
 			return
 		}
 	}
@@ -259,6 +273,15 @@ func (c *canvas) bar(b *bar) {
 		text := texts[len(texts)-1]
 		_ = c.write(left, y-barHalf-4, text, "#222222", "start") || c.write(left, y+barHalf+fontSize+1, text, "#222222", "start")
 	}
+}
+
+// join names nodes.
+func join(ids []dmutex.NodeID) string {
+	var names []string
+	for _, id := range ids {
+		names = append(names, "N"+id.String())
+	}
+	return strings.Join(names, " and ")
 }
 
 // rowEnd returns the end of the row that x is in: the next tile of a page is beside it.
@@ -414,11 +437,12 @@ func (c *canvas) axis() {
 	}
 }
 
-// line draws the line of a node, dotted while no process of the node is running.
+// line draws the line of a node while a process of the node is running. It is dotted while none
+// is, unless the group has a store: then each process has a number of its own.
 func (c *canvas) line(id dmutex.NodeID) {
-	from, there := 0.0, true
+	from, there, numbered := 0.0, true, false
 	draw := func(to float64) {
-		if look := `stroke="#444444" stroke-width="1.2"`; to > from {
+		if look := `stroke="#444444" stroke-width="1.2"`; to > from && (there || !numbered) {
 			if !there {
 				c.seen[gone] = true
 				look = `stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"`
@@ -431,12 +455,12 @@ func (c *canvas) line(id dmutex.NodeID) {
 		switch {
 		case e.node() != id:
 		case e.What == started:
-			there = false
+			there, numbered = false, e.file.trace.Header.Self == dmutex.None
 			draw(e.x)
 			there = true
-		case e.What == crashed || e.What == trace.Close:
+		case e.What == crashed || e.What == trace.Close || e.What == trace.Excluded && e.Peer == id:
 			draw(e.x)
-			there = false
+			there, numbered = false, e.file.trace.Header.Self == dmutex.None
 		}
 	}
 	draw(c.right)
@@ -478,7 +502,9 @@ type sign struct{ symbol, text string }
 // signs are the lines that are not about kinds of messages, in the order of their places.
 var signs = [...]sign{
 	{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"},
+	{`<rect y="-6" width="30" height="12" rx="2" fill="#fbe3d0" stroke="#d55e00"/>`, "waits for the lease of a former member to end"},
 	{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"},
+	{`<rect y="-6" width="30" height="12" rx="2" fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"/>`, "has crashed, and its lease runs"},
 	{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"},
 	{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"},
 	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"},
