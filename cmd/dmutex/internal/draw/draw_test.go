@@ -334,15 +334,17 @@ func TestHolderWithoutEvents(t *testing.T) {
 }
 
 // restart returns the traces of docs/figures: a rolling restart of three nodes.
-func restart(t testing.TB) (traces []*trace.Trace) {
-	files, err := filepath.Glob("../../../../docs/figures/restart/*.trace")
+func restart(t testing.TB) []*trace.Trace { return figure(t, "restart", 6) }
+
+func figure(t testing.TB, name string, files int) (traces []*trace.Trace) {
+	names, err := filepath.Glob("../../../../docs/figures/" + name + "/*.trace")
 	require.NoError(t, err)
-	for _, name := range files {
+	require.Len(t, names, files)
+	for _, name := range names {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		traces = append(traces, read(t, string(text))...)
 	}
-	require.Len(t, traces, 6)
 	return traces
 }
 
@@ -568,6 +570,7 @@ func FuzzDraw(f *testing.F) {
 		require.NoError(f, restart(f)[(i+2)%6].Write(&b))
 		f.Add(a.String(), b.String(), "", int64(0))
 	}
+	f.Add(cutOff, cutOff, "x", int64(0))
 	f.Fuzz(func(t *testing.T, one, two, lock string, to int64) {
 		var traces []*trace.Trace
 		for _, text := range []string{one, two} {

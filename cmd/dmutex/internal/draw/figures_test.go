@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/goldentest"
@@ -21,43 +22,123 @@ import (
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// record makes TestFiguresOfRestart record a new run.
-var record = flag.Bool("record", false, "record docs/figures/restart anew")
+// record makes TestFiguresOfNodes record new runs.
+var record = flag.Bool("record", false, "record docs/figures/restart and failover anew")
 
-// The figure of a rolling restart is drawn from the traces of a run, one a
+// The figures of a rolling restart and of a failover are drawn from the traces of runs, one a
 // process, which the machines repeat here.
-func TestFiguresOfRestart(t *testing.T) {
-	const dir = "../../../../docs/figures/restart"
-	if *record {
-		rollingRestart(t, dir)
+func TestFiguresOfNodes(t *testing.T) {
+	for _, f := range []struct {
+		name      string
+		files     int
+		algorithm dmutex.Algorithm
+		record    func(t *testing.T) map[string]*bytes.Buffer
+		title     string
+	}{
+		{"restart", 6, ricart.New, rollingRestart, "A rolling restart: N1 is restarted, N2 crashes and returns, N3 is restarted"},
+		{"failover", 4, central.New, failover, "A crash and its failover: N2 crashes while it holds the lock, and N4 joins"},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			dir := "../../../../docs/figures/" + f.name
+			if *record {
+				require.NoError(t, os.MkdirAll(dir, 0o755))
+				for name, file := range f.record(t) {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, name+".trace"), file.Bytes(), 0o644))
+				}
+			}
+			files, err := filepath.Glob(dir + "/*.trace")
+			require.NoError(t, err)
+			require.Len(t, files, f.files)
+			var traces []*trace.Trace
+			for _, name := range files {
+				file, err := os.Open(name)
+				require.NoError(t, err)
+				tr, err := trace.Read(name, file)
+				require.NoError(t, err)
+				require.NoError(t, file.Close())
+				_, err = trace.Replay(tr, f.algorithm)
+				require.NoError(t, err)
+				traces = append(traces, tr)
+			}
+			d, err := draw.New(traces, draw.Options{Title: f.title})
+			require.NoError(t, err)
+			goldentest.Compare(t, "../../../../docs/figures/"+f.name+".svg", string(d.SVG()))
+		})
 	}
-	files, err := filepath.Glob(dir + "/*.trace")
-	require.NoError(t, err)
-	require.Len(t, files, 6)
-	var traces []*trace.Trace
-	for _, name := range files {
-		file, err := os.Open(name)
+}
+
+// failover records the run of the figure: N2 crashes while it holds the lock and N3 waits for
+// it; then N4 joins, and N1 leaves.
+func failover(t *testing.T) (files map[string]*bytes.Buffer) {
+	files = make(map[string]*bytes.Buffer)
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{Seed: 1, MinDelay: 5 * time.Millisecond, MaxDelay: 10 * time.Millisecond})
 		require.NoError(t, err)
-		tr, err := trace.Read(name, file)
-		require.NoError(t, err)
-		require.NoError(t, file.Close())
-		_, err = trace.Replay(tr, ricart.New)
-		require.NoError(t, err)
-		traces = append(traces, tr)
-	}
-	d, err := draw.New(traces, draw.Options{Title: "A rolling restart: N1 is restarted, N2 crashes and returns, N3 is restarted"})
-	require.NoError(t, err)
-	goldentest.Compare(t, "../../../../docs/figures/restart.svg", string(d.SVG()))
+		var record store.Memory
+		open := func() *node.Node {
+			file := new(bytes.Buffer)
+			n, err := node.Open(t.Context(), &record, net.Link(dmutex.None), node.Config{Lease: 2 * time.Second, Trace: trace.NewRecorder(file)})
+			require.NoError(t, err)
+			require.NoError(t, n.Ready(t.Context()))
+			time.Sleep(200 * time.Millisecond)
+			files[n.Self().String()] = file
+			return n
+		}
+		acquire := func(n *node.Node) <-chan lock.Held {
+			c := make(chan lock.Held, 1)
+			go func() {
+				h, err := n.Mutex("invoices").Acquire(t.Context())
+				require.NoError(t, err)
+				c <- h
+			}()
+			time.Sleep(300 * time.Millisecond)
+			return c
+		}
+		n1, n2, n3 := open(), open(), open()
+		<-acquire(n2)
+		next := acquire(n3)
+		for _, id := range []dmutex.NodeID{1, 3} {
+			net.Cut(2, id)
+			net.Cut(id, 2)
+		}
+		synctest.Wait()
+		before := files["2"].Len()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, n2.Close(gone))
+		synctest.Wait()
+		files["2"].Truncate(before)
+		h := <-next
+		time.Sleep(300 * time.Millisecond)
+		n4 := open()
+		last := acquire(n4)
+		require.NoError(t, h.Release())
+		h = <-last
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, n1.Close(t.Context()))
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, h.Release())
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		for id, file := range files { // the end of the group is not in the figure
+			files[id] = bytes.NewBuffer(bytes.Clone(file.Bytes()))
+		}
+		for _, n := range []*node.Node{n3, n4} {
+			require.NoError(t, n.Close(t.Context()))
+		}
+	})
+	return files
 }
 
 // rollingRestart records the run of the figure. N3 holds the lock while N1 is
 // restarted and N2 waits; N2 has the lock when it crashes, and N1 waits for it.
-func rollingRestart(t *testing.T, dir string) {
-	files := make(map[string]*bytes.Buffer)
+func rollingRestart(t *testing.T) (files map[string]*bytes.Buffer) {
+	files = make(map[string]*bytes.Buffer)
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{Seed: 1, MinDelay: 5 * time.Millisecond, MaxDelay: 10 * time.Millisecond})
 		require.NoError(t, err)
@@ -121,14 +202,14 @@ func rollingRestart(t *testing.T, dir string) {
 		require.NoError(t, (<-acquire(3)).Release())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.NoError(t, os.MkdirAll(dir, 0o755))
 		for name, file := range files { // the end of the group is not in the figure
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name+".trace"), file.Bytes(), 0o644))
+			files[name] = bytes.NewBuffer(bytes.Clone(file.Bytes()))
 		}
 		for _, n := range nodes {
 			require.NoError(t, n.Close(t.Context()))
 		}
 	})
+	return files
 }
 
 // The figures of docs/figures.md are drawn from golden scripts; -update draws

@@ -1,0 +1,71 @@
+package draw_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
+)
+
+// With a store a line is a process: it begins where it joins, and ends where it ends. A member
+// that crashed may hold its lock until its lease ends, and the next one waits for that.
+func TestFailover(t *testing.T) {
+	d := drawn(t, figure(t, "failover", 4), draw.Options{Width: 5000})
+	svg := string(d.SVG())
+	wellFormed(t, d.SVG())
+	for _, label := range []string{"view 3: N1 N2 N3", "view 4: N1 N3, N2 excluded", "view 5: N1 N3 N4", "view 6: N3 N4, without N1", "crashed", "its lease has ended", "closed"} {
+		require.Equal(t, 1, strings.Count(svg, ">"+label+"</text>"), label)
+	}
+	require.Equal(t, 3, strings.Count(svg, ">joins</text>"), "the first was there from the beginning")
+	require.Equal(t, 2, strings.Count(svg, ">N2 is silent</text>"))
+	require.NotContains(t, svg, `stroke-dasharray="1 5"`, "no number is used again")
+	require.Regexp(t, `node 2 holds the lock with fence 3:1, from 2.7467 s to 3.1613 s</title>`, svg)
+	require.Regexp(t, `node 2 may still hold the lock with fence 3:1 by its lease, from 3.1613 s to 5.0363 s</title>`, svg)
+	require.Regexp(t, `node 3 waits until the lease of N2 has ended, from 4.1930 s to 6.2149 s</title>`, svg)
+	require.Regexp(t, `node 3 holds the lock with fence 4:1, from `, svg)
+	require.Contains(t, svg, "has crashed, and its lease runs")
+	require.Contains(t, string(d.Mermaid()), "Note over N3: waits")
+	require.Contains(t, string(d.ShiViz()), "waits for the lease of N2\n")
+}
+
+// cutOff is a process that was cut off: it holds the lock, gets it again after the end of its
+// lease, is excluded, and joins again.
+const cutOff = `{"dmutex":"trace","version":5,"algorithm":"central 1 idle coordinator=1","life":9,"opened":1700000001000000000}
+{"t":0,"do":"lease","n":1000000000}
+{"t":1000000,"do":"view","peer":1,"life":9,"n":1,"members":[1,2]}
+{"t":2000000,"do":"ready","n":1,"members":[1,2]}
+{"t":3000000,"do":"born","lock":"x","limit":8388607,"home":1,"fence":4194304,"phase":"idle"}
+{"t":3000000,"do":"request","lock":"x","fence":4194305,"phase":"held"}
+{"t":500000000,"do":"lease","n":1000000000}
+{"t":1600000000,"do":"handle","lock":"x","fence":4194305,"in":{"kind":"REQUEST","seq":3,"from":2,"attempt":1,"fence":4194304},"phase":"held"}
+{"t":1700000000,"do":"release","lock":"x","phase":"idle"}
+{"t":1700000001,"do":"request","lock":"x","fence":4194306,"phase":"held"}
+{"t":1700000002,"do":"release","lock":"x","phase":"idle"}
+{"t":2000000000,"do":"forget","lock":"x"}
+{"t":2000000000,"do":"excluded","peer":1}
+{"t":3000000000,"do":"lease","n":1000000000}
+{"t":3000000000,"do":"view","peer":3,"life":12,"n":5,"members":[2,3]}
+{"t":3100000000,"do":"ready","n":5,"members":[2,3]}
+{"t":3100000000,"do":"born","lock":"x","limit":25165823,"home":3,"fence":20971520,"phase":"idle"}
+{"t":3100000000,"do":"request","lock":"x","fence":20971521,"phase":"held"}
+{"t":3200000000,"do":"close"}
+`
+
+// A hold ends with the lease, whenever the process learns of that, and what is granted later is
+// no hold. After an exclusion the process is another line.
+func TestCutOff(t *testing.T) {
+	d := drawn(t, read(t, cutOff), draw.Options{})
+	svg := string(d.SVG())
+	require.Equal(t, 1, strings.Count(svg, "node 1 holds the lock"))
+	require.Contains(t, svg, "node 1 holds the lock with fence 1:1, from 3.00 ms to 1.5000 s</title>")
+	require.Contains(t, svg, "node 3 holds the lock with fence 5:1, from 3.1000 s to 3.2000 s</title>")
+	for _, label := range []string{"its lease has ended", "excluded", "joins again; was N1"} {
+		require.Equal(t, 1, strings.Count(svg, ">"+label+"</text>"), label)
+	}
+
+	// A gap may hide the exclusion.
+	gap := strings.Replace(cutOff, `"do":"excluded","peer":1}`, `"do":"gap","n":1}`, 1)
+	require.Contains(t, string(drawn(t, read(t, gap), draw.Options{}).SVG()), ">joins again; was N1</text>")
+}
