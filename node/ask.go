@@ -111,7 +111,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 		case <-n.locks.Ended():
 			return Holder{}, public(m.name, n.locks.Why())
 		case <-ctx.Done():
-			return Holder{}, public(m.name, fmt.Errorf("no answer from %s: %w", n.group.Describe(missing), hold.ContextError(ctx)))
+			return Holder{}, public(m.name, fmt.Errorf("no answer from %w: %w", n.group.Describe(missing), hold.ContextError(ctx)))
 		}
 	}
 }

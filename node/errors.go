@@ -69,12 +69,10 @@ var (
 // [errors.AsType] for the fields.
 type Error struct {
 	Lock   string        // the lock that the error is about, if it is about one
-	Peer   dmutex.NodeID // the peer that stands in the way: Err is [ErrConfig], [ErrOverflow], [dmutex.ErrPeer] or an error of the link
+	Peer   dmutex.NodeID // the peer that stands in the way: Err wraps [ErrConfig], [ErrOverflow], [dmutex.ErrPeer] or an error of the link
 	Holder dmutex.NodeID // of an [ErrBusy], None if this node does not know it, see [MutexStatus]
 	Cycle  []Edge        // of an [ErrDeadlock]: at one instant every wait of it was under way; the first one was ended
 	Err    error
-
-	text string // if not empty: who holds a busy lock, or else what stands for the texts of Peer and Err
 }
 
 // An Edge is a transaction that waits for a lock which another transaction holds.
@@ -87,23 +85,10 @@ type Edge struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("node: ")
-	switch {
-	case e.Err == ErrBusy:
-		fmt.Fprintf(&b, "lock %q is busy", e.Lock)
-		if e.text != "" {
-			b.WriteString(": ")
-		}
-	case e.Lock != "":
+	if e.Lock != "" {
 		fmt.Fprintf(&b, "lock %q: ", e.Lock)
 	}
-	switch {
-	case e.text != "" || e.Err == ErrBusy:
-		b.WriteString(e.text)
-	case e.Peer != dmutex.None:
-		fmt.Fprintf(&b, "peer %d: %v", e.Peer, e.Err)
-	default:
-		b.WriteString(e.Err.Error())
-	}
+	b.WriteString(e.Err.Error())
 	for i, edge := range e.Cycle {
 		if i == 0 {
 			fmt.Fprintf(&b, ": node %d", edge.Waiter)
@@ -129,7 +114,7 @@ func public(lock string, err error) error {
 		named.Lock = cmp.Or(e.Lock, lock)
 		return &named
 	case *locks.Error:
-		return &Error{Lock: cmp.Or(e.Lock, lock), Peer: e.Peer, Err: e.Err}
+		return &Error{Lock: cmp.Or(e.Lock, lock), Peer: e.Peer, Err: &locks.Error{Peer: e.Peer, Err: e.Err}}
 	case *locks.End:
 		err = e.Err
 	}

@@ -242,7 +242,7 @@ func TestErrorsNameThePackageOnce(t *testing.T) {
 		for text, err := range map[string]error{
 			`node: lock was released`:                                                   held.Err(),
 			`node: lock was lost: the node is closed`:                                   lost.Release(),
-			`node: lock "lost" is busy: held by this process for 0s`:                    busy,
+			`node: lock "lost": lock is busy: held by this process for 0s`:              busy,
 			`node: lock "lost": held by this process for 1s: context deadline exceeded`: late,
 			`node: lock "x": the node is closed`:                                        closed,
 			`node: the node is closed`:                                                  one.Ready(t.Context()),

@@ -133,8 +133,11 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		case <-receipt:
 		}
 	}
-	st := m.node.locks.Status(m.name)
-	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: ErrBusy, text: m.node.heldBy(st)})
+	st, busy := m.node.locks.Status(m.name), ErrBusy
+	if by := m.node.heldBy(st); by != "" {
+		busy = fmt.Errorf("%w: %s", ErrBusy, by)
+	}
+	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: busy})
 }
 
 func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {

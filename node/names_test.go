@@ -36,7 +36,7 @@ func TestMemberNames(t *testing.T) {
 		g.nodes[3] = n
 		held := g.acquire(3, "x")
 		_, err = g.mutex(1, "x").TryAcquire(t.Context())
-		require.EqualError(t, err, `node: lock "x" is busy: held by node 3 (web-new) for 0s`)
+		require.EqualError(t, err, `node: lock "x": lock is busy: held by node 3 (web-new) for 0s`)
 		_, err = g.mutex(1, "x").Acquire(contextFor(t, time.Second))
 		require.ErrorContains(t, err, "held by node 3 (web-new) for 1s: context deadline exceeded")
 		require.ErrorContains(t, err, "waiting for 3 (web-new, silent for")

@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -35,24 +34,23 @@ func (n *Node) waited(ctx context.Context, err error) error {
 // notReady names the members that this node waits for.
 func (n *Node) notReady(why error) error {
 	missing, err := n.group.Waits()
-	switch {
-	case err != nil && len(missing) == 0:
-		return fmt.Errorf("%w: %w", err, why)
-	case len(missing) == 0:
-		return fmt.Errorf("the members are agreeing on a view: %w", why)
-	}
-	// An Error names one peer: the first with a known reason. The text names all.
-	e := &Error{text: "waiting for members " + n.group.Describe(missing) + ": " + why.Error()}
-	causes := []error{why}
-	if err != nil {
-		e.text, causes = err.Error()+"; also "+e.text, append(causes, err)
+	e := &Error{Err: why}
+	if len(missing) > 0 {
+		e.Err = fmt.Errorf("waiting for members %w: %w", n.group.Describe(missing), why)
 	}
 	for _, id := range missing {
 		if _, err := n.group.Peer(id); err != nil {
-			e.Peer, causes = cmp.Or(e.Peer, id), append(causes, err)
+			e.Peer = cmp.Or(e.Peer, id)
 		}
 	}
-	e.Err = errors.Join(causes...)
+	switch {
+	case err != nil && len(missing) > 0:
+		e.Err = fmt.Errorf("%w; also %w", err, e.Err)
+	case err != nil:
+		e.Err = fmt.Errorf("%w: %w", err, why)
+	case len(missing) == 0:
+		e.Err = fmt.Errorf("the members are agreeing on a view: %w", why)
+	}
 	return e
 }
 
@@ -83,12 +81,10 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 	if st.Holder != dmutex.None {
 		attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))), slog.Duration("held", st.HeldFor.Round(time.Second)))
 	}
-	text := n.silent(st)
 	if len(st.Former) > 0 {
-		text = n.heldBy(st)
-	}
-	if text != "" {
-		attrs = append(attrs, slog.String("for", text))
+		attrs = append(attrs, slog.String("for", n.heldBy(st)))
+	} else if why := n.silent(st); why != nil {
+		attrs = append(attrs, slog.String("for", why.Error()))
 	}
 	n.group.Log(slog.LevelWarn, "lock is waited for", attrs...)
 }
@@ -103,8 +99,8 @@ func (n *Node) waitError(lock string, why error) error {
 	if by := n.heldBy(st); by != "" {
 		why = fmt.Errorf("%s: %w", by, why)
 	}
-	if silent := n.silent(st); silent != "" {
-		why = fmt.Errorf("waiting for %s: %w", silent, why)
+	if silent := n.silent(st); silent != nil {
+		why = fmt.Errorf("waiting for %w: %w", silent, why)
 	}
 	return why
 }
@@ -128,7 +124,7 @@ func (n *Node) heldBy(st locks.Status) string {
 
 // silent describes the peers that a lock waits for: the holder if it is known and
 // another node, else the peers whose answers are missing.
-func (n *Node) silent(st locks.Status) string {
+func (n *Node) silent(st locks.Status) error {
 	ids := st.WaitsFor
 	if st.Holder != dmutex.None && st.Holder != n.Self() {
 		ids = []dmutex.NodeID{st.Holder}

@@ -2,10 +2,10 @@ package group
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -195,23 +195,27 @@ func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	return st, trouble
 }
 
-// Describe says in a few words what is known of each of the peers.
-func (g *Group) Describe(ids []dmutex.NodeID) string {
-	var words []string
+// Describe says in a few words what is known of each of the peers, and wraps the troubles with
+// them. It is nil for no peers.
+func (g *Group) Describe(ids []dmutex.NodeID) (all error) {
 	for _, id := range ids {
-		known := "never heard"
-		switch st, trouble := g.Peer(id); {
-		case trouble != nil:
-			known = trouble.Error()
+		st, known := g.Peer(id)
+		switch {
+		case known != nil:
 		case st.Left:
-			known = "gone"
+			known = errors.New("gone")
 		case st.Silent > 0:
-			known = fmt.Sprintf("silent for %v", st.Silent.Round(100*time.Millisecond))
+			known = fmt.Errorf("silent for %v", st.Silent.Round(100*time.Millisecond))
+		default:
+			known = errors.New("never heard")
 		}
 		if name := g.About(id).Name; name != "" {
-			known = name + ", " + known
+			known = fmt.Errorf("%s, %w", name, known)
 		}
-		words = append(words, fmt.Sprintf("%v (%s)", id, known))
+		if known = fmt.Errorf("%v (%w)", id, known); all != nil {
+			known = fmt.Errorf("%w, %w", all, known)
+		}
+		all = known
 	}
-	return strings.Join(words, ", ")
+	return all
 }

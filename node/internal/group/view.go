@@ -254,7 +254,7 @@ func (g *Group) Tick(int64) (next int64) {
 		g.Log(slog.LevelWarn, "waiting", waited, slog.Any("err", why))
 	}
 	if len(missing) > 0 { // asks the link, so not under the mutex
-		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing)))
+		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
 	}
 	return next
 }
