@@ -78,8 +78,8 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 		return Holder{}, err
 	}
 	n := m.node
-	if st := n.locks.Status(m.name); st.Phase == dmutex.Held && st.Holder == n.Self() {
-		return Holder{st.Holder, n.cfg.Name, st.Fence, st.Age}, nil
+	if own := n.holds(m.name); own.Fence != 0 {
+		return own, nil
 	}
 	number, answers := n.questions.Add(1), make(chan Holder, 64)
 	n.asks.Store(number, answers)
@@ -114,6 +114,14 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 			return Holder{}, public(m.name, fmt.Errorf("no answer from %w: %w", n.group.Describe(missing), hold.ContextError(ctx)))
 		}
 	}
+}
+
+// holds returns what this node answers: a Holder without a fence if it does not hold the lock.
+func (n *Node) holds(name string) (own Holder) {
+	if st := n.locks.Status(name); st.Phase == dmutex.Held && st.Holder == n.Self() {
+		own = Holder{st.Holder, n.cfg.Name, st.Fence, st.Age}
+	}
+	return own
 }
 
 // answered takes the answer of a peer. One that nobody waits for any more is dropped, and so

@@ -269,6 +269,6 @@ func (u up) Acts(v group.View) {
 
 func (u up) Lease(l group.Lease) {
 	if o := u.cfg.Observer; o != nil && o.Lease != nil {
-		u.event(func() { o.Lease(leaseStatus(l)) })
+		u.event(func() { o.Lease(LeaseStatus(l)) })
 	}
 }

@@ -132,10 +132,6 @@ type LeaseStatus struct {
 	Exclusions int           // how often this process was excluded
 }
 
-func leaseStatus(l group.Lease) LeaseStatus {
-	return LeaseStatus{l.State.String(), l.Remains, l.Err, l.Exclusions}
-}
-
 // ViewStatus is how one node sees the group, and the last change of it.
 type ViewStatus struct {
 	Epoch   uint64          // of the view that is installed, 0 before the first: its fences begin with it
@@ -171,17 +167,13 @@ func (n *Node) Status() Status {
 		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
 		Draining: sum.Draining, Drains: sum.Drains,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
-		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
+		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(), Lease: (*LeaseStatus)(g.Lease),
 	}
 	if n.clients != nil {
 		for _, c := range n.clients.Status() {
 			st.Clients = append(st.Clients, ClientStatus(c))
 		}
 		st.ClientsRefused = n.clients.Refused()
-	}
-	if g.Lease != nil {
-		l := leaseStatus(*g.Lease)
-		st.Lease = &l
 	}
 	names := map[string]bool{"": true, n.cfg.Name: true}
 	for _, id := range n.group.Others() {

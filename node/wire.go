@@ -108,11 +108,8 @@ func (u up) Message(from dmutex.NodeID, b []byte) {
 	case m.says == saysAsk:
 		u.locks.Ask(m.name)
 	case m.says == saysWho:
-		answer := &message{says: saysHold, number: m.number}
-		if st := u.locks.Status(m.name); st.Phase == dmutex.Held && st.Holder == u.Self() {
-			answer.fence, answer.age = st.Fence, uint64(st.Age.Milliseconds())
-		}
-		_ = u.send(from, answer.append(nil))
+		own := u.holds(m.name)
+		_ = u.send(from, (&message{says: saysHold, number: m.number, fence: own.Fence, age: uint64(own.Age.Milliseconds())}).append(nil))
 	case m.says == saysHold:
 		u.answered(from, m)
 	}

@@ -64,7 +64,7 @@ func newConsent(g *Group) (err error) {
 	c := &consent{group: g}
 	g.who, g.life = c, c.newLife(0)
 	g.limit = len(cfg.Members)
-	g.state.Store(uint32(LeaseValid))
+	g.state.Store(leaseValid)
 	if err := g.describe(cfg.Members); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ type Up interface {
 	// and an Observer sees it.
 	Acts(View)
 
-	// Lease reports another LeaseState, for the Observer.
+	// Lease reports another state of the lease, for the Observer.
 	Lease(Lease)
 
 	// Ended passes on a hold that was released, or ended with the lease and is given back, for
@@ -86,8 +86,8 @@ type Group struct {
 	limit int          // of the members of a view
 	clock func() int64 // by which locks are held for a time; nil if they are not
 
-	state  atomic.Uint32 // the LeaseState
-	acting atomic.Bool   // the locks act
+	state  atomic.Value // of the lease
+	acting atomic.Bool  // the locks act
 
 	troubled atomic.Pointer[trouble]
 	done     context.Context // ends when no member needs this life any more
@@ -115,6 +115,7 @@ func New(cfg Config) (*Group, error) {
 	}
 	g := &Group{cfg: cfg, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
 	g.self.Store(uint64(cfg.Self))
+	g.state.Store(leaseEnded)
 	g.setPeers(nil)
 	g.done, g.finish = context.WithCancel(context.Background())
 	join := newConsent

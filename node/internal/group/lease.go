@@ -77,26 +77,26 @@ func (l *record) giveBack() {
 // set notes how the lease stands, and reports it if that has changed.
 func (l *record) set(now int64, ended bool) {
 	g := l.group
-	state := LeaseValid
+	state := leaseValid
 	switch {
 	case ended:
-		state = LeaseEnded
+		state = leaseEnded
 	case l.Suspended():
-		state = LeaseLate
+		state = leaseLate
 	}
-	if LeaseState(g.state.Swap(uint32(state))) == state {
+	if g.state.Swap(state) == state {
 		return
 	}
 	lease := l.lease(now)
-	if state == LeaseLate {
+	if state == leaseLate {
 		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Remains), slog.Any("err", l.err))
 	}
 	g.cfg.Up.Lease(*lease)
 }
 
 func (l *record) lease(now int64) *Lease {
-	lease := &Lease{State: l.group.leaseState(), Err: l.err, Exclusions: l.Exclusions()}
-	if lease.State != LeaseEnded {
+	lease := &Lease{State: l.group.state.Load().(string), Err: l.err, Exclusions: l.Exclusions()}
+	if l.group.covered() {
 		lease.Remains = time.Duration(l.until() - now)
 	}
 	return lease

@@ -54,35 +54,26 @@ func ahead(v membership.View) time.Duration {
 	return 0
 }
 
-// A LeaseState is how a lease stands.
-type LeaseState uint8
-
-// The states of a lease. The strict mode, without leases, is always in LeaseValid.
+// The states of a lease. The strict mode, without leases, is always in leaseValid.
 const (
-	LeaseEnded LeaseState = iota
-	LeaseValid
-	LeaseLate
+	leaseEnded = "ended" // or not begun
+	leaseValid = "valid"
+	leaseLate  = "late"
 )
 
-// String returns ended, valid or late.
-func (s LeaseState) String() string { return [...]string{"ended", "valid", "late"}[s] }
-
-// A Lease is how the lease of this node stands.
+// A Lease is how the lease of this node stands. Package node documents the fields.
 type Lease struct {
-	State      LeaseState
+	State      string
 	Remains    time.Duration
 	Err        error
 	Exclusions int
 }
 
-// leaseState returns how the lease stands, as far as was noticed.
-func (g *Group) leaseState() LeaseState { return LeaseState(g.state.Load()) }
-
-// covered reports whether locks may be held now.
-func (g *Group) covered() bool { return g.leaseState() != LeaseEnded }
+// covered reports whether locks may be held now, as far as was noticed.
+func (g *Group) covered() bool { return g.state.Load() != leaseEnded }
 
 // Late reports whether the lease is late to be renewed.
-func (g *Group) Late() bool { return g.leaseState() == LeaseLate }
+func (g *Group) Late() bool { return g.state.Load() == leaseLate }
 
 // Ended passes on a hold that has ended.
 func (g *Group) Ended(h locks.Hold) { g.cfg.Up.Ended(h) }
