@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/deadlock"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
 	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // For all waits, and all changes of them while messages travel:
@@ -48,15 +48,15 @@ func TestExplore(t *testing.T) {
 			if tt.long {
 				machinetest.Long(t)
 			}
-			tr := deadlocktest.Trial{Model: deadlocktest.And, Waits: tt.waits, Widest: tt.widest, AtOnce: tt.atOnce, MaxStates: 6_000_000}
+			tr := deadlocktest.Trial{Model: deadlocktest.And, Waits: tt.waits, Widest: tt.widest, AtOnce: tt.atOnce}
 			if tt.or {
 				tr.Model = deadlocktest.Or
 			}
-			r, err := tr.Explore()
+			r, err := tr.Explore(search.Limits{MaxStates: 6_000_000})
 			require.NoError(t, err)
 			require.True(t, r.Complete)
 			require.Equal(t, tt.states, r.States, "states")
-			require.Equal(t, tt.deadlocks, r.Deadlocks, "deadlocks")
+			require.Equal(t, tt.deadlocks, r.Some, "deadlocks")
 		})
 	}
 }
@@ -84,9 +84,8 @@ func TestMutants(t *testing.T) {
 		{"or-no-numbers", trial{Model: deadlocktest.Of(true, deadlock.NewUnnumbered), Waits: []int{2, 2}, AtOnce: true}, deadlocktest.ErrMissed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.trial.MaxStates = 1_000_000
-			r, err := tt.trial.Explore()
-			var v *dmutextest.Violation
+			r, err := tt.trial.Explore(search.Limits{MaxStates: 1_000_000})
+			var v *search.Violation
 			require.ErrorAs(t, err, &v, "%+v", r)
 			require.ErrorIs(t, v, tt.kind)
 			goldentest.Compare(t, "testdata/mutant-"+tt.name+".txt", v.Script)

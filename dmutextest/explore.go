@@ -68,12 +68,12 @@ func (w *world) explore() (Report, error) {
 		}
 	}
 	s := search.Search[*world, action]{
-		First:     w,
-		State:     (*world).rests,
-		Ends:      ErrLivelock,
-		Counts:    action.consumes,
-		Script:    func(told string, _ *world, v *Violation) string { return w.script(told, v) },
-		MaxStates: w.cfg.MaxStates,
+		First:  w,
+		State:  (*world).rests,
+		Ends:   ErrLivelock,
+		Counts: action.consumes,
+		Script: func(told string, _ *world, v *Violation) string { return w.script(told, v) },
+		Limits: search.Limits{MaxStates: w.cfg.MaxStates},
 	}
 	if w.cfg.Progress != nil {
 		s.Progress = func(r search.Report) bool { return w.cfg.Progress(report(r)) }

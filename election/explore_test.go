@@ -6,11 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
 	"github.com/dmutex/dmutex/internal/electiontest"
 	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 type (
@@ -23,12 +23,11 @@ var algorithms = map[string]election.Algorithm{"bully": election.Bully, "ring": 
 // explored explores a trial to the end, and finds nothing wrong.
 func explored(t *testing.T, tr trial, states, rests int) {
 	t.Helper()
-	tr.MaxStates = 1_000_000
-	r, err := tr.Explore()
+	r, err := tr.Explore(search.Limits{MaxStates: 1_000_000})
 	require.NoError(t, err)
 	require.True(t, r.Complete)
 	require.Equal(t, states, r.States, "states")
-	require.Equal(t, rests, r.Rests, "at rest")
+	require.Equal(t, rests, r.Some, "at rest")
 }
 
 // Every run of these groups ends, and then all nodes that reach each other
@@ -268,9 +267,9 @@ func TestNoMajority(t *testing.T) {
 // to it with a file in testdata.
 func requireWrong(t *testing.T, name string, tr trial, why string) {
 	t.Helper()
-	tr.Nodes, tr.MaxStates = 3, 1_000_000
-	r, err := tr.Explore()
-	var v *dmutextest.Violation
+	tr.Nodes = 3
+	r, err := tr.Explore(search.Limits{MaxStates: 1_000_000})
+	var v *search.Violation
 	require.ErrorAs(t, err, &v, "%+v", r)
 	require.Contains(t, v.Why, why)
 	goldentest.Compare(t, "testdata/mutant-"+name+".txt", v.Script)

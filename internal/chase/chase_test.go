@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
 	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 type at = []dmutex.NodeID
@@ -46,10 +46,10 @@ func TestExploreChases(t *testing.T) {
 			if tt.long {
 				machinetest.Long(t)
 			}
-			r, err := tt.Explore()
+			r, victims, err := tt.Explore(search.Limits{})
 			require.NoError(t, err)
 			require.True(t, r.Complete)
-			require.Equal(t, [3]int{tt.states, tt.cycles, tt.victims}, [3]int{r.States, r.Cycles, r.Victims}, "states, cycles, victims")
+			require.Equal(t, [3]int{tt.states, tt.cycles, tt.victims}, [3]int{r.States, r.Some, victims}, "states, cycles, victims")
 		})
 	}
 }
@@ -131,11 +131,11 @@ func TestChaseMutants(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := tt.chases.Explore()
+			_, _, err := tt.chases.Explore(search.Limits{})
 			require.NoError(t, err, "the group is too large for a test")
 			tt.chases.Follow = tt.follow
-			_, err = tt.chases.Explore()
-			var v *dmutextest.Violation
+			_, _, err = tt.chases.Explore(search.Limits{})
+			var v *search.Violation
 			require.ErrorAs(t, err, &v)
 			require.ErrorIs(t, err, tt.kind)
 			goldentest.Compare(t, "testdata/mutant-"+tt.name+".txt", v.Script)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/chase"
@@ -30,13 +29,33 @@ type Chases struct {
 	Lent        bool  // every lock has a coordinator, which knows the holder; otherwise all nodes are asked
 
 	Follow func(*chase.Chase, chase.Locks) (dmutex.NodeID, bool) // nil is chase's own
-
-	MaxStates int                      // stop after about so many; 0 does not
-	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
 }
 
 // ErrTwice says that two waits were ended for one cycle.
 var ErrTwice = errors.New("two victims")
+
+// Explore visits every state, shortest runs first. It checks that a transaction
+// that ends its wait was in a cycle, that the cycle loses no other wait, and that
+// the youngest member of every cycle would find it if it stayed. It returns a
+// [*search.Violation] with a shortest run to the first state that is wrong, and in
+// any case how far it came. In some states there is a cycle; a victim is a step by which a
+// wait is ended.
+func (t *Chases) Explore(limits search.Limits) (r search.Report, victims int, err error) {
+	r, err = search.Search[*chases, chaseEvent]{
+		Limits: limits,
+		First:  t.begin(),
+		State:  (*chases).standing,
+		Some:   (*chases).cyclic,
+		Step: func(before, after *chases) error {
+			victims += len(after.declared) - len(before.declared)
+			return nil
+		},
+		Script: func(told string, w *chases, v *search.Violation) string {
+			return fmt.Sprintf("%s\n%v\n%v: %s\n", told, w, v.Kind, v.Why)
+		},
+	}.Run()
+	return r, victims, err
+}
 
 // chases is the state of a Chases.
 type chases struct {
@@ -114,10 +133,6 @@ type lock int
 
 func (k lock) String() string { return string(rune('a' + k)) }
 
-func (w *chases) holds(t int) bool {
-	return slices.Contains(w.locks, t)
-}
-
 type chaseEvent = search.Event[*chases]
 
 // Do takes a step.
@@ -135,10 +150,13 @@ func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
 				add(func(w *chases) error { w.grant(i); return nil }, "%d, which waits for %v, is granted", i+1, lock(t.waits))
 			}
 			if w.withdrawals > 0 {
-				add(func(w *chases) error { w.withdraw(i); return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
+				add(func(w *chases) error { w.withdrawals--; w.txns[i].waits = none; return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
 			}
-			if t.chases > 0 && w.holds(i) {
-				add(func(w *chases) error { return w.beginChase(i) }, "%d begins a chase", i+1)
+			if t.chases > 0 && slices.Contains(w.locks, i) {
+				add(func(w *chases) error {
+					w.txns[i].chases--
+					return w.follow(view{w, w.At[i]}, flight{chase: w.chase(i)})
+				}, "%d begins a chase", i+1)
 			}
 		case t.acquires > 0:
 			for k := w.lowest(i); k < len(w.locks); k++ {
@@ -149,12 +167,23 @@ func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
 		}
 		for k, holder := range w.locks {
 			if holder == i && (t.waits == none || w.early > 0) {
-				add(func(w *chases) error { w.release(i, k); return nil }, "%d releases %v", i+1, lock(k))
+				add(func(w *chases) error {
+					if w.txns[i].waits != none {
+						w.early--
+					}
+					w.locks[k] = none
+					return nil
+				}, "%d releases %v", i+1, lock(k))
 			}
 		}
 	}
 	for k, f := range w.wire {
-		add(func(w *chases) error { return w.arrive(k) }, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
+		add(func(w *chases) error {
+			w.wire = slices.Delete(w.wire, k, k+1)
+			c := *f.chase
+			c.Path, c.Ask = slices.Clone(c.Path), slices.Clone(c.Ask)
+			return w.follow(view{w, f.to}, flight{f.to, &c, f.true})
+		}, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
 	}
 	return steps
 }
@@ -180,33 +209,6 @@ func (w *chases) acquire(t, k int) {
 func (w *chases) grant(t int) {
 	w.locks[w.txns[t].waits] = t
 	w.txns[t].waits = none
-}
-
-func (w *chases) withdraw(t int) {
-	w.withdrawals--
-	w.txns[t].waits = none
-}
-
-func (w *chases) release(t, k int) {
-	if w.txns[t].waits != none {
-		w.early--
-	}
-	w.locks[k] = none
-}
-
-func (w *chases) beginChase(t int) error {
-	w.txns[t].chases--
-	return w.follow(view{w, w.At[t]}, flight{chase: w.chase(t)})
-}
-
-// arrive takes a chase from the wire.
-func (w *chases) arrive(k int) error {
-	f := w.wire[k]
-	w.wire = slices.Delete(w.wire, k, k+1)
-	c := *f.chase
-	c.Path, c.Ask = slices.Clone(c.Path), slices.Clone(c.Ask)
-	f.chase = &c
-	return w.follow(view{w, f.to}, f)
 }
 
 func (w *chases) chase(t int) *chase.Chase {
@@ -275,24 +277,30 @@ func (w *chases) cycle(path []chase.Wait) bool {
 }
 
 // standing checks every present cycle: if nothing else happens, the chase of its
-// youngest member finds it, and no other member's chase does. It reports whether there is
-// a cycle.
-func (w *chases) standing() (cycle bool, err error) {
+// youngest member finds it, and no other member's chase does.
+func (w *chases) standing() error {
 	for t := range w.txns {
 		members := w.around(t)
 		if len(members) == 0 {
 			continue
 		}
-		cycle = true
-		finds := w.chaseAlone(t)
-		switch youngest := t == slices.Max(members); {
-		case youngest && !finds:
-			return true, search.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
-		case !youngest && finds:
-			return true, search.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, slices.Max(members)+1)
+		switch youngest, finds := slices.Max(members), w.chaseAlone(t); {
+		case t == youngest && !finds:
+			return search.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
+		case t != youngest && finds:
+			return search.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, youngest+1)
 		}
 	}
-	return cycle, nil
+	return nil
+}
+
+func (w *chases) cyclic() bool {
+	for t := range w.txns {
+		if len(w.around(t)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // around returns the cycle that a transaction is in; nothing if it is in none.
@@ -363,18 +371,27 @@ func (v view) Lends(lock string) dmutex.NodeID {
 }
 
 func (w *chases) String() string {
-	b := []byte{}
+	var b []byte
 	for i, t := range w.txns {
-		b = strconv.AppendInt(append(b, "  "...), int64(i+1), 10)
+		b = fmt.Appendf(b, "  %d", i+1)
 		for k, holder := range w.locks {
 			if holder == i {
-				b = append(append(b, " holds "...), lock(k).String()...)
+				b = fmt.Appendf(b, " holds %v", lock(k))
 			}
 		}
 		if t.waits != none {
-			b = append(append(b, " waits for "...), lock(t.waits).String()...)
+			b = fmt.Appendf(b, " waits for %v", lock(t.waits))
 		}
 		b = append(b, '\n')
 	}
 	return string(b)
+}
+
+// Tell writes a step, and whether a wait ends in it.
+func (w *chases) Tell(b []byte, step chaseEvent, after *chases) []byte {
+	b = fmt.Appendln(b, step)
+	if len(after.declared) > len(w.declared) {
+		b = append(b, "    and a wait is ended\n"...)
+	}
+	return b
 }

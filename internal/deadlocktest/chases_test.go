@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -48,7 +47,7 @@ func TestSimulateChases(t *testing.T) {
 // simulate makes a random run of the given number of steps, and then lets every
 // transaction end what it has begun: a waiting one chases, any other releases. It
 // returns how many waits were ended; none may be left. Like Explore, it returns a
-// [*dmutextest.Violation] if anything is wrong.
+// [*search.Violation] if anything is wrong.
 func (t *Chases) simulate(seed uint64, steps int) (victims int, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := t.begin()
@@ -57,9 +56,9 @@ func (t *Chases) simulate(seed uint64, steps int) (victims int, err error) {
 		run = append(run, s)
 		err := s.Do(w)
 		if err == nil {
-			_, err = w.standing()
+			err = w.standing()
 		}
-		if v, ok := errors.AsType[*dmutextest.Violation](err); ok {
+		if v, ok := errors.AsType[*search.Violation](err); ok {
 			told, last := search.Tell(t.begin(), run)
 			v.Script = fmt.Sprintf("seed %d\n%s\n%v", seed, told, last)
 		}

@@ -23,13 +23,12 @@ func settled(model Model, n, graph int) *world {
 		if on == nil {
 			continue
 		}
-		w.left = make([]int, n)
 		w.wait(i, on)
-		for j := range n {
-			for _, request := range w.channels[i*n+j] {
+		for j, queue := range w.nodes[i].sent {
+			for _, request := range queue {
 				w.arrive(i, j, request)
 			}
-			w.channels[i*n+j] = nil
+			w.nodes[i].sent[j] = nil
 		}
 	}
 	return w
@@ -37,16 +36,16 @@ func settled(model Model, n, graph int) *world {
 
 // drain delivers everything and counts it by kind.
 func (w *world) drain() (count [deadlock.Reply + 1]int) {
-	n := len(w.machines)
 	for moved := true; moved; {
 		moved = false
-		for c := range w.channels {
-			for len(w.channels[c]) > 0 {
-				it := w.channels[c][0]
-				w.channels[c] = w.channels[c][1:]
-				count[it.msg.Kind]++
-				w.arrive(c/n, c%n, it)
-				moved = true
+		for i := range w.nodes {
+			for j := range w.nodes {
+				for sent := w.nodes[i].sent; len(sent[j]) > 0; moved = true {
+					it := sent[j][0]
+					sent[j] = sent[j][1:]
+					count[it.msg.Kind]++
+					w.arrive(i, j, it)
+				}
 			}
 		}
 	}
@@ -68,14 +67,14 @@ func TestGraphs(t *testing.T) {
 		and, or := settled(And, n, graph), settled(Or, n, graph)
 		reach, onCycle, dead := and.reach(), and.truth(and.reach()), or.truth(or.reach())
 		for i := range n {
-			if !and.blocked(i) {
+			if !and.nodes[i].blocked() {
 				continue
 			}
 			waits := 0
 			for k := range n {
 				if k == i || reach[i][k] {
 					for j := range n {
-						if and.waiting[k][j] {
+						if and.nodes[k].waits[j] {
 							waits++
 						}
 					}
@@ -86,11 +85,11 @@ func TestGraphs(t *testing.T) {
 			o.detect(i)
 			count, counted := a.drain(), o.drain()
 			require.Equal(t, waits, count[deadlock.Probe], "graph %x from %d", graph, i+1)
-			require.Equal(t, onCycle[i], a.machines[i].Deadlocked(), "graph %x from %d", graph, i+1)
+			require.Equal(t, onCycle[i], a.nodes[i].Deadlocked(), "graph %x from %d", graph, i+1)
 			require.Equal(t, waits, counted[deadlock.Query], "graph %x from %d", graph, i+1)
 			require.LessOrEqual(t, counted[deadlock.Reply], waits, "graph %x from %d", graph, i+1)
 			require.Equal(t, dead[i], counted[deadlock.Reply] == waits, "graph %x from %d", graph, i+1)
-			require.Equal(t, dead[i], o.machines[i].Deadlocked(), "graph %x from %d", graph, i+1)
+			require.Equal(t, dead[i], o.nodes[i].Deadlocked(), "graph %x from %d", graph, i+1)
 		}
 	}
 }
@@ -104,7 +103,6 @@ func TestCycle(t *testing.T) {
 				model = Or
 			}
 			w := (&Trial{Model: model, Waits: make([]int, n)}).begin()
-			w.left = make([]int, n)
 			for i := range n {
 				w.wait(i, []dmutex.NodeID{dmutex.NodeID((i+1)%n + 1)})
 			}
@@ -115,7 +113,7 @@ func TestCycle(t *testing.T) {
 				want = [deadlock.Reply + 1]int{deadlock.Query: n, deadlock.Reply: n}
 			}
 			require.Equal(t, want, w.drain())
-			require.True(t, w.machines[0].Deadlocked())
+			require.True(t, w.nodes[0].Deadlocked())
 		}
 	}
 }

@@ -5,6 +5,8 @@ package deadlocktest
 import (
 	"encoding"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
@@ -64,18 +66,27 @@ type Trial struct {
 	AtOnce    bool  // Detect is called together with Wait
 	Unordered bool  // the channels may reorder
 	Withdraws int   // how many waits may be withdrawn
-
-	MaxStates int                      // stop after about so many; 0 does not
-	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
 }
 
-// A Report is what an exploration found.
-type Report struct {
-	search.Report
-	Deadlocks int // states in which one is declared
+// Explore visits every state of a trial, shortest runs first. Once all nodes
+// have called Detect and no message is in flight, a node in each deadlock must have
+// declared it, and no node may have declared one that does not exist. It returns a
+// [*search.Violation] with a shortest run to the first state that is wrong, and
+// in any case how far it came. In some states a deadlock is declared.
+func (t *Trial) Explore(limits search.Limits) (search.Report, error) {
+	return search.Search[*world, event]{
+		Limits: limits,
+		First:  t.begin(),
+		State:  (*world).declared,
+		Some:   func(w *world) bool { return slices.ContainsFunc(w.nodes, func(n node) bool { return n.Deadlocked() }) },
+		Step:   func(before, after *world) error { return after.declares(before) },
+		Script: func(told string, _ *world, v *search.Violation) string {
+			return fmt.Sprintf("%s\n%v: %s\n", told, v.Kind, v.Why)
+		},
+	}.Run()
 }
 
-// What can be wrong; the Kind of a [dmutextest.Violation].
+// What can be wrong; the Kind of a [search.Violation].
 var (
 	ErrPhantom = errors.New("phantom") // a node declares a deadlock and is in none
 	ErrMissed  = errors.New("missed")  // no node declares a deadlock

@@ -9,19 +9,15 @@ import (
 // reach returns, from each node, the nodes that can be reached along waits whose
 // grant is not in flight.
 func (w *world) reach() [][]bool {
-	n := len(w.machines)
-	reach := make([][]bool, n)
-	for i := range n {
-		reach[i] = slices.Clone(w.waiting[i])
-		for j := range n {
-			if w.granted(j, i) {
-				reach[i][j] = false
-			}
+	reach := make([][]bool, len(w.nodes))
+	for i := range w.nodes {
+		for j, waits := range w.nodes[i].waits {
+			reach[i] = append(reach[i], waits && !w.granted(j, i))
 		}
 	}
-	for k := range n {
-		for i := range n {
-			for j := range n {
+	for k := range reach {
+		for i := range reach {
+			for j := range reach {
 				reach[i][j] = reach[i][j] || reach[i][k] && reach[k][j]
 			}
 		}
@@ -31,26 +27,25 @@ func (w *world) reach() [][]bool {
 
 // granted reports whether a grant of j's present wait is in flight from i.
 func (w *world) granted(i, j int) bool {
-	return slices.ContainsFunc(w.channels[i*len(w.machines)+j], func(t item) bool {
-		return t.kind == "GRANT" && t.number == w.number[j] && w.waiting[j][i]
+	return w.nodes[j].waits[i] && slices.ContainsFunc(w.nodes[i].sent[j], func(t item) bool {
+		return t.kind == "GRANT" && t.number == w.nodes[j].number
 	})
 }
 
 // truth returns which nodes are deadlocked.
 func (w *world) truth(reach [][]bool) (deadlocked []bool) {
-	n := len(w.machines)
-	free := make([]bool, n) // OR: it is active, or will be
-	for i := range n {
-		free[i] = !w.blocked(i)
-		for j := range n {
+	free := make([]bool, len(reach)) // OR: it is active, or will be
+	for i := range free {
+		free[i] = !w.nodes[i].blocked()
+		for j := range free {
 			free[i] = free[i] || w.granted(j, i)
 		}
 	}
-	for i := range n {
+	for i := range reach {
 		dead := reach[i][i]
 		if w.Or {
 			dead = !free[i]
-			for j := range n {
+			for j := range reach {
 				dead = dead && !(reach[i][j] && free[j])
 			}
 		}
@@ -62,8 +57,8 @@ func (w *world) truth(reach [][]bool) (deadlocked []bool) {
 // declares checks that a node that declares a deadlock in a step is in one after
 // it.
 func (w *world) declares(before *world) error {
-	for i, m := range w.machines {
-		if m.Deadlocked() && !before.machines[i].Deadlocked() && !w.truth(w.reach())[i] {
+	for i := range w.nodes {
+		if w.nodes[i].Deadlocked() && !before.nodes[i].Deadlocked() && !w.truth(w.reach())[i] {
 			return search.Wrong(ErrPhantom, "%d is not deadlocked", i+1)
 		}
 	}
@@ -74,14 +69,16 @@ func (w *world) declares(before *world) error {
 // each deadlock is declared by a node in it: in the AND model by one on the same
 // cycles, in the OR model by one of those that can be reached.
 func (w *world) declared() error {
-	if slices.Contains(w.undone, true) || slices.ContainsFunc(w.channels, func(queue []item) bool { return len(queue) > 0 }) {
-		return nil
+	for i := range w.nodes {
+		if n := &w.nodes[i]; n.undone || slices.ContainsFunc(n.sent, func(queue []item) bool { return len(queue) > 0 }) {
+			return nil
+		}
 	}
 	reach := w.reach()
 	for i, dead := range w.truth(reach) {
-		found := w.machines[i].Deadlocked()
-		for j, m := range w.machines {
-			found = found || m.Deadlocked() && reach[i][j] && (w.Or || reach[j][i])
+		found := w.nodes[i].Deadlocked()
+		for j := range w.nodes {
+			found = found || w.nodes[j].Deadlocked() && reach[i][j] && (w.Or || reach[j][i])
 		}
 		if dead && !found {
 			return search.Wrong(ErrMissed, "the deadlock of %d", i+1)

@@ -30,13 +30,16 @@ func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 		require.NoError(t, steps[rng.IntN(len(steps))].Do(w))
 		require.NoError(t, w.declares(before), "seed %d", seed)
 		require.NoError(t, w.declared(), "seed %d", seed)
-		for c, queue := range w.channels {
-			for _, it := range queue[min(len(queue), len(before.channels[c])):] {
-				if it.kind == "" {
+		for i := range w.nodes {
+			for j, queue := range w.nodes[i].sent {
+				for _, it := range queue[min(len(queue), len(before.nodes[i].sent[j])):] {
+					if it.kind != "" {
+						continue
+					}
 					m := it.msg
-					e := edge{m.Kind, m.From, m.To, m.Initiator, m.Number, uint64(w.number[m.From-1])}
+					e := edge{m.Kind, m.From, m.To, m.Initiator, m.Number, uint64(w.nodes[i].number)}
 					if m.Kind == deadlock.Reply { // at most one for each wait of the receiver's
-						e.ofSender = uint64(w.number[m.To-1])
+						e.ofSender = uint64(w.nodes[j].number)
 					}
 					sent[e]++
 					require.Equal(t, 1, sent[e], "%v twice, seed %d", m, seed)
@@ -65,7 +68,7 @@ func TestWalk(t *testing.T) {
 			tr := &Trial{Model: model, Waits: []int{4, 4, 4, 4}, Widest: slices.Repeat([]int{1 + seed%3}, 4), AtOnce: seed%2 == 0}
 			w := tr.begin()
 			w.walk(t, rng, seed)
-			if slices.ContainsFunc(w.machines, Machine.Deadlocked) {
+			if slices.ContainsFunc(w.nodes, func(n node) bool { return n.Deadlocked() }) {
 				found++
 			}
 		}

@@ -3,7 +3,6 @@ package deadlocktest
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
@@ -20,46 +19,57 @@ type item struct {
 
 func (t item) String() string {
 	if t.kind == "" {
-		return t.msg.Kind.String() + fmt.Sprintf(" %d#%d", t.msg.Initiator, t.msg.Number)
+		return fmt.Sprintf("%v %d#%d", t.msg.Kind, t.msg.Initiator, t.msg.Number)
 	}
-	return t.kind + " " + strconv.Itoa(t.number)
+	return fmt.Sprint(t.kind, " ", t.number)
 }
 
 // A world is the state of a trial.
 type world struct {
 	*Trial
-	withdraws int
-	left      []int    // waits
-	number    []int    // of each node's last wait
-	waiting   [][]bool // the nodes that each node waits for
-	undone    []bool   // Detect is still to be called
-	pending   [][]int  // the number of the other's request to each node
-	machines  []Machine
-	channels  [][]item // from*nodes + to
+	withdraws int // left
+	nodes     []node
 }
 
+// A node is the state of one node.
+type node struct {
+	Machine
+	left    int      // waits
+	number  int      // of its last wait
+	undone  bool     // Detect is still to be called
+	waits   []bool   // for which nodes
+	pending []int    // the number of each node's request to it, 0 for none
+	sent    [][]item // in flight to each node
+}
+
+func (n *node) blocked() bool { return slices.Contains(n.waits, true) }
+
 func (t *Trial) begin() *world {
-	n := len(t.Waits)
-	w := &world{Trial: t, withdraws: t.Withdraws, left: t.Waits, number: make([]int, n), undone: make([]bool, n), channels: make([][]item, n*n)}
-	for i := range n {
-		w.waiting = append(w.waiting, make([]bool, n))
-		w.pending = append(w.pending, make([]int, n))
-		m, err := t.New(dmutex.NodeID(i+1), dmutextest.Nodes(n))
+	w := &world{Trial: t, withdraws: t.Withdraws}
+	for i, left := range t.Waits {
+		n := len(t.Waits)
+		m, err := t.New(id(i), dmutextest.Nodes(n))
 		must(err)
-		w.machines = append(w.machines, m)
+		w.nodes = append(w.nodes, node{Machine: m, left: left, waits: make([]bool, n), pending: make([]int, n), sent: make([][]item, n)})
 	}
 	return w
+}
+
+func id(i int) dmutex.NodeID { return dmutex.NodeID(i + 1) }
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 // Clone returns a copy.
 func (w *world) Clone(*world) *world {
 	c := *w
-	c.left, c.number, c.undone = slices.Clone(w.left), slices.Clone(w.number), slices.Clone(w.undone)
-	c.channels = slices.Clone(w.channels)
-	c.waiting, c.pending, c.machines = slices.Clone(w.waiting), slices.Clone(w.pending), slices.Clone(w.machines)
-	for i := range c.waiting {
-		c.waiting[i], c.pending[i] = slices.Clone(w.waiting[i]), slices.Clone(w.pending[i])
-		c.machines[i] = w.Copy(w.machines[i])
+	c.nodes = slices.Clone(w.nodes)
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		n.Machine, n.waits, n.pending, n.sent = w.Copy(n.Machine), slices.Clone(n.waits), slices.Clone(n.pending), slices.Clone(n.sent)
 	}
 	return &c
 }
@@ -67,35 +77,30 @@ func (w *world) Clone(*world) *world {
 // AppendState appends the canonical state.
 func (w *world) AppendState(b []byte) []byte {
 	b = append(b, byte(w.withdraws))
-	for i, m := range w.machines {
-		b, _ = m.AppendText(b)
-		b = append(b, '|', byte(w.left[i]), byte(w.number[i]))
-		if w.undone[i] {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		b, _ = n.AppendText(b)
+		b = append(b, '|', byte(n.left), byte(n.number))
+		if n.undone {
 			b = append(b, 'd')
 		}
-		for j := range w.machines {
-			b = append(b, byte(w.pending[i][j]))
-		}
-		b = append(b, '\n')
-	}
-	for c, queue := range w.channels {
-		for _, t := range queue {
-			b = append(b, byte(c))
-			if t.kind != "" {
-				b = append(b, t.kind[0], byte(t.number))
-			} else {
-				b = append(b, byte(t.msg.Kind), byte(t.msg.Initiator), byte(t.msg.Number))
+		for j, queue := range n.sent {
+			b = append(b, byte(n.pending[j]), byte(len(queue)))
+			for _, t := range queue {
+				if t.kind != "" {
+					b = append(b, t.kind[0], byte(t.number))
+				} else {
+					b = append(b, byte(t.msg.Kind), byte(t.msg.Initiator), byte(t.msg.Number))
+				}
 			}
 		}
 	}
 	return b
 }
 
-func (w *world) blocked(i int) bool { return slices.Contains(w.waiting[i], true) }
-
 func (w *world) send(i, j int, t item) {
-	c := i*len(w.machines) + j
-	w.channels[c] = append(slices.Clip(w.channels[c]), t)
+	sent := w.nodes[i].sent
+	sent[j] = append(slices.Clip(sent[j]), t)
 }
 
 // does sends what a detector returns.
@@ -103,12 +108,6 @@ func (w *world) does(i int, out []deadlock.Message, err error) {
 	must(err)
 	for _, msg := range out {
 		w.send(i, int(msg.To)-1, item{msg: msg})
-	}
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
 	}
 }
 
@@ -122,37 +121,42 @@ func (w *world) Steps(steps []event) []event {
 	add := func(do func(*world), format string, args ...any) {
 		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
 	}
-	n := len(w.machines)
-	for c, queue := range w.channels {
-		for k, t := range queue {
-			if k == 0 || w.Unordered && !slices.Contains(queue[:k], t) {
-				add(func(w *world) {
-					w.channels[c] = slices.Delete(slices.Clone(w.channels[c]), k, k+1)
-					w.arrive(c/n, c%n, t)
-				}, "deliver %d->%d %v", c/n+1, c%n+1, t)
+	for i := range w.nodes {
+		for j, queue := range w.nodes[i].sent {
+			for k, t := range queue {
+				if k == 0 || w.Unordered && !slices.Contains(queue[:k], t) {
+					add(func(w *world) {
+						w.nodes[i].sent[j] = slices.Delete(slices.Clone(queue), k, k+1)
+						w.arrive(i, j, t)
+					}, "deliver %d->%d %v", i+1, j+1, t)
+				}
 			}
 		}
 	}
-	for i := range n {
-		if w.undone[i] {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.undone {
 			add(func(w *world) { w.detect(i) }, "%d detects", i+1)
 		}
-		if w.blocked(i) {
+		if n.blocked() {
 			if w.withdraws > 0 {
 				add(func(w *world) { w.withdraw(i) }, "%d withdraws", i+1)
 			}
 			continue
 		}
-		for j := range n {
-			if w.pending[i][j] > 0 {
-				add(func(w *world) { w.grant(i, j) }, "%d grants %d", i+1, j+1)
+		for j, number := range n.pending {
+			if number > 0 {
+				add(func(w *world) {
+					w.send(i, j, item{kind: "GRANT", number: number})
+					w.settle(i, j)
+				}, "%d grants %d", i+1, j+1)
 			}
 		}
-		for set := 1; w.left[i] > 0 && set < 1<<n; set++ {
+		for set := 1; n.left > 0 && set < 1<<len(w.nodes); set++ {
 			var on []dmutex.NodeID
-			for j := range n {
+			for j := range w.nodes {
 				if set>>j&1 == 1 {
-					on = append(on, dmutex.NodeID(j+1))
+					on = append(on, id(j))
 				}
 			}
 			if set>>i&1 == 0 && (len(on) == 1 || w.Widest != nil && len(on) <= w.Widest[i]) {
@@ -164,75 +168,81 @@ func (w *world) Steps(steps []event) []event {
 }
 
 func (w *world) wait(i int, on []dmutex.NodeID) {
-	w.left[i]--
-	w.number[i]++
-	for _, node := range on {
-		w.waiting[i][node-1] = true
-		w.send(i, int(node)-1, item{kind: "REQUEST", number: w.number[i]})
+	n := &w.nodes[i]
+	n.left--
+	n.number++
+	for _, id := range on {
+		n.waits[id-1] = true
+		w.send(i, int(id)-1, item{kind: "REQUEST", number: n.number})
 	}
-	must(w.machines[i].Wait(on))
-	w.undone[i] = true
+	must(n.Wait(on))
+	n.undone = true
 	if w.AtOnce {
 		w.detect(i)
 	}
 }
 
 func (w *world) detect(i int) {
-	w.undone[i] = false
-	out, err := w.machines[i].Detect()
+	w.nodes[i].undone = false
+	out, err := w.nodes[i].Detect()
 	w.does(i, out, err)
 }
 
-func (w *world) grant(i, j int) {
-	w.send(i, j, item{kind: "GRANT", number: w.pending[i][j]})
-	w.settle(i, j)
-}
-
 func (w *world) settle(i, j int) {
-	w.pending[i][j] = 0
-	if m, ok := w.machines[i].(asker); ok {
-		must(m.Settled(dmutex.NodeID(j + 1)))
+	w.nodes[i].pending[j] = 0
+	if m, ok := w.nodes[i].Machine.(asker); ok {
+		must(m.Settled(id(j)))
 	}
 }
 
 func (w *world) withdraw(i int) {
 	w.withdraws--
-	for j, in := range w.waiting[i] {
+	n := &w.nodes[i]
+	for j, in := range n.waits {
 		if in {
-			w.send(i, j, item{kind: "WITHDRAW", number: w.number[i]})
+			w.send(i, j, item{kind: "WITHDRAW", number: n.number})
 		}
 	}
-	clear(w.waiting[i])
-	w.undone[i] = false
-	must(w.machines[i].Withdraw())
+	clear(n.waits)
+	n.undone = false
+	must(n.Withdraw())
 }
 
 func (w *world) arrive(i, j int, t item) {
-	m, from := w.machines[j], dmutex.NodeID(i+1)
+	n := &w.nodes[j]
 	switch t.kind {
 	case "":
-		out, err := m.Handle(t.msg)
+		out, err := n.Handle(t.msg)
 		w.does(j, out, err)
 	case "REQUEST":
-		if m, ok := m.(asker); ok && w.pending[j][i] == 0 {
-			must(m.Asked(from))
+		if m, ok := n.Machine.(asker); ok && n.pending[i] == 0 {
+			must(m.Asked(id(i)))
 		}
-		w.pending[j][i] = t.number
+		n.pending[i] = t.number
 	case "WITHDRAW":
-		if w.pending[j][i] == t.number {
+		if n.pending[i] == t.number {
 			w.settle(j, i)
 		}
 	case "GRANT":
-		if t.number != w.number[j] || !w.waiting[j][i] {
+		if t.number != n.number || !n.waits[i] {
 			return // of an earlier wait
 		}
-		must(m.Granted(from))
-		w.waiting[j][i] = false
+		must(n.Granted(id(i)))
+		n.waits[i] = false
 		if w.Or {
-			clear(w.waiting[j])
+			clear(n.waits)
 		}
-		if !w.blocked(j) {
-			w.undone[j] = false
+		n.undone = n.undone && n.blocked()
+	}
+}
+
+// Tell writes a step, and which nodes declare a deadlock in it.
+func (w *world) Tell(b []byte, step event, after *world) []byte {
+	b = fmt.Appendln(b, step)
+	for i := range after.nodes {
+		if after.nodes[i].Deadlocked() && !w.nodes[i].Deadlocked() {
+			b = fmt.Appendf(b, "    %d declares a deadlock\n", i+1)
 		}
 	}
+	return b
 }

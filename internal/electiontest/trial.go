@@ -7,7 +7,6 @@ import (
 	"errors"
 
 	"github.com/dmutex/dmutex/election"
-	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A Trial is a small group and what may happen to it. [Trial.Explore] tries
@@ -35,9 +34,6 @@ type Trial struct {
 	Most      uint64 // no epoch above it; 0 is no bound
 	Falls     bool   // epochs may fall
 	Counted   bool   // only a node that a majority has let run leads; for Bully and Ring, without crashes
-
-	MaxStates int                      // stop after about so many; 0 does not
-	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
 }
 
 // Odds says how often things may happen in a run, at most 255 times each.
@@ -59,13 +55,7 @@ type Machine interface {
 	TicksLeft() int
 }
 
-// A Report is what an exploration found.
-type Report struct {
-	search.Report
-	Rests int // states in which nothing is left to happen unless something fails
-}
-
-// What can be wrong; the Kind of a [dmutextest.Violation].
+// What can be wrong; the Kind of a [search.Violation].
 var (
 	ErrTwoLeaders  = errors.New("two leaders")
 	ErrNoAgreement = errors.New("no agreement") // at rest; or the run never rests

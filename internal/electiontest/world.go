@@ -2,6 +2,7 @@ package electiontest
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -14,35 +15,35 @@ import (
 // A world is the state of a trial.
 type world struct {
 	*Trial
-	odds     Odds
-	machines []Machine            // nil if crashed
-	channels [][]election.Message // from*nodes + to
-	told     []bool               // observer*nodes + target: the observer suspects it
-	side     []bool               // of the partition
-	kept     []uint64             // the epoch with which a crashed node comes back
-	met      []uint64             // the highest number in any message that a node has sent or handled
+	odds  Odds
+	nodes []node
+}
+
+// A node is the state of one node.
+type node struct {
+	Machine                       // nil if it has crashed
+	kept     uint64               // the epoch with which it comes back then
+	met      uint64               // the highest number in any message that it has sent or handled
+	aside    bool                 // its side of the partition
+	suspects []bool               // what its detector has told it of each node
+	sent     [][]election.Message // in flight to each node
 }
 
 func (t *Trial) begin() (*world, error) {
-	n := t.Nodes
-	w := &world{Trial: t, odds: t.Odds,
-		machines: make([]Machine, n), channels: make([][]election.Message, n*n), told: make([]bool, n*n),
-		side: make([]bool, n), kept: make([]uint64, n), met: make([]uint64, n)}
-	for i := range n {
-		w.born(i, 0)
-	}
+	w := &world{Trial: t, nodes: make([]node, t.Nodes)}
 	starts := t.Starts
-	if starts == nil {
-		for i := range n {
+	for i := range w.nodes {
+		w.nodes[i] = node{suspects: make([]bool, t.Nodes), sent: make([][]election.Message, t.Nodes)}
+		w.born(i)
+		if t.Starts == nil {
 			starts = append(starts, i)
 		}
 	}
 	for _, i := range starts {
-		if err := w.does(i, func() ([]election.Message, error) { return w.machines[i].Start(), nil }); err != nil {
+		if err := w.does(i, start); err != nil {
 			return nil, err
 		}
 	}
-	w.odds = Odds{}
 	for t.Starts == nil && !w.atRest() {
 		if err := w.Do(w.Steps(nil)[0]); err != nil {
 			return nil, err
@@ -52,116 +53,121 @@ func (t *Trial) begin() (*world, error) {
 	return w, nil
 }
 
-func (w *world) born(i int, epoch uint64) {
-	m, err := w.Algorithm(election.Config{Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(w.Nodes), Epoch: epoch,
+func (w *world) born(i int) {
+	m, err := w.Algorithm(election.Config{Self: id(i), Members: dmutextest.Nodes(w.Nodes), Epoch: w.nodes[i].kept,
 		Majority: w.Majority, Answer: 1, Outcome: 2})
 	if err != nil {
 		panic(err)
 	}
-	w.machines[i] = m.(Machine)
+	w.nodes[i].Machine = m.(Machine)
 }
+
+func id(i int) dmutex.NodeID { return dmutex.NodeID(i + 1) }
 
 // Clone returns a copy.
 func (w *world) Clone(*world) *world {
 	c := *w
-	c.machines = slices.Clone(w.machines)
-	for i, m := range c.machines {
-		if m != nil {
-			c.machines[i] = m.Clone().(Machine)
+	c.nodes = slices.Clone(w.nodes)
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		if n.Machine != nil {
+			n.Machine = n.Machine.Clone().(Machine)
 		}
+		n.suspects, n.sent = slices.Clone(n.suspects), slices.Clone(n.sent)
 	}
-	c.channels = slices.Clone(w.channels)
-	c.told, c.side = slices.Clone(w.told), slices.Clone(w.side)
-	c.kept, c.met = slices.Clone(w.kept), slices.Clone(w.met)
 	return &c
 }
 
 // AppendState appends the canonical state.
 func (w *world) AppendState(b []byte) []byte {
-	b = append(b, byte(w.odds.Crashes), byte(w.odds.Recoveries), byte(w.odds.Cuts), byte(w.odds.Wrong), byte(w.odds.Early), byte(w.odds.Restarts))
-	for i, m := range w.machines {
-		if m == nil {
-			b = strconv.AppendUint(append(b, '-'), w.kept[i], 10)
+	b = fmt.Append(b, w.odds)
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.Machine == nil {
+			b = strconv.AppendUint(append(b, '-'), n.kept, 10)
 		} else {
-			b, _ = m.AppendText(b)
+			b, _ = n.AppendText(b)
 		}
 		if w.Counted {
-			b = strconv.AppendUint(append(b, " term "...), w.met[i]/uint64(w.Nodes), 10)
+			b = strconv.AppendUint(append(b, " term "...), n.met/uint64(w.Nodes), 10)
 		}
-		b = append(b, '\n')
-	}
-	for c, queue := range w.channels {
-		for _, m := range queue {
-			b = append(strconv.AppendInt(b, int64(c), 10), ' ')
-			b = append(b, m.String()...)
+		b = strconv.AppendBool(append(b, '\n'), n.aside)
+		for j, queue := range n.sent {
+			b = strconv.AppendBool(b, n.suspects[j])
+			for _, msg := range queue {
+				b = append(b, msg.String()...)
+			}
 		}
 	}
-	return fmt.Append(b, w.told, w.side)
+	return b
 }
 
 // leader returns the leader of a node and the epoch; of a crashed node the epoch with which
 // it comes back.
 func (w *world) leader(i int) (dmutex.NodeID, uint64) {
-	if m := w.machines[i]; m != nil {
-		return m.Leader()
+	if n := &w.nodes[i]; n.Machine == nil {
+		return dmutex.None, n.kept
 	}
-	return dmutex.None, w.kept[i]
+	return w.nodes[i].Leader()
 }
 
 // reach reports whether two nodes are alive and not cut off from each other.
 func (w *world) reach(i, j int) bool {
-	return w.machines[i] != nil && w.machines[j] != nil && w.side[i] == w.side[j]
+	return w.nodes[i].Machine != nil && w.nodes[j].Machine != nil && w.nodes[i].aside == w.nodes[j].aside
 }
+
+func start(m Machine) ([]election.Message, error) { return m.Start(), nil }
 
 // does gives a node an input, sends what it returns, and checks what must
 // always hold.
-func (w *world) does(i int, input func() ([]election.Message, error)) error {
+func (w *world) does(i int, input func(Machine) ([]election.Message, error)) error {
+	n := &w.nodes[i]
 	before, was := w.leader(i)
-	out, err := input()
+	out, err := input(n.Machine)
 	if err != nil {
 		return search.Wrong(ErrRefused, "%v", err)
 	}
 	for _, msg := range out {
-		w.met[i] = max(w.met[i], msg.Ballot, msg.Epoch)
-		j := int(msg.To) - 1
-		if w.reach(i, j) {
-			c := i*w.Nodes + j
-			w.channels[c] = append(slices.Clip(w.channels[c]), msg)
+		n.met = max(n.met, msg.Ballot, msg.Epoch)
+		if j := int(msg.To) - 1; w.reach(i, j) {
+			n.sent[j] = append(slices.Clip(n.sent[j]), msg)
 		}
 	}
 	leader, epoch := w.leader(i)
-	w.met[i] = max(w.met[i], epoch)
-	if epoch < was && !w.Falls {
+	n.met = max(n.met, epoch)
+	switch {
+	case epoch < was && !w.Falls:
 		return search.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
-	}
-	if w.Most > 0 && epoch > w.Most {
+	case w.Most > 0 && epoch > w.Most:
 		return search.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
-	}
-	if w.Counted && before != leader && int(leader) == i+1 {
-		let := 0 // the nodes that have met an election of this term
-		for _, met := range w.met {
-			if n := uint64(w.Nodes); met/n >= epoch/n {
-				let++
-			}
-		}
-		if 2*let <= w.Nodes {
-			return search.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
-		}
+	case w.Counted && before != leader && leader == id(i) && !w.let(epoch):
+		return search.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
 	}
 	return nil
 }
 
+// let reports whether a majority has met an election of the term of an epoch.
+func (w *world) let(epoch uint64) bool {
+	met, n := 0, uint64(w.Nodes)
+	for i := range w.nodes {
+		if w.nodes[i].met/n >= epoch/n {
+			met++
+		}
+	}
+	return 2*met > w.Nodes
+}
+
 // check checks what must hold between the nodes.
 func (w *world) check() error {
-	for j := range w.machines {
+	for j := range w.nodes {
 		for i := range j {
 			one, e := w.leader(i)
 			two, f := w.leader(j)
 			switch {
-			case int(one) != i+1 || int(two) != j+1:
+			case one != id(i) || two != id(j):
 			case e == f:
 				return search.Wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
-			case w.OneLeader, w.OneSide && w.side[i] != w.side[j] && !w.anyNews():
+			case w.OneLeader, w.OneSide && w.nodes[i].aside != w.nodes[j].aside && !w.anyNews():
 				return search.Wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
 			}
 		}
@@ -169,87 +175,98 @@ func (w *world) check() error {
 	return nil
 }
 
-// agree checks a world at rest: all nodes that reach each other have the highest of
+func (w *world) atRest() bool {
+	return !w.anyNews() && !slices.ContainsFunc(w.nodes, func(n node) bool {
+		return n.Machine != nil && n.TicksLeft() > 0 || slices.ContainsFunc(n.sent, func(queue []election.Message) bool { return len(queue) > 0 })
+	})
+}
+
+// agree checks that at rest all nodes that reach each other have the highest of
 // them as the leader, in one epoch, or no leader if they lack a majority.
 func (w *world) agree() error {
-	for i, m := range w.machines {
-		if m == nil {
-			continue
-		}
+	if !w.atRest() {
+		return nil
+	}
+	for i := range w.nodes {
 		reached, highest := 0, 0
-		for j := range w.machines {
+		for j := range w.nodes {
 			if w.reach(i, j) {
 				reached, highest = reached+1, j
 			}
 		}
-		want := dmutex.NodeID(highest + 1)
 		_, epoch := w.leader(highest)
 		leader, e := w.leader(i)
+		want := id(highest)
 		if w.Majority && 2*reached <= w.Nodes {
 			want, epoch = dmutex.None, e
 		}
-		if leader != want || e != epoch {
+		if reached > 0 && (leader != want || e != epoch) {
 			return search.Wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
 		}
 	}
 	return nil
 }
 
-// tell updates the detector of i about j.
-func (w *world) tell(i, j int) error {
-	w.told[i*w.Nodes+j] = !w.reach(i, j)
-	return w.does(i, func() ([]election.Message, error) {
-		if w.reach(i, j) {
-			return w.machines[i].Unsuspect(dmutex.NodeID(j + 1))
+// news returns which node's detector is to tell it of which node.
+func (w *world) news() iter.Seq2[int, int] {
+	return func(yield func(i, j int) bool) {
+		for i := range w.nodes {
+			for j := range w.nodes {
+				if i != j && w.nodes[i].Machine != nil && w.nodes[i].suspects[j] == w.reach(i, j) && !yield(i, j) {
+					return
+				}
+			}
 		}
-		return w.machines[i].Suspect(dmutex.NodeID(j + 1))
-	})
-}
-
-func (w *world) news(i, j int) bool {
-	return i != j && w.machines[i] != nil && w.told[i*w.Nodes+j] == w.reach(i, j)
+	}
 }
 
 func (w *world) anyNews() bool {
-	for i := range w.Nodes {
-		for j := range w.Nodes {
-			if w.news(i, j) {
-				return true
-			}
-		}
+	for range w.news() {
+		return true
 	}
 	return false
 }
 
-// loose drops messages in flight between nodes that do not reach each other, and
-// informs every node if the detectors are prompt.
+// tell lets the detector of i be right about j, or wrong about a node that is there.
+func (w *world) tell(i, j int) error {
+	suspects := !w.nodes[i].suspects[j]
+	w.nodes[i].suspects[j] = suspects
+	return w.does(i, func(m Machine) ([]election.Message, error) {
+		if suspects {
+			return m.Suspect(id(j))
+		}
+		return m.Unsuspect(id(j))
+	})
+}
+
+// loose drops messages in flight to nodes that are not reached, and lets the detectors
+// tell of them if they are prompt. What a crashed node has sent still arrives.
 func (w *world) loose() error {
-	for i := range w.Nodes {
-		for j := range w.Nodes {
-			// What a crashed node has sent still arrives.
-			if i != j && (w.machines[j] == nil || w.side[i] != w.side[j]) {
-				w.channels[i*w.Nodes+j] = nil
+	for i := range w.nodes {
+		for j := range w.nodes {
+			if i != j && (w.nodes[j].Machine == nil || w.nodes[i].aside != w.nodes[j].aside) {
+				w.nodes[i].sent[j] = nil
 			}
 		}
 	}
-	for i := range w.Nodes {
-		for j := range w.Nodes {
-			if w.Prompt && w.news(i, j) {
-				if err := w.tell(i, j); err != nil {
-					return err
-				}
+	if w.Prompt {
+		for i, j := range w.news() {
+			if err := w.tell(i, j); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// lingers reports whether a message of a node is still in flight.
+// lingers reports whether a message of a node, or of an election that it has begun, is in flight.
 func (w *world) lingers(i int) bool {
-	for c, queue := range w.channels {
-		for _, m := range queue {
-			if c/w.Nodes == i || m.Ballot > 0 && int(m.Ballot)%w.Nodes == i {
-				return true
+	for k := range w.nodes {
+		for _, queue := range w.nodes[k].sent {
+			for _, msg := range queue {
+				if k == i || msg.Ballot > 0 && int(msg.Ballot)%w.Nodes == i {
+					return true
+				}
 			}
 		}
 	}

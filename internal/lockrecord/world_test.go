@@ -413,6 +413,6 @@ func explore(s setup, most int) (search.Report, error) {
 		Script: func(told string, _ *world, v *search.Violation) string {
 			return told + "\n" + v.Kind.Error() + ": " + v.Why + "\n"
 		},
-		MaxStates: most,
+		Limits: search.Limits{MaxStates: most},
 	}.Run()
 }

@@ -15,14 +15,14 @@ import (
 // exploration does not look whether what happens by itself comes to an end.
 func explore(s setup, most int, lean bool) (search.Report, error) {
 	return search.Search[*world, action]{
-		First:     newWorld(s),
-		Fair:      (*world).fair,
-		Ends:      errWrong,
-		Good:      (*world).good,
-		Stuck:     (*world).stuck,
-		Lean:      lean,
-		Script:    func(told string, _ *world, v *search.Violation) string { return script(told, v) },
-		MaxStates: most,
+		First:  newWorld(s),
+		Fair:   (*world).fair,
+		Ends:   errWrong,
+		Good:   (*world).good,
+		Stuck:  (*world).stuck,
+		Lean:   lean,
+		Script: func(told string, _ *world, v *search.Violation) string { return script(told, v) },
+		Limits: search.Limits{MaxStates: most},
 	}.Run()
 }
 

@@ -14,12 +14,12 @@ import (
 // left.
 func exploreLeases(s leaseSetup, most int) (search.Report, error) {
 	return search.Search[*leaseWorld, action]{
-		First:     newLeaseWorld(s),
-		Fair:      (*leaseWorld).fair,
-		Good:      (*leaseWorld).good,
-		Stuck:     (*leaseWorld).stuck,
-		Script:    func(told string, _ *leaseWorld, v *search.Violation) string { return script(told, v) },
-		MaxStates: most,
+		First:  newLeaseWorld(s),
+		Fair:   (*leaseWorld).fair,
+		Good:   (*leaseWorld).good,
+		Stuck:  (*leaseWorld).stuck,
+		Script: func(told string, _ *leaseWorld, v *search.Violation) string { return script(told, v) },
+		Limits: search.Limits{MaxStates: most},
 	}.Run()
 }
 

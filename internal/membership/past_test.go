@@ -24,11 +24,11 @@ import (
 
 func exploreWake(s wakeSetup, most int) (search.Report, error) {
 	return search.Search[*wake, wakeStep]{
-		First:     newWake(s),
-		State:     (*wake).rests,
-		Ends:      dmutextest.ErrLivelock,
-		Script:    func(told string, _ *wake, v *search.Violation) string { return told + "\n" + v.Why },
-		MaxStates: most,
+		First:  newWake(s),
+		State:  (*wake).rests,
+		Ends:   dmutextest.ErrLivelock,
+		Script: func(told string, _ *wake, v *search.Violation) string { return told + "\n" + v.Why },
+		Limits: search.Limits{MaxStates: most},
 	}.Run()
 }
 

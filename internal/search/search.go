@@ -7,9 +7,11 @@
 package search
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -77,16 +79,25 @@ type Report struct {
 	States   int  // different ones
 	Steps    int  // transitions between them
 	Depth    int  // length of the longest of the shortest runs to a state
+	Some     int  // states in which Search.Some holds
 	Least    int  // steps that count in a whole run, at least
 	Greatest int  // and at most
 	Complete bool // nothing was left out within the bounds, and nothing is wrong
 }
 
+// Limits say how far a search goes.
+type Limits struct {
+	MaxStates int               // stop after about this many; 0 does not
+	Progress  func(Report) bool // called from time to time; false stops. May be nil
+}
+
 // A Search says where to begin and what must hold. Functions may be nil, except Script.
 type Search[W World[W, S], S any] struct {
+	Limits
 	First W
 	State func(w W) error             // checks every state
 	Step  func(before, after W) error // checks every step
+	Some  func(w W) bool              // what Report.Some counts
 
 	// Liveness. It is about steps that happen sooner or later by themselves.
 	Fair  func(w W, step S) bool // whether a step of a state does; nil: all do
@@ -99,9 +110,6 @@ type Search[W World[W, S], S any] struct {
 
 	// Script writes the run to a violation, from what its steps have told.
 	Script func(told string, last W, v *Violation) string
-
-	MaxStates int               // stop after about this many; 0 does not
-	Progress  func(Report) bool // called from time to time; false stops
 }
 
 // Run visits the states, shortest runs first. Its error is the first [*Violation] with a
@@ -112,7 +120,7 @@ type Search[W World[W, S], S any] struct {
 // the same, so that one is never visited, is about n*n/2^65: one in a million for 6
 // million states.
 func (s Search[W, S]) Run() (Report, error) {
-	x := exploration[W, S]{Search: s, seen: make(table), live: !s.Lean && (s.Ends != nil || s.Good != nil)}
+	x := exploration[W, S]{Search: s, seen: make(map[uint64]uint32), live: !s.Lean && (s.Ends != nil || s.Good != nil)}
 	err := x.run()
 	return x.Report, err
 }
@@ -137,13 +145,13 @@ func Tell[W World[W, S], S any](first W, run []S) (told string, last W) {
 type exploration[W World[W, S], S any] struct {
 	Search[W, S]
 	Report
-	seen   table
-	parent []uint32       // by state
-	via    []uint16       // by state: which of the steps of its parent led to it
-	next   []W            // the worlds that the present level has found
-	spare  []W            // worlds that are no longer needed
-	list   []S            // scratch
-	after  []successor[W] // scratch, with worlds to clone into
+	seen   map[uint64]uint32 // the number of a state, by its fingerprint
+	parent []uint32          // by state
+	via    []uint16          // by state: which of the steps of its parent led to it
+	next   []W               // the worlds that the present level has found
+	spare  []W               // worlds that are no longer needed
+	list   []S               // scratch
+	after  []successor[W]    // scratch, with worlds to clone into
 	key    []byte
 
 	live  bool
@@ -165,7 +173,7 @@ type successor[W any] struct {
 func (x *exploration[W, S]) run() error {
 	var none W
 	first := x.First.Clone(none)
-	x.seen.find(x.print(first), 0)
+	x.seen[x.print(first)] = 0
 	if err := x.add(first, 0, 0); err != nil {
 		return err
 	}
@@ -207,6 +215,9 @@ func (x *exploration[W, S]) full() bool {
 func (x *exploration[W, S]) add(w W, from uint32, k int) error {
 	x.States++
 	x.parent, x.via, x.next = append(x.parent, from), append(x.via, uint16(k)), append(x.next, w)
+	if x.Search.Some != nil && x.Search.Some(w) {
+		x.Report.Some++
+	}
 	if x.State != nil {
 		if err := x.State(w); err != nil {
 			return x.failed(err, x.way(uint32(x.States-1)))
@@ -259,7 +270,11 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 	}
 	for i := range taken {
 		s := &x.after[i]
-		to, fresh := x.seen.find(s.print, uint32(x.States))
+		to, known := x.seen[s.print]
+		if !known {
+			to = uint32(x.States)
+			x.seen[s.print] = to
+		}
 		x.Steps++
 		if edge := to; s.fair && x.live {
 			if x.Counts != nil && x.Counts(x.list[s.k]) {
@@ -267,7 +282,7 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 			}
 			x.edges = append(x.edges, edge)
 		}
-		if fresh {
+		if !known {
 			if err := x.add(s.world, id, s.k); err != nil {
 				return err
 			}
@@ -393,10 +408,8 @@ func (x *exploration[W, S]) step(run []S, to uint32) S {
 	_, last := Tell(x.First, run)
 	for _, step := range last.Steps(nil) {
 		after := last.Clone(x.unused())
-		if after.Do(step) == nil && (x.Fair == nil || x.Fair(last, step)) {
-			if id, _ := x.seen.find(x.print(after), 0); id == to {
-				return step
-			}
+		if after.Do(step) == nil && (x.Fair == nil || x.Fair(last, step)) && x.seen[x.print(after)] == to {
+			return step
 		}
 	}
 	panic("search: a world is not the same when its steps are taken again")
@@ -412,4 +425,20 @@ func (x *exploration[W, S]) failed(err error, run []S) error {
 	v = &Violation{Kind: v.Kind, Why: v.Why}
 	v.Script = x.Script(told, last, v)
 	return v
+}
+
+// fingerprint mixes a state into 64 bits.
+func fingerprint(b []byte) uint64 {
+	h := mix(uint64(len(b)))
+	for ; len(b) >= 8; b = b[8:] {
+		h = mix(h ^ binary.LittleEndian.Uint64(b))
+	}
+	var rest [8]byte
+	copy(rest[:], b)
+	return mix(h ^ binary.LittleEndian.Uint64(rest[:]))
+}
+
+func mix(h uint64) uint64 {
+	hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	return hi ^ lo
 }

@@ -3,12 +3,13 @@ package check
 import (
 	"context"
 	"encoding/json"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"io"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 
 	"github.com/stretchr/testify/require"
 

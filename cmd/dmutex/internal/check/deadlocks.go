@@ -56,7 +56,7 @@ const chase = "chase"
 // at each node, with as many locks.
 func (o *deadlockOptions) subject(c *Cmd) subject {
 	g := &group{
-		Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o,
+		Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o, most: c.MaxStates,
 		name: strings.ToUpper(c.Deadlock) + " model",
 		what: o.what(c),
 		proved: "In every run of this group each deadlock was declared by a node in it once all waiting nodes had looked, " +
@@ -68,29 +68,20 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 		t := deadlocktest.Trial{
 			Model: models[c.Deadlock], Waits: slices.Repeat([]int{o.Waits}, c.Nodes), Widest: slices.Repeat([]int{o.Width}, c.Nodes),
 			AtOnce: o.AtOnce, Unordered: o.Unordered, Withdraws: o.Withdraw,
-			MaxStates: c.MaxStates,
 		}
-		g.run = func(more func(search.Report) bool) (search.Report, error) {
-			t.Progress = more
-			r, err := t.Explore()
-			g.Deadlocks = r.Deadlocks
-			return r.Report, err
-		}
+		g.run = t.Explore
 		return g
 	}
 	t := deadlocktest.Chases{
 		At: dmutextest.Nodes(c.Nodes), Locks: c.Nodes, Acquires: []int{o.Waits + 1}, Chases: 1, Withdrawals: o.Withdraw,
-		MaxStates: c.MaxStates,
 	}
 	g.name, g.some = chase, "%s of them with a cycle"
 	g.proved = "In every run of this group each victim was in a cycle of transactions that waited for each other, no cycle had two victims, " +
 		"and every cycle that stays is found by its youngest member."
 	g.failing = func(error) string { return "" }
-	g.run = func(more func(search.Report) bool) (search.Report, error) {
-		t.Progress = more
-		r, err := t.Explore()
-		g.Deadlocks = r.Cycles
-		return r.Report, err
+	g.run = func(limits search.Limits) (search.Report, error) {
+		r, _, err := t.Explore(limits)
+		return r, err
 	}
 	return g
 }

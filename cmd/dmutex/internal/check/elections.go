@@ -8,7 +8,6 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/election"
 	"github.com/dmutex/dmutex/internal/electiontest"
-	"github.com/dmutex/dmutex/internal/search"
 )
 
 // electionOptions are what may happen to a group that elects.
@@ -89,23 +88,16 @@ func (o *electionOptions) subject(c *Cmd) subject {
 			Crashes: o.Crashes, Recoveries: o.Recoveries, Cuts: o.Cuts,
 			Wrong: o.Wrong, Early: o.Early, Restarts: o.Starts,
 		},
-		MaxStates: c.MaxStates,
 	}
-	g := &group{
-		Election: c.Election, Nodes: c.Nodes, Options: o,
+	return &group{
+		Election: c.Election, Nodes: c.Nodes, Options: o, most: c.MaxStates,
 		name:    c.Election,
 		what:    o.what(c.Nodes),
 		proved:  o.proved(),
 		some:    "%s of them at rest",
 		failing: o.failing,
+		run:     t.Explore,
 	}
-	g.run = func(more func(search.Report) bool) (search.Report, error) {
-		t.Progress = more
-		r, err := t.Explore()
-		g.Rests = r.Rests
-		return r.Report, err
-	}
-	return g
 }
 
 func (o *electionOptions) what(nodes int) string {

@@ -22,14 +22,21 @@ type group struct {
 	proved     string                  // by a clean exploration
 	some       string                  // what some of the states are, such as "%s of them at rest"
 	failing    func(kind error) string // what a group that failed assumes
-	// run explores the group. It fills in what some of the states are.
-	run func(more func(search.Report) bool) (search.Report, error)
+	most       int                     // states
+	run        func(search.Limits) (search.Report, error)
 }
 
 func (g *group) title() string { return g.name }
 
 func (g *group) explore(more func(string) bool) error {
-	r, err := g.run(func(r search.Report) bool { return more(tool.Thousands(r.States) + " states") })
+	r, err := g.run(search.Limits{MaxStates: g.most, Progress: func(r search.Report) bool {
+		return more(tool.Thousands(r.States) + " states")
+	}})
+	if g.Election != "" {
+		g.Rests = r.Some
+	} else {
+		g.Deadlocks = r.Some
+	}
 	return g.judge(r.States, r.Complete, err)
 }
 

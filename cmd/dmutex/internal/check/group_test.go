@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"io"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 
 	"github.com/stretchr/testify/require"
 
