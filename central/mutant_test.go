@@ -50,7 +50,7 @@ func anyGrant(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 // Every rule is needed: without it something goes wrong, and the shortest run
 // that shows it is in testdata.
 func TestMutants(t *testing.T) {
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
 			// Even the whole algorithm fails if a REQUEST is repeated late:
 			// it is granted when nobody is there to release.

@@ -168,12 +168,12 @@ func TestMachineFails(t *testing.T) {
 				}
 				return dmutex.Idle
 			}, fence: func(*broken) uint64 { return 0 }},
-			"request alone: waiting",
+			"three entries of a node alone: got 2 states",
 		},
 		{
 			"fences begin late", "alone",
 			broken{fence: func(b *broken) uint64 { return 2 * b.Machine.Fence() }},
-			"grant 1 alone has fence 2",
+			"three entries of a node alone: got 7 states, 6 steps, depth 6, fifo, at most 0 in a channel, complete",
 		},
 		{
 			"listens to strangers", "states",
@@ -183,7 +183,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return b.Machine.Handle(m)
 			}},
-			"3->1 KIND0 attempt=1 clock=1: got error <nil>",
+			"3->1 KIND0 attempt=1 clock=1 is refused by <nil>",
 		},
 		{
 			"blames the caller", "states",
@@ -194,7 +194,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return out, err
 			}},
-			"want dmutex: peer's mistake",
+			"(want dmutex: peer's mistake)",
 		},
 		{
 			"refuses late", "states",
@@ -205,7 +205,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return b.Machine.Request()
 			}},
-			"request is refused and yet makes",
+			"request is refused by dmutex: misuse: too late (want dmutex: misuse), makes",
 		},
 		{
 			"takes any release", "states",
@@ -215,7 +215,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return b.Machine.Request()
 			}},
-			"request: got error <nil>, want dmutex: misuse",
+			"request is refused by <nil> (want dmutex: misuse)",
 		},
 		{
 			"takes a grant for a request", "states",
@@ -321,7 +321,7 @@ func TestFuzzFails(t *testing.T) {
 			"another error",
 			broken{request: func(*broken) ([]dmutex.Message, error) { return nil, errors.New("no") }},
 			[]byte{byte(request), 0},
-			`request is refused by "no" (want dmutex: misuse)`,
+			"request is refused by no (want dmutex: exhausted",
 		},
 		{
 			"takes what is unlawful",

@@ -1,7 +1,6 @@
 package dmutextest
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -119,27 +118,22 @@ func (z *fuzz) member() dmutex.NodeID {
 
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
 	m, self := z.machines[i], z.members[i]
-	before, was, fence := text(m), m.Phase(), m.Fence()
-	what, want := do.String(), dmutex.ErrMisuse
-	if do == deliver {
-		what, want = msg.String(), dmutex.ErrPeer
-	}
+	was := local{text: text(m), phase: m.Phase(), fence: m.Fence()}
 	out, err := input(m, do, msg)
 	if err != nil {
-		exhausted := do == request && errors.Is(err, dmutex.ErrExhausted)
-		if !errors.Is(err, want) && !exhausted || text(m) != before || len(out) > 0 {
-			z.t.Fatalf("%q: %s is refused by %q (want %v), makes %q and sends %v", before, what, err, want, text(m), out)
+		if f := refused(m, was, do, msg, out, err); f != nil {
+			z.t.Fatal(f)
 		}
 		return
 	}
-	if !do.lawful(was) {
-		z.t.Fatalf("%q: %s is taken", before, what)
+	if !do.lawful(was.phase) {
+		z.t.Fatalf("%q: %v is taken", was.text, do)
 	}
-	if f := z.contract(m, self, do, was, fence, out); f != nil {
-		z.t.Fatalf("%q: %s: %v", before, what, f)
+	if f := z.contract(m, self, do, was.phase, was.fence, out); f != nil {
+		z.t.Fatalf("%q: %v %v: %v", was.text, do, msg, f)
 	}
 	if _, f := z.inspect(m, self); f != nil {
-		z.t.Fatalf("%q: %s: %v", before, what, f)
+		z.t.Fatalf("%q: %v %v: %v", was.text, do, msg, f)
 	}
 	for _, o := range out {
 		z.wire = append(z.wire, o.Clone())

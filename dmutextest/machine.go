@@ -2,6 +2,7 @@ package dmutextest
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -39,26 +40,11 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	t.Run("allocations", func(t *testing.T) { allocations(t, algorithm, five) })
 }
 
-// alone checks that a node without peers asks nobody.
+// alone checks that a node without peers enters at once, and asks nobody.
 func alone(t testing.TB, algorithm dmutex.Algorithm) {
-	g := group{algorithm: algorithm, members: Nodes(1)}
-	m := g.births(t)[0]
-	for fence := range uint64(3) {
-		for _, in := range []struct {
-			do    verb
-			phase dmutex.Phase
-		}{{request, dmutex.Held}, {release, dmutex.Idle}} {
-			out, f := g.act(m, 1, in.do, dmutex.Message{})
-			if f != nil {
-				t.Fatal(f)
-			}
-			if len(out) > 0 || m.Phase() != in.phase {
-				t.Fatalf("%v alone: %v, sends %v", in.do, m.Phase(), out)
-			}
-			if in.phase == dmutex.Held && m.Fence() != fence+1 {
-				t.Fatalf("grant %d alone has fence %d", fence+1, m.Fence())
-			}
-		}
+	r, err := Explore(Config{Algorithm: algorithm, Members: Nodes(1), Requests: []int{3}})
+	if want := (Report{States: 7, Steps: 6, Depth: 6, Dense: true, Complete: true}); err != nil || r != want {
+		t.Fatalf("three entries of a node alone: got %v, %v, want %v", r, err, want)
 	}
 }
 
@@ -110,33 +96,38 @@ func states(t testing.TB, c Config) {
 		peers := slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == l.self })
 		for _, do := range []verb{request, cancel, release} {
 			if !do.lawful(l.phase) {
-				refuses(t, l, do, dmutex.Message{}, dmutex.ErrMisuse)
+				refuses(t, l, do, dmutex.Message{})
 			}
 		}
 		for _, msg := range hostile(l.self, peers) {
-			refuses(t, l, deliver, msg, dmutex.ErrPeer)
+			refuses(t, l, deliver, msg)
 		}
 	}
 }
 
-// refuses checks that an input is refused, by the right error, and that it has
-// changed nothing.
-func refuses(t testing.TB, l local, do verb, msg dmutex.Message, want error) {
+// refuses checks that a machine in this state refuses an input.
+func refuses(t testing.TB, l local, do verb, msg dmutex.Message) {
 	t.Helper()
 	m := l.machine.Clone()
 	out, err := input(m, do, msg)
-	what := do.String()
-	if do == deliver {
-		what = msg.String()
+	if f := refused(m, l, do, msg, out, err); f != nil {
+		t.Fatal(f)
 	}
+}
+
+// refused checks that a machine has refused an input, by the right error, and is as it was.
+func refused(m dmutex.Machine, was local, do verb, msg dmutex.Message, out []dmutex.Message, err error) error {
+	what, want := do.String(), dmutex.ErrMisuse
 	switch {
-	case !errors.Is(err, want):
-		t.Fatalf("%q: %s: got error %v, want %v", l.text, what, err, want)
-	case len(out) > 0:
-		t.Fatalf("%q: %s is refused and yet sends %v", l.text, what, out)
-	case text(m) != l.text:
-		t.Fatalf("%q: %s is refused and yet makes %q", l.text, what, text(m))
+	case do == deliver:
+		what, want = msg.String(), dmutex.ErrPeer
+	case do == request && do.lawful(was.phase):
+		want = dmutex.ErrExhausted
 	}
+	if !errors.Is(err, want) || text(m) != was.text || len(out) > 0 {
+		return fmt.Errorf("%q: %s is refused by %v (want %v), makes %q and sends %v", was.text, what, err, want, text(m), out)
+	}
+	return nil
 }
 
 // hostile returns messages that no correct peer sends under any algorithm.

@@ -3,6 +3,7 @@ package dmutextest
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -50,26 +51,16 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+var networks = regexp.MustCompile(`^(fifo|unordered)(?:, (\d+) duplicates?)?(?:, (\d+) loss(?:es)?)?(?:, channel (\d+))?$`)
+
 // ParseNetwork reads what [Network.String] writes. It refuses anything else with
 // [dmutex.ErrMisuse].
-func ParseNetwork(s string) (n Network, err error) {
-	parts := strings.Split(s, ",")
-	for i, part := range parts {
-		words := strings.Fields(part)
-		parts[i] = strings.Join(words, " ")
-		words = append(words, "", "")
-		switch {
-		case i == 0:
-			n.Unordered = words[0] == "unordered"
-		case words[0] == "channel":
-			n.Channel, _ = strconv.Atoi(words[1])
-		case strings.HasPrefix(words[1], "duplicate"):
-			n.Duplicates, _ = strconv.Atoi(words[0])
-		case strings.HasPrefix(words[1], "loss"):
-			n.Losses, _ = strconv.Atoi(words[0])
-		}
-	}
-	if n.String() != strings.Join(parts, ", ") || max(n.Channel, n.Duplicates, n.Losses) > math.MaxUint16 {
+func ParseNetwork(s string) (Network, error) {
+	written := strings.Join(strings.Fields(strings.ReplaceAll(s, ",", ", ")), " ")
+	parts := append(networks.FindStringSubmatch(written), make([]string, 5)...)
+	number := func(i int) int { n, _ := strconv.Atoi(parts[i]); return n }
+	n := Network{Unordered: parts[1] == "unordered", Duplicates: number(2), Losses: number(3), Channel: number(4)}
+	if n.String() != written || max(n.Channel, n.Duplicates, n.Losses) > math.MaxUint16 {
 		return Network{}, fmt.Errorf("%w: network %q: want fifo or unordered, and perhaps"+
 			" \", 2 duplicates\", \", 1 loss\" and \", channel 8\"", dmutex.ErrMisuse, s)
 	}

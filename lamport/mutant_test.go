@@ -13,7 +13,7 @@ import (
 // is in testdata.
 func TestMutants(t *testing.T) {
 	type probe = machinetest.Probe[*machine]
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		// The clock moves up to that of the message, not past it: a REPLY is
 		// no later than what it answers.
 		{Name: "clock-not-past", Algorithm: probe{
@@ -90,7 +90,7 @@ func TestMutants(t *testing.T) {
 // that overtakes a REQUEST lets two nodes in; where replies are omitted, a RELEASE
 // that overtakes its REQUEST leaves it in the queue.
 func TestNeedsOrder(t *testing.T) {
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
 			Name: "unordered-plain", Algorithm: New, Nodes: 2, Requests: []int{1},
 			Network: dmutextest.Network{Unordered: true}, Want: dmutextest.ErrMutualExclusion,

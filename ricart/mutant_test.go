@@ -62,7 +62,7 @@ func answer(defers func(m *machine, theirs dmutex.Stamp) bool, moves bool) handl
 // LESSONS L81.
 func TestMutants(t *testing.T) {
 	held := func(m *machine) bool { return m.Phase() == dmutex.Held }
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
 			Name:      "no-attempt",
 			Algorithm: mutant{Cancel: cancelAtOnce, Handle: anyReply}.Of(New),
@@ -232,7 +232,7 @@ func leaveAtOnce(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
 func TestMutantsCarvalho(t *testing.T) {
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
 			Name: "carvalho-not-asked-back",
 			Algorithm: carvalhoProbe{

@@ -11,7 +11,7 @@ import (
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
 func TestMutants(t *testing.T) {
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
 			Name: "two-tokens",
 			Algorithm: machinetest.Probe[*parked]{}.Of(func(s dmutex.Start) (dmutex.Machine, error) {

@@ -56,7 +56,7 @@ func TestAbandonedNumbers(t *testing.T) {
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
 func TestMutants(t *testing.T) {
-	machinetest.RefuteAll(t, []machinetest.Mutation{
+	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
 			Name: "two-tokens",
 			Algorithm: machinetest.Probe[*machine]{}.Of(func(s dmutex.Start) (dmutex.Machine, error) {

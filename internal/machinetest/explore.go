@@ -33,10 +33,10 @@ func Long(t *testing.T) {
 	}
 }
 
-// An Exploration is a group of the nodes 1 to Nodes, and the numbers that exploring it
-// must give.
+// An Exploration is a group of the nodes 1 to Nodes, and what exploring it must give: the
+// numbers, or what goes wrong because the algorithm has one of its rules broken.
 type Exploration struct {
-	Name      string // of the Algorithm, if a test has several
+	Name      string // of the Algorithm, if a test has several, or of the broken rule
 	Algorithm dmutex.Algorithm
 	Nodes     int
 	Holder    dmutex.NodeID
@@ -51,9 +51,14 @@ type Exploration struct {
 	States   int
 	Messages [2]int // least and greatest of a whole run
 	Most     int    // messages in flight from one node to another; 0 is not checked
+
+	Want error // such as dmutextest.ErrMutualExclusion; the shortest run is in testdata/mutant-NAME.txt
 }
 
 func (e *Exploration) String() string {
+	if e.Want != nil {
+		return e.Name
+	}
 	var b strings.Builder
 	if e.Name != "" {
 		b.WriteString(e.Name + ", ")
@@ -72,24 +77,23 @@ func (e *Exploration) String() string {
 	return b.String()
 }
 
-// ExploreAll explores each of the groups to the end. It checks that nothing is wrong,
-// that no fence is skipped, and that the numbers are those expected.
+// ExploreAll explores each of the groups to the end. It checks that nothing is wrong but
+// what is wanted, that no fence is skipped, and that the numbers are those expected.
 func ExploreAll(t *testing.T, all []Exploration) {
 	for _, e := range all {
 		t.Run(e.String(), func(t *testing.T) {
 			if e.Long {
 				Long(t)
 			}
-			r := Explore(t, dmutextest.Config{
-				Algorithm: e.Algorithm,
-				Members:   dmutextest.Nodes(e.Nodes),
-				Holder:    e.Holder,
-				Home:      e.Home,
-				Network:   e.Network,
-				Requests:  e.Requests,
-				Cancels:   e.Cancels,
-				Ticks:     e.Ticks,
-			})
+			c := dmutextest.Config{
+				Algorithm: e.Algorithm, Members: dmutextest.Nodes(e.Nodes), Holder: e.Holder, Home: e.Home, Network: e.Network,
+				Requests: e.Requests, Cancels: e.Cancels, Ticks: e.Ticks,
+			}
+			if e.Want != nil {
+				dmutextest.Refute(t, c, e.Want, "testdata/mutant-"+e.Name+".txt")
+				return
+			}
+			r := Explore(t, c)
 			require.Equal(t, e.States, r.States, "states")
 			require.Equal(t, e.Messages, [2]int{r.Least, r.Greatest}, "messages")
 			if e.Most > 0 {
