@@ -465,12 +465,10 @@ func TestScript(t testing.TB, algorithm dmutex.Algorithm, file string) {
 func Refute(t testing.TB, c Config, kind error, file string) {
 	t.Helper()
 	r, err := Explore(c)
-	v, ok := errors.AsType[*Violation](err)
-	if !ok || v.Kind != kind {
-		t.Fatalf("%v, want a violation: %v; got %v", r, kind, err)
-	}
+	t.Log(r)
+	goldentest.Violation(t, file, err, kind)
+	v, _ := errors.AsType[*Violation](err)
 	if again, err := RunScript(c.Algorithm, v.Script); err != nil || again != v.Script {
 		t.Errorf("the script of the violation runs differently: %v\n%s", err, again)
 	}
-	goldentest.Compare(t, file, v.Script)
 }

@@ -103,8 +103,7 @@ func TestNATSDynamicLink(t *testing.T) {
 }
 
 func TestNATSLinkSession(t *testing.T) {
-	faults := linktest.Faults{Seed: 1, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
-	linktest.TestSession(t, natsLinks(open, anybody), faults, nil)
+	linktest.TestSession(t, natsLinks(open, anybody), 1, nil)
 }
 
 // A server that stops and starts again in the middle of the traffic costs
@@ -118,7 +117,7 @@ func TestNATSLinkServerRestart(t *testing.T) {
 		return s
 	}
 	dial := func(dmutex.NodeID) []nats.Option { return []nats.Option{nats.SetCustomDialer(&here)} }
-	linktest.TestSession(t, natsLinks(start, dial), linktest.Faults{}, func() {
+	linktest.TestSession(t, natsLinks(start, dial), 0, func() {
 		stopNATS(s)
 		here.moveIn(open(t))
 	})

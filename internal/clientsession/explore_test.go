@@ -1,9 +1,7 @@
 package clientsession
 
 import (
-	"errors"
 	"flag"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -11,7 +9,6 @@ import (
 
 	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/leases"
-	"github.com/dmutex/dmutex/internal/search"
 )
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
@@ -132,9 +129,7 @@ func TestMutants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.setup.alter = tt.alter
 			_, err := explore(tt.setup, 100_000)
-			v, ok := errors.AsType[*search.Violation](err)
-			require.True(t, ok, "%v", err)
-			goldentest.Compare(t, fmt.Sprintf("testdata/mutant-%s.txt", tt.name), v.Script)
+			goldentest.Violation(t, "testdata/mutant-"+tt.name+".txt", err, nil)
 		})
 	}
 }

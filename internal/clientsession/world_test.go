@@ -489,13 +489,10 @@ func (w *world) Tell(b []byte, step event, after *world) []byte {
 // explore visits every state within the bounds.
 func explore(s setup, most int) (search.Report, error) {
 	return search.Search[*world, event]{
-		First: newWorld(s),
-		Fair:  fair,
-		Good:  (*world).good,
-		Stuck: func(*world) error { return search.Wrong(errStuck, "from here on") },
-		Script: func(told string, _ *world, v *search.Violation) string {
-			return told + "\n" + v.Kind.Error() + ": " + v.Why + "\n"
-		},
+		First:  newWorld(s),
+		Fair:   fair,
+		Good:   (*world).good,
+		Stuck:  func(*world) error { return search.Wrong(errStuck, "from here on") },
 		Limits: search.Limits{MaxStates: most},
 	}.Run()
 }

@@ -5,7 +5,6 @@ package deadlocktest
 import (
 	"encoding"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -80,9 +79,6 @@ func (t *Trial) Explore(limits search.Limits) (search.Report, error) {
 		State:  (*world).declared,
 		Some:   func(w *world) bool { return slices.ContainsFunc(w.nodes, func(n node) bool { return n.Deadlocked() }) },
 		Step:   func(before, after *world) error { return after.declares(before) },
-		Script: func(told string, _ *world, v *search.Violation) string {
-			return fmt.Sprintf("%s\n%v: %s\n", told, v.Kind, v.Why)
-		},
 	}.Run()
 }
 

@@ -2,10 +2,13 @@
 package goldentest
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Compare compares text with a file. If the tests run with a flag -update, it writes
@@ -25,6 +28,17 @@ func Compare(t testing.TB, file, got string) {
 	if string(want) != got {
 		t.Errorf("%s has changed; -update rewrites it. Now it is:\n%s", file, got)
 	}
+}
+
+// Violation checks that a search has found a violation, of a kind if that is not nil, and
+// compares the shortest run to it with a file.
+func Violation(t testing.TB, file string, err, kind error) {
+	t.Helper()
+	v, ok := errors.AsType[*search.Violation](err)
+	if !ok || kind != nil && v.Kind != kind {
+		t.Fatalf("want a violation: %v; got %v", kind, err)
+	}
+	Compare(t, file, v.Script)
 }
 
 // Line returns two lines of a file: what a message is, and its bytes.

@@ -1,15 +1,12 @@
 package lockrecord
 
 import (
-	"errors"
 	"flag"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/search"
 )
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
@@ -141,9 +138,7 @@ func TestMutants(t *testing.T) {
 				tt.also(&tt.setup)
 			}
 			_, err := explore(tt.setup, 200_000)
-			v, ok := errors.AsType[*search.Violation](err)
-			require.True(t, ok, "%v", err)
-			goldentest.Compare(t, fmt.Sprintf("testdata/mutant-%s.txt", tt.name), v.Script)
+			goldentest.Violation(t, "testdata/mutant-"+tt.name+".txt", err, nil)
 		})
 	}
 }

@@ -55,10 +55,9 @@ func TestAcross(t *testing.T) {
 				first, err := newCrossing(tt.algorithm, tt.n, tt.requests, restarts)
 				require.NoError(t, err)
 				r, err := search.Search[*crossing, crossed]{
-					First:  first,
-					State:  (*crossing).rests,
-					Ends:   dmutextest.ErrLivelock,
-					Script: func(told string, _ *crossing, v *search.Violation) string { return told + "\n" + v.Why },
+					First: first,
+					State: (*crossing).rests,
+					Ends:  dmutextest.ErrLivelock,
 				}.Run()
 				require.NoError(t, err)
 				require.True(t, r.Complete)

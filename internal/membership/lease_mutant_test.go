@@ -1,15 +1,10 @@
 package membership
 
 import (
-	"errors"
-	"fmt"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/search"
 )
 
 // leaseMutants are the lease mode with one rule broken, in the machine, its driver or
@@ -170,9 +165,7 @@ func TestLeaseMutants(t *testing.T) {
 	for _, tt := range leaseMutants {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := exploreLeases(tt.setup, 1_000_000)
-			v, ok := errors.AsType[*search.Violation](err)
-			require.True(t, ok)
-			goldentest.Compare(t, fmt.Sprintf("testdata/lease-mutant-%s.txt", tt.name), v.Script)
+			goldentest.Violation(t, "testdata/lease-mutant-"+tt.name+".txt", err, nil)
 		})
 	}
 }

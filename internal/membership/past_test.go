@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -159,9 +158,7 @@ func TestPastMutants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.setup.broken = tt.broken
 			_, err := exploreWake(tt.setup, 100_000)
-			v, ok := errors.AsType[*search.Violation](err)
-			require.True(t, ok)
-			goldentest.Compare(t, fmt.Sprintf("testdata/past-mutant-%s.txt", tt.name), v.Script)
+			goldentest.Violation(t, "testdata/past-mutant-"+tt.name+".txt", err, nil)
 		})
 	}
 }

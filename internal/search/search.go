@@ -91,7 +91,7 @@ type Limits struct {
 	Progress  func(Report) bool // called from time to time; false stops. May be nil
 }
 
-// A Search says where to begin and what must hold. Functions may be nil, except Script.
+// A Search says where to begin and what must hold. Functions may be nil.
 type Search[W World[W, S], S any] struct {
 	Limits
 	First W
@@ -108,7 +108,8 @@ type Search[W World[W, S], S any] struct {
 
 	Counts func(step S) bool // what Report.Least and Greatest count, if Ends is set
 
-	// Script writes the run to a violation, from what its steps have told.
+	// Script writes the run to a violation, from what its steps have told; nil: that, and
+	// the violation.
 	Script func(told string, last W, v *Violation) string
 }
 
@@ -423,7 +424,9 @@ func (x *exploration[W, S]) failed(err error, run []S) error {
 	}
 	told, last := Tell(x.First, run)
 	v = &Violation{Kind: v.Kind, Why: v.Why}
-	v.Script = x.Script(told, last, v)
+	if v.Script = fmt.Sprintf("%s\n%v: %s\n", told, v.Kind, v.Why); x.Script != nil {
+		v.Script = x.Script(told, last, v)
+	}
 	return v
 }
 

@@ -196,15 +196,14 @@ func (b *bench) former() {
 	require.NoError(b, two.Open(func(from dmutex.NodeID, frame []byte) {
 		if !two.aside(frame) {
 			two.keep(from, frame)
-			gate.pass()
+			gate.pass(from, frame)
 		}
 	}))
 	one.open()
 	one.become(1)
 	two.become(2)
 	b.meet(one, two)
-	require.NoError(b, one.Send(2, []byte{1}))
-	await(b, gate.reached, "deliver")
+	gate.holds(one, 2, []byte{1})
 	require.Equal(b, arrival{1, []byte{1}}, two.next())
 	for range 100 {
 		require.NoError(b, one.Send(2, []byte{2}))

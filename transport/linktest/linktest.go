@@ -163,24 +163,34 @@ func await[T any](b *bench, c <-chan T, what string) (v T) {
 
 // A gate holds a deliver up until it is opened, at the latest before the links are closed.
 type gate struct {
+	b       *bench
 	reached chan bool // by the first
 	end     chan bool
 	open    func()
+	inside  atomic.Int32 // delivers that have not returned
 }
 
 func (b *bench) gate() *gate {
-	g := &gate{reached: make(chan bool, 1), end: make(chan bool)}
+	g := &gate{b: b, reached: make(chan bool, 1), end: make(chan bool)}
 	g.open = sync.OnceFunc(func() { close(g.end) })
 	b.Cleanup(g.open)
 	return g
 }
 
-func (g *gate) pass() {
+func (g *gate) pass(dmutex.NodeID, []byte) {
+	g.inside.Add(1)
+	defer g.inside.Add(-1)
 	select {
 	case g.reached <- true:
 	default:
 	}
 	<-g.end
+}
+
+// holds sends a frame that is held up.
+func (g *gate) holds(from transport.Link, to dmutex.NodeID, frame []byte) {
+	require.NoError(g.b, from.Send(to, frame))
+	await(g.b, g.reached, "deliver")
 }
 
 // settle lets the other goroutines run: in a bubble until they all wait, else
@@ -288,15 +298,13 @@ func (b *bench) bursts() {
 			}
 			to.keep(id, frame)
 		}
-		gate.pass()
+		gate.pass(id, nil)
 	}))
 	require.ErrorIs(b, link.Open(ignore), dmutex.ErrMisuse)
 	const count = 1000
-	for i := range count {
-		require.NoError(b, from.Send(to.self, numeral(i)))
-		if i == 0 {
-			await(b, gate.reached, "deliver")
-		}
+	gate.holds(from, to.self, numeral(0))
+	for i := range count - 1 {
+		require.NoError(b, from.Send(to.self, numeral(i+1)))
 	}
 	b.settle()
 	gate.open()
@@ -396,24 +404,16 @@ func (b *bench) closings() {
 }
 
 func (b *bench) closeWaits() {
-	from, to, other := b.member(1), b.make(2), b.member(3)
-	require.NoError(b, from.Open(ignore))
-	require.NoError(b, other.Open(other.keep))
-	gate, closing, closed := b.gate(), make(chan bool), make(chan bool)
-	var delivering atomic.Bool
-	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
-		delivering.Store(true)
-		gate.pass()
-		delivering.Store(false)
-	}))
-	require.NoError(b, from.Send(2, []byte{1}))
-	await(b, gate.reached, "deliver")
+	to, nodes, gate := b.make(2), b.open(1, 3), b.gate()
+	require.NoError(b, to.Open(gate.pass))
+	gate.holds(nodes[0], 2, []byte{1})
+	closing, closed := make(chan bool), make(chan bool)
 	go func() {
 		close(closing)
 		if err := to.Close(); err != nil {
 			b.Errorf("Close: %v", err)
 		}
-		if delivering.Load() {
+		if gate.inside.Load() > 0 {
 			b.Error("Close has not waited for deliver")
 		}
 		close(closed)
@@ -421,7 +421,7 @@ func (b *bench) closeWaits() {
 	<-closing
 	b.settle() // so that a Close that does not wait shows it
 	for range 100 {
-		from.tell(other, []byte{1}) // also one that takes some round trips
+		nodes[0].tell(nodes[1], []byte{1}) // also one that takes some round trips
 	}
 	gate.open()
 	await(b, closed, "Close")
@@ -460,11 +460,9 @@ func (b *bench) closeEnds() {
 }
 
 func (b *bench) deaf() {
-	l, nodes := b.make(2), b.open(1, 3)
-	gate := b.gate()
-	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) { gate.pass() }))
-	require.NoError(b, nodes[0].Send(2, []byte{1}))
-	await(b, gate.reached, "deliver")
+	to, nodes, gate := b.make(2), b.open(1, 3), b.gate()
+	require.NoError(b, to.Open(gate.pass))
+	gate.holds(nodes[0], 2, []byte{1})
 	b.flood(nodes, 64)
 }
 
@@ -480,8 +478,7 @@ func (b *bench) bounded() {
 	from, deaf := b.make(1), b.make(2)
 	require.NoError(b, b.link(3).Close()) // absent
 	require.NoError(b, from.Open(ignore))
-	gate := b.gate()
-	require.NoError(b, deaf.Open(func(dmutex.NodeID, []byte) { gate.pass() }))
+	require.NoError(b, deaf.Open(b.gate().pass))
 	frame := make([]byte, min(32<<10, from.MaxFrame()))
 	before := heap()
 	for _, to := range []dmutex.NodeID{3, 2} {
