@@ -89,6 +89,9 @@ func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 			}
 			// If the process that wrote this was killed before it had synced the directory,
 			// a power failure could still bring the previous record back.
+			if lock, err := dir.Lstat(s.name + ".lock"); err == nil && lock.Size() == synced {
+				return nil
+			}
 			return syncDir(dir)
 		})
 	})
@@ -256,11 +259,24 @@ func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 	if !has(dir, s.name+".lock", lock) {
 		return fmt.Errorf("%s.lock was removed during a swap: leave it there while the group runs", s.name)
 	}
+	if err := lock.Truncate(unsynced); err != nil {
+		return err
+	}
 	if err := rename(dir, temporary, s.name); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	_ = lock.Truncate(synced) // otherwise each Load syncs
+	return nil
 }
+
+// The size of the lock file tells whether a Swap was cut short after its rename, perhaps.
+const (
+	synced   = 0
+	unsynced = 1
+)
 
 // The tests make these fail.
 var (

@@ -316,6 +316,9 @@ func TestFailingFileSystem(t *testing.T) {
 			}
 			_, err = s.Swap(t.Context(), []byte("next"), rev)
 			require.NoError(t, err)
+			filestore.Fail(t, "sync the directory", broken)
+			_, _, err = s.Load(t.Context())
+			require.NoError(t, err, "a Swap that has returned leaves nothing to sync")
 		})
 	}
 }
