@@ -2,6 +2,7 @@ package clientsession
 
 import (
 	"flag"
+	"os"
 	"slices"
 	"testing"
 
@@ -25,18 +26,22 @@ func TestExplore(t *testing.T) {
 		states int
 	}{
 		{setup{length: 2, wait: 2, sessions: 2, asks: 2}, 6_858},
-		{setup{length: 2, wait: 2, sessions: 1, asks: 2, faults: faults{slow: 1}}, 14_335},
+		{setup{length: 2, wait: 2, sessions: 1, asks: 2, faults: faults{slow: 1}}, 14_383},
 		{setup{length: 2, wait: 2, sessions: 2, asks: 2, faults: faults{crashes: 1}}, 13_905},
 		{setup{length: 2, wait: 2, sessions: 1, asks: 2, faults: faults{breaks: 2, cancels: 1}}, 13_355},
-		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{slow: 1, breaks: 1}}, 52_124},
+		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{slow: 1, breaks: 1}}, 52_716},
 		{setup{length: 2, wait: 2, lease: 2, sessions: 2, asks: 2}, 47_808},
-		{setup{length: 1, wait: 1, lease: 1, sessions: 1, asks: 2, faults: faults{slow: 1}}, 13_181},
+		{setup{length: 1, wait: 1, lease: 1, sessions: 1, asks: 2, faults: faults{slow: 1}}, 13_287},
 		{setup{length: 1, wait: 1, lease: 1, sessions: 2, asks: 2, faults: faults{deaths: 1}}, 42_508},
 		{setup{length: 2, wait: 2, sessions: 2, asks: 2, faults: faults{closes: 1}}, 15_064},
-		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{closes: 1, slow: 1}}, 16_505},
+		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{closes: 1, slow: 1}}, 16_629},
+		{setup{length: 1, wait: 1, sessions: 1, asks: 3, faults: faults{slow: 1, breaks: 2}}, 576_061},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
-			r, err := explore(tt.setup, 300_000)
+			if tt.states > 100_000 && os.Getenv("DMUTEX_LONG") == "" {
+				t.Skip("takes half a minute: set DMUTEX_LONG=1")
+			}
+			r, err := explore(tt.setup, 600_000)
 			require.NoError(t, err)
 			require.True(t, r.Complete)
 			require.Equal(t, tt.states, r.States)
@@ -118,6 +123,12 @@ func TestMutants(t *testing.T) {
 			if input(); leaving {
 				m.leaving, m.overAt = true, over
 			}
+		}},
+		{"late-hello-counts", setup{length: 1, wait: 1, sessions: 1, asks: 3, faults: faults{slow: 1, breaks: 2}}, func(w *world, do string, i int, input func()) {
+			if do == "takes a late hello" {
+				served(w, i).link = 0
+			}
+			input()
 		}},
 		{"closes-at-once", with(faults{closes: 1, slow: 1}), func(w *world, do string, i int, input func()) {
 			m := served(w, i)

@@ -9,7 +9,8 @@ import (
 // A Member is the member's end of one session. Times are nanoseconds of a clock that does not run
 // ahead when the wall clock is set: locks must not be given back too soon. The driver
 //
-//	passes on the messages of the newest connection of the session, and no others
+//	passes on the messages of the newest connection of the session, and no others: that of a Hello
+//	is the newest if Newer says so
 //	gives with each the time for which this member may surely hold locks
 //	gives a request that it does not allow a Code and a Text
 //	sends what Output returns, and follows its orders, after each input: an Ask is to take a lock,
@@ -20,6 +21,7 @@ type Member struct {
 	length int64 // S
 	drain  int64 // D
 
+	link     uint64 // number of the newest connection
 	overAt   int64
 	leaving  bool
 	over     bool
@@ -35,6 +37,14 @@ func NewMember(now, length int64) *Member {
 
 // Over reports whether the session is over.
 func (m *Member) Over() bool { return m.over }
+
+// Newer reports whether the connection of this number is newer than those before, and the newest from
+// now on. An old hello must not end what was asked for since.
+func (m *Member) Newer(link uint64) (newer bool) {
+	newer = link > m.link
+	m.link = max(m.link, link)
+	return newer
+}
 
 // Deadline returns when the session runs out.
 func (m *Member) Deadline() int64 { return m.overAt }

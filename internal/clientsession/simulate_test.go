@@ -40,6 +40,9 @@ func simulate(seed uint64, alter func(w *world, do string, i int, input func()))
 			if len(p.up) > 0 && t >= hosts[len(w.clients)].pausedTo && often(3) {
 				w.deliver(i)
 			}
+			if len(p.late) > 0 && t%100 == 0 {
+				w.greet(i)
+			}
 			switch {
 			case t < h.pausedTo:
 			case often(3000):

@@ -53,6 +53,7 @@ type place struct {
 	linked   bool
 	slow     bool
 	up, down []Message // on their way to the member, and to the client
+	late     []Message // hellos on their way over connections that are lost
 	held     uint64    // the request by which the driver holds the lock
 }
 
@@ -106,7 +107,7 @@ func (w *world) Clone(*world) *world {
 		p := &c.clients[i]
 		m := *p.m
 		m.requests, m.out, m.news = slices.Clone(m.requests), nil, nil
-		p.m, p.up, p.down = &m, slices.Clone(p.up), slices.Clone(p.down)
+		p.m, p.up, p.down, p.late = &m, slices.Clone(p.up), slices.Clone(p.down), slices.Clone(p.late)
 	}
 	for i := range c.sessions {
 		m := *c.sessions[i].m
@@ -135,8 +136,11 @@ func (w *world) AppendState(b []byte) []byte {
 		if m.connected {
 			b = fmt.Appendf(b, "%d ", ago(m.sentAt))
 		}
-		for _, q := range [][]Message{p.up, p.down} {
+		for _, q := range [][]Message{p.up, p.down, p.late} {
 			for _, msg := range q {
+				if s := w.session(msg.Session); s != nil && msg.Kind == Hello {
+					msg.Number -= s.m.link // only which connection is newer matters
+				}
 				b = fmt.Appendf(b, "%d %d %s %v %d %d,", msg.Kind, msg.Number, msg.Session, msg.Wants, msg.Fence, msg.For)
 			}
 			b = append(b, '/')
@@ -190,6 +194,9 @@ func (w *world) Steps(steps []event) []event {
 		}
 		if len(p.down) > 0 {
 			add(func(w *world) { w.take(i) }, "%s takes %s", who, words[p.down[0].Kind])
+		}
+		if len(p.late) > 0 {
+			add(func(w *world) { w.greet(i) }, "the member takes a late hello of %s", who)
 		}
 		if w.now >= m.Deadline() {
 			act("looks at the clock", func(w *world) { w.clients[i].m.Tick(w.at(i)) })
@@ -337,6 +344,9 @@ func (w *world) release(i int) {
 
 func (w *world) unlink(i int) {
 	p := &w.clients[i]
+	if len(p.up) > 0 && p.up[0].Kind == Hello {
+		p.late = append(p.late, p.up[0])
+	}
 	p.linked, p.slow, p.up, p.down = false, false, nil, nil
 	p.m.Disconnect()
 }
@@ -355,7 +365,36 @@ func (w *world) deliver(i int) {
 	p := &w.clients[i]
 	msg := p.up[0]
 	p.up = p.up[1:]
-	s := w.session(w.owner(i))
+	if s := w.find(w.owner(i), &msg); s != nil {
+		w.member("takes "+words[msg.Kind], s, func(m *Member, now int64) {
+			if msg.Kind != Hello || m.Newer(msg.Number) {
+				m.Handle(now, w.term(), &msg)
+			}
+		})
+	} else if msg.Kind == Hello {
+		p.down = append(p.down, Message{Kind: Over, Code: Unknown})
+	}
+}
+
+// greet brings the member a hello of a client over a connection that is lost. What the member says
+// to it is lost, too.
+func (w *world) greet(i int) {
+	p := &w.clients[i]
+	msg := p.late[0]
+	p.late = p.late[1:]
+	if s := w.find(msg.Session, &msg); s != nil {
+		w.member("takes a late hello", s, func(m *Member, now int64) {
+			if m.Newer(msg.Number) {
+				m.Handle(now, w.term(), &msg)
+				m.out = nil
+			}
+		})
+	}
+}
+
+// find returns the session of a message, which a hello may begin.
+func (w *world) find(name string, msg *Message) *session {
+	s := w.session(name)
 	if s == nil && msg.Kind == Hello && msg.Fresh {
 		m := NewMember(w.at(theMember), w.length*unit)
 		if w.wait > 0 {
@@ -366,17 +405,11 @@ func (w *world) deliver(i int) {
 			m.Close()
 			m.Output()
 		}
-		w.sessions = append(w.sessions, session{w.owner(i), m})
+		w.sessions = append(w.sessions, session{name, m})
 		slices.SortFunc(w.sessions, func(a, b session) int { return strings.Compare(a.name, b.name) })
-		s = w.session(w.owner(i))
+		s = w.session(name)
 	}
-	if s == nil {
-		if msg.Kind == Hello {
-			p.down = append(p.down, Message{Kind: Over, Code: Unknown})
-		}
-		return
-	}
-	w.member("takes "+words[msg.Kind], s, func(m *Member, now int64) { m.Handle(now, w.term(), &msg) })
+	return s
 }
 
 // member gives the member's end of a session an input, and does what it wants.
@@ -430,6 +463,7 @@ func (w *world) succeed() {
 	w.leaseFrom, w.lapsed, w.closing = w.at(theMember), false, false
 	for i := range w.clients {
 		w.unlink(i)
+		w.clients[i].late = nil
 	}
 }
 

@@ -70,7 +70,6 @@ type session struct {
 	timer  *time.Timer
 	m      *clientsession.Member
 	conn   *clientlink.Conn // nil while there is none
-	link   uint64           // number of the newest connection
 	takes  map[uint64]*taking
 }
 
@@ -191,8 +190,7 @@ func (s *Server) greet(c *clientlink.Conn) *session {
 }
 
 // attach finds or begins the session of a hello, or says why there is none. It gives the session
-// this connection in the place of another, unless the client has made a newer one: an old hello must
-// not end what was asked for since.
+// this connection in the place of an older one.
 func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *session, code clientsession.Code, text string) {
 	if err := s.cfg.Allow(c.Conn, hello.Name, ""); err != nil {
 		return nil, clientsession.Forbidden, err.Error()
@@ -204,8 +202,6 @@ func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *se
 	defer s.mu.Unlock()
 	t = s.sessions[hello.Session]
 	switch {
-	case t != nil && hello.Number <= t.link:
-		return nil, clientsession.Unknown, "the session has a newer connection"
 	case t != nil:
 	case !hello.Fresh:
 		return nil, clientsession.Unknown, "the member does not know the session, or not any more"
@@ -219,9 +215,12 @@ func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *se
 		t.timer = time.AfterFunc(s.cfg.Length, func() { s.input(t, nil) })
 		s.sessions[t.id] = t
 	}
+	if !t.m.Newer(hello.Number) {
+		return nil, clientsession.Unknown, "the session has a newer connection"
+	}
 	s.part(t)
 	s.tie(c)
-	t.conn, t.link = c, hello.Number
+	t.conn = c
 	return t, clientsession.None, ""
 }
 
