@@ -20,9 +20,9 @@ func TestClients(t *testing.T) {
 		body = get(n, "/?format=json", nil).Body.String()
 		var v struct {
 			Clients []struct {
-				Name, Address   string
-				Holds, WaitsFor []string
-				LeftSeconds     float64
+				Name, Address    string
+				Holds, WaitsFor  []string
+				RemainingSeconds float64
 			}
 			ClientsRefused int
 		}
@@ -31,7 +31,7 @@ func TestClients(t *testing.T) {
 		require.Equal(t, "job-<1>", v.Clients[0].Name)
 		require.Equal(t, []string{"l"}, v.Clients[0].Holds)
 		require.Equal(t, []string{"busy"}, v.Clients[0].WaitsFor)
-		require.InDelta(t, 16, v.Clients[0].LeftSeconds, 1)
+		require.InDelta(t, 16, v.Clients[0].RemainingSeconds, 1)
 		require.Equal(t, 1, v.ClientsRefused)
 	})
 }

@@ -17,9 +17,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,9 +44,12 @@ const (
 //	prefix=invoices/   only locks whose names begin with this
 //	limit=50           how many locks, the oldest first, and clients; 1 to 10000, default 200
 //
-// It counts those left out. Names that look like others are quoted on the page;
-// in JSON hex has the bytes of a name that is not UTF-8. It answers GET and HEAD, and
-// a query that it does not understand with status 400.
+// It counts those left out. Names that look like others are quoted on the page.
+// It answers GET and HEAD, and a query that it does not understand with status 400.
+//
+// The JSON has the fields of [node.Status], and of [node.MutexStatus] for each lock, such as
+// view.ageSeconds: durations are numbers of seconds, errors are texts, lives are hexadecimal, and
+// hex has the bytes of a lock's name that is not UTF-8.
 func Handler(n *node.Node) http.Handler {
 	return only("GET, HEAD", "this page can only be read", func(w http.ResponseWriter, r *http.Request) {
 		v, asJSON, err := parse(r)
@@ -59,7 +64,7 @@ func Handler(n *node.Node) http.Handler {
 			kind = "application/json"
 			out := json.NewEncoder(&body)
 			out.SetIndent("", "  ")
-			err = out.Encode(v)
+			err = out.Encode(plain(reflect.ValueOf(v)))
 		} else {
 			err = page.Execute(&body, v)
 		}
@@ -112,93 +117,35 @@ func accepts(r *http.Request, media string) bool {
 	})
 }
 
-// A status is what is shown, as JSON and to the template.
+// A status is what is shown: as JSON, and to the template.
 type status struct {
-	Node      dmutex.NodeID     `json:"node"`
-	Name      string            `json:"name"`
-	Life      string            `json:"life"` // hexadecimal
-	Error     string            `json:"error,omitempty"`
-	View      view              `json:"view"`
-	Lease     *lease            `json:"lease,omitempty"` // of a node with a store
-	Peers     []peer            `json:"peers"`
-	Granted   uint64            `json:"granted"`
-	Sent      map[string]uint64 `json:"sent"`
-	Received  map[string]uint64 `json:"received"`
-	Refused   uint64            `json:"refused"`
-	Deadlocks uint64            `json:"deadlocks"`
-	Locks     []lock            `json:"locks"`
-	LeftOut   int               `json:"leftOut"` // locks that match and are not in Locks
-	Clients   []client          `json:"clients,omitempty"`
-	Others    int               `json:"clientsLeftOut,omitempty"`
-	Rejected  uint64            `json:"clientsRefused,omitempty"`
-	Prefix    string            `json:"prefix,omitempty"`
-	Limit     int               `json:"limit"`
-}
-
-type view struct {
-	Epoch   uint64          `json:"epoch"`
-	Members []dmutex.NodeID `json:"members"`
-	Acts    bool            `json:"acts"`
-	Age     seconds         `json:"ageSeconds"` // for how long it has acted, or else for how long nothing has been granted here
-	Missing []dmutex.NodeID `json:"missing,omitempty"`
-	Error   string          `json:"error,omitempty"` // what else it waits for
-	Changes uint64          `json:"changes"`
-	Took    seconds         `json:"tookSeconds"` // the last change
-}
-
-type lease struct {
-	State      string  `json:"state"`
-	Left       seconds `json:"leftSeconds"`
-	Error      string  `json:"error,omitempty"` // of the store
-	Exclusions int     `json:"exclusions"`
+	node.Status
+	Node           dmutex.NodeID
+	Peers          []peer
+	Locks          []lock
+	LeftOut        int // locks that match and are not in Locks
+	ClientsLeftOut int
+	Prefix         string
+	Limit          int
 }
 
 type peer struct {
-	ID        dmutex.NodeID `json:"id"`
-	Name      string        `json:"name,omitempty"`
-	Address   string        `json:"address,omitempty"`
-	Life      string        `json:"life,omitempty"`
-	Met       bool          `json:"met"`
-	InView    bool          `json:"inView"`
-	Missing   bool          `json:"missing"` // the node waits for it
-	Left      bool          `json:"left"`
-	Error     string        `json:"error,omitempty"`
-	Silent    seconds       `json:"silentSeconds"`
-	Unacked   uint64        `json:"unacked"`
-	Backlog   int           `json:"backlogBytes"`
-	Resent    uint64        `json:"resent"`
-	Repeated  uint64        `json:"repeated"`
-	RoundTrip seconds       `json:"roundTripSeconds"`
-	acts      bool          // the view does
+	node.PeerStatus
+	Missing bool // the node waits for it
+	acts    bool // the view does
 }
 
 type lock struct {
-	Name     string          `json:"name"`
-	Hex      string          `json:"hex,omitempty"` // its bytes, if it is no UTF-8
-	Phase    string          `json:"phase"`
-	Holder   dmutex.NodeID   `json:"holder,omitempty"`
-	Client   string          `json:"client,omitempty"`         // of this node, which holds it for the client
-	HeldFor  seconds         `json:"heldForSeconds,omitempty"` // by the holder, see node.MutexStatus
-	Fence    uint64          `json:"fence,omitempty"`
-	Age      seconds         `json:"ageSeconds"`
-	Waiters  int             `json:"waiters"`
-	WaitsFor []dmutex.NodeID `json:"waitsFor,omitempty"`
-	Former   []dmutex.NodeID `json:"former,omitempty"`        // excluded members that may hold it
-	Drains   seconds         `json:"drainsSeconds,omitempty"` // until their leases have ended
-}
-
-type client struct {
-	Name     string  `json:"name"`
-	Address  string  `json:"address,omitempty"`
-	Holds    names   `json:"holds,omitempty"`
-	WaitsFor names   `json:"waitsFor,omitempty"`
-	Left     seconds `json:"leftSeconds"` // of its session
+	Name   string
+	Hex    string // its bytes, if it is no UTF-8
+	Client string // of this node, which holds it for the client
+	node.MutexStatus
 }
 
 // State is how the node stands, in the words that are also its classes in the style of the page.
 func (v status) State() string {
 	switch {
-	case v.Error != "":
+	case v.Err != nil:
 		return "stopped"
 	case !v.View.Acts:
 		return "not ready"
@@ -219,7 +166,7 @@ func (v status) Shown(id dmutex.NodeID) string {
 	case i < 0:
 		return fmt.Sprintf("node %v", id)
 	case v.Peers[i].mute():
-		return fmt.Sprintf("%s, silent for %v", v.Peers[i].Shown(), v.Peers[i].Silent)
+		return fmt.Sprintf("%s, silent for %s", v.Peers[i].Shown(), age(v.Peers[i].Silent))
 	default:
 		return v.Peers[i].Shown()
 	}
@@ -229,44 +176,42 @@ func (v status) Shown(id dmutex.NodeID) string {
 func (p peer) Shown() string { return strings.TrimSpace(fmt.Sprintf("node %v %s", p.ID, p.Name)) }
 
 // mute reports whether messages wait for the peer, which is silent.
-func (p peer) mute() bool { return p.Met && p.Unacked > 0 && p.Silent >= seconds(time.Second) }
+func (p peer) mute() bool { return p.Met && p.Unacked > 0 && p.Silent >= time.Second }
 
 // State is how the node stands with the peer, as it is written on the page.
 func (p peer) State() string {
 	switch {
-	case p.Error != "":
-		return p.Error
+	case p.Err != nil:
+		return p.Err.Error()
 	case p.Left:
 		return "has left"
 	case !p.Met:
 		return "never met"
 	case p.Missing && p.acts:
-		return "gives no sign of life for " + p.Silent.String()
+		return "gives no sign of life for " + age(p.Silent)
 	case p.Missing && p.Silent > 0:
-		return "has not agreed yet, silent for " + p.Silent.String()
+		return "has not agreed yet, silent for " + age(p.Silent)
 	case p.Missing:
 		return "has not agreed yet"
 	case !p.InView:
 		return "in no view yet"
 	case p.mute():
-		return "acknowledges nothing, silent for " + p.Silent.String()
+		return "acknowledges nothing, silent for " + age(p.Silent)
 	default:
 		return "in the view"
 	}
 }
 
 // Bad reports whether the peer keeps the group, or a part of it, waiting.
-func (p peer) Bad() bool { return p.Error != "" || p.Missing || !p.InView && !p.Left || p.mute() }
+func (p peer) Bad() bool { return p.Err != nil || p.Missing || !p.InView && !p.Left || p.mute() }
 
 // names are written on the page so that none looks like another.
-type names []string
-
-func (n names) String() string {
-	list := slices.Clone(n)
+func names(list []string) string {
+	quoted := make([]string, len(list))
 	for i, name := range list {
-		list[i] = quote(name)
+		quoted[i] = quote(name)
 	}
-	return strings.Join(list, ", ")
+	return strings.Join(quoted, ", ")
 }
 
 func quote(name string) string {
@@ -276,64 +221,42 @@ func quote(name string) string {
 	return name
 }
 
-// seconds is a duration: in JSON a number of seconds, on the page as one reads it.
-type seconds time.Duration
-
-func (s seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
-
-func (s seconds) String() string {
-	switch d := time.Duration(s); {
+// age writes a duration as one reads it.
+func age(d time.Duration) string {
+	switch {
 	case d >= 10*time.Second:
-		return d.Round(time.Second).String()
+		d = d.Round(time.Second)
 	case d >= 10*time.Millisecond:
-		return d.Round(time.Millisecond).String()
+		d = d.Round(time.Millisecond)
 	default:
-		return d.Round(time.Microsecond).String()
+		d = d.Round(time.Microsecond)
 	}
+	return d.String()
 }
 
 func (v *status) look(n *node.Node) {
-	st := n.Status()
-	v.Node, v.Name, v.Life, v.Error = n.Self(), st.Name, life(st.Life), text(st.Err)
-	v.View = view{
-		Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
-		Missing: st.View.Missing, Error: text(st.View.Err), Changes: st.View.Changes, Took: seconds(st.View.Took),
-	}
-	if l := st.Lease; l != nil {
-		v.Lease = &lease{State: l.State, Left: seconds(l.Remains), Error: text(l.Err), Exclusions: l.Exclusions}
-	}
-	v.Peers = make([]peer, 0, len(st.Peers))
-	for _, p := range st.Peers {
-		v.Peers = append(v.Peers, newPeer(p, st.View))
-	}
-	v.Granted, v.Refused, v.Deadlocks = st.Granted, st.Refused, st.Deadlocks
-	v.Sent, v.Received = kinds(st.Sent), kinds(st.Received)
-	v.Others, v.Rejected = max(len(st.Clients)-v.Limit, 0), st.ClientsRefused
-	for _, c := range st.Clients[:len(st.Clients)-v.Others] {
-		v.Clients = append(v.Clients, client{c.Name, c.Address, c.Holds, c.WaitsFor, seconds(c.Remaining)})
+	v.Status, v.Node = n.Status(), n.Self()
+	for _, p := range v.Status.Peers {
+		v.Peers = append(v.Peers, newPeer(p, v.View))
 	}
 	holds := make(map[string]string)
-	for _, c := range st.Clients {
+	for _, c := range v.Clients {
 		for _, name := range c.Holds {
 			holds[name] = c.Name
 		}
 	}
+	v.ClientsLeftOut = max(len(v.Clients)-v.Limit, 0)
+	v.Clients = v.Clients[:len(v.Clients)-v.ClientsLeftOut]
 	v.lookAtLocks(n, holds)
 }
 
 func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
-	return peer{
-		ID: p.ID, Name: p.Name, Address: p.Address, Life: life(p.Life), Met: p.Met, InView: p.InView, Missing: slices.Contains(v.Missing, p.ID),
-		Left: p.Left, Error: text(p.Err), Silent: seconds(p.Silent),
-		Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
-		acts: v.Acts,
-	}
+	return peer{p, slices.Contains(v.Missing, p.ID), v.Acts}
 }
 
 // lookAtLocks fills in the locks that match, the oldest first, and how many are left out.
 // It keeps at most twice as many as are shown; holds has the clients that hold locks.
 func (v *status) lookAtLocks(n *node.Node, holds map[string]string) {
-	v.Locks = make([]lock, 0, min(v.Limit, defaultLimit))
 	cut := func() {
 		slices.SortFunc(v.Locks, func(a, b lock) int {
 			return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
@@ -351,30 +274,12 @@ func (v *status) lookAtLocks(n *node.Node, holds map[string]string) {
 		if !utf8.ValidString(name) {
 			raw = hex.EncodeToString([]byte(name))
 		}
-		v.Locks = append(v.Locks, lock{
-			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Client: holds[name], HeldFor: seconds(st.HeldFor), Fence: st.Fence, Age: seconds(st.Age),
-			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Former: st.Former, Drains: seconds(st.Drains),
-		})
+		v.Locks = append(v.Locks, lock{name, raw, holds[name], st})
 		if len(v.Locks) == 2*v.Limit {
 			cut()
 		}
 	}
 	cut()
-}
-
-// life writes the name of a process's run, which is 64 bits.
-func life(life uint64) string {
-	if life == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%016x", life)
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // kinds names the kinds of messages of which there were some.
@@ -388,7 +293,65 @@ func kinds(counts [dmutex.Kinds]uint64) map[string]uint64 {
 	return named
 }
 
+// life writes the name of a process's run, which is 64 bits.
+func life(life uint64) string { return fmt.Sprintf("%016x", life) }
+
+// plain returns a value as JSON has it: a struct as an object of its fields and of those that it
+// embeds, a duration in seconds, and an error as its text.
+func plain(v reflect.Value) any {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return x.Seconds()
+	case error:
+		return x.Error()
+	case dmutex.Phase:
+		return x.String()
+	case [dmutex.Kinds]uint64:
+		return kinds(x)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return plain(v.Elem())
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = plain(v.Index(i))
+		}
+		return list
+	case reflect.Struct:
+		return object(v)
+	default:
+		return v.Interface()
+	}
+}
+
+// object leaves out what is nil, and a text that is empty.
+func object(v reflect.Value) map[string]any {
+	all := make(map[string]any)
+	for f, v := range v.Fields() {
+		key := strings.ToLower(f.Name[:1]) + f.Name[1:]
+		switch {
+		case !f.IsExported(), v.IsZero() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface || v.Kind() == reflect.String):
+		case f.Anonymous:
+			maps.Copy(all, object(v))
+		case f.Name == "ID":
+			all["id"] = plain(v)
+		case f.Name == "Err":
+			all["error"] = plain(v)
+		case f.Name == "Life":
+			all[key] = life(v.Uint())
+		case f.Type == reflect.TypeFor[time.Duration]():
+			all[key+"Seconds"] = plain(v)
+		default:
+			all[key] = plain(v)
+		}
+	}
+	return all
+}
+
 //go:embed page.html
 var source string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"quote": quote}).Parse(source))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"age": age, "kinds": kinds, "life": life, "names": names, "quote": quote,
+}).Parse(source))

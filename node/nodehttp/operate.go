@@ -41,11 +41,11 @@ func Ready(n *node.Node) http.Handler {
 		case st.View.Acts:
 			fmt.Fprintf(&b, "ready: view %d of nodes %v", st.View.Epoch, st.View.Members)
 		case st.View.Err != nil:
-			fmt.Fprintf(&b, "not ready for %v: %v", seconds(st.View.Age), st.View.Err)
+			fmt.Fprintf(&b, "not ready for %s: %v", age(st.View.Age), st.View.Err)
 		case len(st.View.Missing) == 0:
-			fmt.Fprintf(&b, "not ready for %v: the members agree on a view just now", seconds(st.View.Age))
+			fmt.Fprintf(&b, "not ready for %s: the members agree on a view just now", age(st.View.Age))
 		default:
-			fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
+			fmt.Fprintf(&b, "not ready for %s", age(st.View.Age))
 		}
 		for _, p := range st.Peers {
 			if slices.Contains(st.View.Missing, p.ID) {
