@@ -59,6 +59,12 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+func (in *installation) clone() installation {
+	c := *in
+	c.reports, c.out = slices.Clone(in.reports), nil // what they point to never changes
+	return c
+}
+
 // Clone returns an independent copy.
 func (m *Machine) Clone() *Machine {
 	c := *m

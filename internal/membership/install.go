@@ -152,12 +152,6 @@ func (in *installation) said() []Message {
 	return out
 }
 
-func (in *installation) clone() installation {
-	c := *in
-	c.reports, c.out = slices.Clone(in.reports), nil // what they point to never changes
-	return c
-}
-
 // impossible says why no correct peer tells these views, and "" if one may. The first one was
 // decided.
 func (in *installation) impossible(views ...*View) string {

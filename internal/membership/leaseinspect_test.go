@@ -59,6 +59,9 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	return m.memory.append(b), nil
 }
 
+// Spent reports whether this life was excluded. It does nothing more until Rejoin.
+func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
+
 // Clone returns an independent copy.
 func (m *LeaseMachine) Clone() *LeaseMachine {
 	c := *m

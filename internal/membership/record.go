@@ -13,7 +13,7 @@ import (
 
 // A LeaseMachine is one life's part in the views of a group whose members one [Record] in a
 // store decides. The phases are those of a [Machine] but Older. A life that wants to join is
-// Outside. An excluded life is Outside again, and Spent: the process goes on as another life
+// Outside. An excluded life is Outside again, and spent: the process goes on as another life
 // (5.5), see Rejoin. A life is Stopped when it cannot rely on the record, or has other settings
 // than the group: see Err.
 //
@@ -107,7 +107,7 @@ import (
 //	starts the [LeaseMachine.Operation], and gives its outcome to Begun, Loaded, Swapped,
 //	Conflict, or Unknown: one of them, once, also if the store never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
-//	ends the sessions of a life that is Spent, draws another, and calls Rejoin
+//	ends the sessions of a life that is spent, draws another, and calls Rejoin
 //	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
 //
 // It checks LeaseEnd before each input, since an input may extend the lease, and at each grant,
@@ -503,9 +503,6 @@ func (m *LeaseMachine) excluded(now int64) {
 	m.install(now, View{})
 	m.peers, m.acting, m.troubleAt, m.memory = nil, false, never, memory{}
 }
-
-// Spent reports whether this life was excluded. It does nothing more until Rejoin.
-func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
 
 // Rejoin goes on as another life, drawn like that of [LeaseConfig], when this one was excluded.
 // No life joins twice: nothing that was sent from or to the former one counts for the new one.

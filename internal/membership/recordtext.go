@@ -98,35 +98,43 @@ func (r *Record) UnmarshalText(text []byte) error {
 	if len(text) > maxRecord {
 		return badRecord("it is too long")
 	}
-	header, rest := cutAt(string(text), '\n')
-	switch header + "\n" {
-	case recordHeader:
-	case "dmutex record 1\n", "dmutex record 2\n", "dmutex record 3\n":
-		return badRecord("it is of an older version: stop all members, delete it, and start them again, with Config.Fence if it is of version 1, whose fences were higher")
-	default:
-		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
+	rest := text
+	next := func(end byte) string {
+		before := rest
+		if i := slices.Index(rest, end); i >= 0 {
+			before, rest = rest[:i], rest[i+1:]
+		} else {
+			rest = nil
+		}
+		return string(before)
+	}
+	if next('\n')+"\n" != recordHeader {
+		return badRecord("it does not begin with " + strconv.Quote(recordHeader) + ": stop all members, delete it, and start them again")
 	}
 	// What is misread here is found by comparing the texts.
-	field := func() (value string) {
-		value, rest = cutAt(rest, '\n')
-		_, value = cutAt(value, ' ')
-		return value
+	number := func(end byte) uint64 {
+		v, _ := strconv.ParseUint(next(end), 10, 64)
+		return v
 	}
-	number := func() uint64 { return readNumber(field()) }
-	read := Record{
-		Epoch: number(), Unclean: number(), Unproved: number(), Cleared: number(), Highest: dmutex.NodeID(number()), Lease: int64(number()), Settings: readString(field()),
+	quoted := func(end byte) string {
+		prefix, _ := strconv.QuotedPrefix(string(rest[:max(slices.Index(rest, '\n'), 0)]))
+		rest = rest[len(prefix):]
+		next(end)
+		s, _ := strconv.Unquote(prefix)
+		return s
 	}
-	for rest != "" {
-		node, more := cutAt(field(), ' ')
-		life, more := cutAt(more, ' ')
-		oldest, more := cutAt(more, ' ')
-		newest, more := cutAt(more, ' ')
-		proof, more := cutAt(more, ' ')
-		address, _ := strconv.QuotedPrefix(more)
-		name := more[min(len(address)+1, len(more)):]
-		who := Member{dmutex.NodeID(readNumber(node)), readNumber(life)}
-		speaks := protocol.Versions{Oldest: readNumber(oldest), Newest: readNumber(newest)}
-		read.Members = append(read.Members, Entry{who, speaks, proof, readString(address), readString(name)})
+	field := func() uint64 {
+		next(' ')
+		return number('\n')
+	}
+	read := Record{Epoch: field(), Unclean: field(), Unproved: field(), Cleared: field(), Highest: dmutex.NodeID(field()), Lease: int64(field())}
+	next(' ')
+	read.Settings = quoted('\n')
+	for len(rest) > 0 {
+		next(' ')
+		read.Members = append(read.Members, Entry{
+			Member{dmutex.NodeID(number(' ')), number(' ')}, protocol.Versions{Oldest: number(' '), Newest: number(' ')}, next(' '), quoted(' '), quoted('\n'),
+		})
 	}
 	if string(read.appendText(nil)) != string(text) {
 		return badRecord("it is malformed")
@@ -136,24 +144,6 @@ func (r *Record) UnmarshalText(text []byte) error {
 	}
 	*r = read
 	return nil
-}
-
-// cutAt returns what is before the first end, and what is after it.
-func cutAt(text string, end byte) (before, after string) {
-	if i := slices.Index([]byte(text), end); i >= 0 {
-		return text[:i], text[i+1:]
-	}
-	return text, ""
-}
-
-func readNumber(s string) uint64 {
-	v, _ := strconv.ParseUint(s, 10, 64)
-	return v
-}
-
-func readString(quoted string) string {
-	s, _ := strconv.Unquote(quoted)
-	return s
 }
 
 // invalid says why no life can have written the record, and "" if one can.
