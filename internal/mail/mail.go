@@ -38,7 +38,7 @@ import (
 // Config configures a [Mail]. MaxLife may be nil, and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
-	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life
+	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life and Rename
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Handler Handler
 
@@ -125,7 +125,6 @@ type Mail struct {
 	birth time.Time
 	speak protocol.Versions
 	peers atomic.Pointer[[]*peer] // ascending; Add and Remove replace it, so who sends or receives needs no mutex
-	full  atomic.Int32            // how many peers are
 
 	link    atomic.Int32  // unopened, open or shut
 	tickAt  atomic.Int64  // when Tick is due
@@ -136,8 +135,7 @@ type Mail struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex    // held by Open, Rename and Close; before the peers' mutexes
-	change sync.Mutex    // held for moments, to change the fields below and peers: after mu, before the peers' mutexes
-	life   uint64        // of new sessions
+	change sync.Mutex    // held for moments, to change what follows, peers and cfg.Life: after mu, before the peers' mutexes
 	closed chan struct{} // closed when Close has finished; nil before Close
 }
 
@@ -160,7 +158,6 @@ func New(cfg Config) (*Mail, error) {
 		wake:  make(chan struct{}, 1),
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
-		life:  cfg.Life,
 	}
 	m.tickAt.Store(never)
 	m.peers.Store(new([]*peer))
@@ -172,8 +169,8 @@ func New(cfg Config) (*Mail, error) {
 	return m, nil
 }
 
-func (m *Mail) session(life uint64) *session.Session {
-	return session.New(session.Config{Life: life, MaxLife: m.maxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
+func (m *Mail) session() *session.Session {
+	return session.New(session.Config{Life: m.cfg.Life, MaxLife: m.maxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
 }
 
 func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }
@@ -224,7 +221,7 @@ func (m *Mail) Add(id dmutex.NodeID) error {
 	case found:
 		return dmutex.Misuse(fmt.Sprintf("mail: node %d is added twice, by Config.Peers or Add", id))
 	}
-	ps = slices.Insert(slices.Clone(ps), i, &peer{mail: m, id: id, session: m.session(m.life)})
+	ps = slices.Insert(slices.Clone(ps), i, &peer{mail: m, id: id, session: m.session()})
 	m.peers.Store(&ps)
 	poke(m.wake)
 	return nil
@@ -249,7 +246,6 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 	m.peers.Store(&ps)
 	p.mu.Lock()
 	p.gone = true
-	p.gauge()
 	p.mu.Unlock()
 	poke(m.drain)
 }
@@ -290,7 +286,7 @@ func (m *Mail) Open() error {
 // tellLife gives the link the present life. The caller has m.mu.
 func (m *Mail) tellLife() {
 	if l, ok := m.cfg.Link.(transport.LifeLink); ok {
-		l.SetLife(m.life, m.maxLife, m.taken)
+		l.SetLife(m.cfg.Life, m.maxLife, m.taken)
 	}
 }
 
@@ -305,7 +301,7 @@ func (m *Mail) tellLife() {
 func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 	p := m.peer(to)
 	if p == nil {
-		return 0, errUnknown
+		return 0, dmutex.Misuse("mail: the node is not a peer")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,11 +312,9 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 		return 0, err
 	}
 	p.due.Store(true)
-	p.gauge()
+	p.backlog.Store(int64(p.session.Backlog()))
 	return p.session.Sent(), nil
 }
-
-var errUnknown = dmutex.Misuse("mail: the node is not a peer")
 
 // Flush transmits to every peer the messages and acknowledgements that are due. It
 // never waits for the network.
@@ -365,19 +359,15 @@ type receipt struct {
 	given chan struct{}
 }
 
-// Full reports whether more than half of the peer's send buffer of 4 MiB is
-// unacknowledged. While that is so for no peer, it takes no mutex.
-func (m *Mail) Full(to dmutex.NodeID) bool { return m.full.Load() > 0 && m.Backlog(to) > enough }
+// Full reports whether more than half of the peer's send buffer of 4 MiB is unacknowledged.
+func (m *Mail) Full(to dmutex.NodeID) bool { return m.Backlog(to) > enough }
 
-// Backlog returns how many bytes sent to the peer are unacknowledged.
+// Backlog returns how many bytes sent to the peer are unacknowledged. It takes no mutex.
 func (m *Mail) Backlog(to dmutex.NodeID) int {
-	p := m.peer(to)
-	if p == nil {
-		return 0
+	if p := m.peer(to); p != nil {
+		return int(p.backlog.Load())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.session.Backlog()
+	return 0
 }
 
 // MaxMessage returns the size of the largest message in bytes.
@@ -410,12 +400,12 @@ func (m *Mail) Rename(life uint64) {
 		return
 	}
 	m.change.Lock()
-	m.life = life // of peers that are added from now on
+	m.cfg.Life = life // also of peers that are added from now on
 	ps := *m.peers.Load()
 	m.change.Unlock()
 	m.tellLife()
 	for _, p := range ps {
-		p.rename(m.session(life))
+		p.rename(m.session())
 	}
 	m.Flush()
 }

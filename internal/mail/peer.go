@@ -20,13 +20,14 @@ type peer struct {
 	id   dmutex.NodeID
 	due  atomic.Bool // there may be something to transmit
 
+	backlog atomic.Int64 // of the session
+
 	recv sync.Mutex
 	mu   sync.Mutex
 
 	session  *session.Session
-	gone     bool               // Remove was called: nothing is transmitted, received or counted any more
+	gone     bool               // Remove was called: nothing is transmitted or received any more
 	now      int64              // what it was told last; it must not go back
-	full     bool               // the Mail counts this peer as full
 	acked    uint64             // of our messages; what came with that is handled
 	receipts []receipt          // ascending
 	spoke    int64              // when its last frame came, at least 1; 0 if none did
@@ -90,7 +91,7 @@ func (p *peer) receive(now int64, frame []byte, last bool) {
 	if in.Event == session.Met {
 		p.acked, p.receipts = 0, nil
 	}
-	p.gauge()
+	p.backlog.Store(int64(p.session.Backlog()))
 	life, acked := p.session.Peer(), p.session.Acked()
 	p.handling = true
 	p.mu.Unlock()
@@ -150,18 +151,6 @@ func (p *peer) handle(in session.Input, life uint64) {
 	}
 }
 
-func (p *peer) gauge() {
-	full := !p.gone && p.session.Backlog() > enough
-	if full == p.full {
-		return
-	}
-	if p.full = full; full {
-		p.mail.full.Add(1)
-	} else {
-		p.mail.full.Add(-1)
-	}
-}
-
 // transmit sends what is due and returns when something will be due by time alone. If
 // another goroutine transmits already, or handles a frame of this peer, it does both.
 func (p *peer) transmit() (deadline int64) {
@@ -218,7 +207,7 @@ func (p *peer) rename(s *session.Session) {
 	}
 	old := p.session
 	p.session, p.acked, p.receipts = s, 0, nil
-	p.gauge()
+	p.backlog.Store(0)
 	p.handling = true
 	p.mu.Unlock()
 	if old.Peer() != 0 {
