@@ -52,25 +52,26 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	p.recv.Lock()
 	defer p.recv.Unlock()
 	now := m.Now()
-	for i, frame := range frames {
-		p.receive(now, frame, i == len(frames)-1)
+	for _, frame := range frames {
+		if p.receive(now, frame) {
+			m.wakeBefore(p.transmit())
+		}
 	}
 	m.Flush()
 	poke(m.drain)
 }
 
-// receive takes in a frame. If it is the last of those that arrived together, or another
-// goroutine has met with it in transmit and relies on this one, it then transmits.
-func (p *peer) receive(now int64, frame []byte, last bool) {
+// receive takes in a frame. It reports whether another goroutine relies on this one to transmit.
+func (p *peer) receive(now int64, frame []byte) (relied bool) {
 	p.mu.Lock()
 	switch {
 	case p.gone:
 		p.mu.Unlock()
 		p.mail.cfg.Handler.Stranger(p.id)
-		return
+		return false
 	case len(frame) == 0: // the link did not know yet that it is a peer
 		p.mu.Unlock()
-		return
+		return false
 	}
 	p.now = max(p.now, now)
 	in, err := p.session.Handle(p.now, frame)
@@ -85,7 +86,7 @@ func (p *peer) receive(now int64, frame []byte, last bool) {
 		if !again {
 			p.mail.cfg.Handler.Refused(p.id, err)
 		}
-		return
+		return false
 	}
 	p.other, p.spoke = session.GroupError{}, max(now, 1)
 	if in.Event == session.Met {
@@ -104,16 +105,10 @@ func (p *peer) receive(now int64, frame []byte, last bool) {
 		close(p.receipts[0].given)
 		p.receipts = p.receipts[1:]
 	}
-	last = last || p.relied
+	relied = p.relied
 	p.handling, p.relied = false, false
-	if !last {
-		p.mu.Unlock()
-		return
-	}
-	p.due.Store(false)
-	deadline := p.flush(now)
 	p.mu.Unlock()
-	p.mail.wakeBefore(deadline)
+	return relied
 }
 
 // taken takes the link's word that a peer is connected with another life of this node.
@@ -156,33 +151,28 @@ func (p *peer) handle(in session.Input, life uint64) {
 func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.relied = p.handling
-	return p.flush(p.mail.Now())
-}
-
-// flush is transmit by a goroutine that has mu, which it gives back while the link sends.
-func (p *peer) flush(now int64) (deadline int64) {
-	if p.flushing || p.handling {
+	if p.flushing {
 		return never
 	}
 	p.flushing = true
-	p.now = max(p.now, now)
+	p.now = max(p.now, p.mail.Now())
+	deadline = never
 	for p.mail.link.Load() == open && !p.gone {
+		if p.handling { // perhaps since a frame was sent: what there is goes out with the answers
+			p.relied = true
+			break
+		}
 		p.frame = p.session.Transmit(p.now, p.frame[:0])
 		if len(p.frame) == 0 {
-			p.flushing = false
-			return p.session.Deadline()
+			deadline = p.session.Deadline()
+			break
 		}
 		p.mu.Unlock()
 		p.carry(p.frame)
 		p.mu.Lock()
-		if p.handling { // since this one was sent: what there is now goes out with the answers
-			p.flushing, p.relied = false, true
-			return never
-		}
 	}
 	p.flushing = false
-	return never
+	return deadline
 }
 
 // carry gives a frame to the link. If the link does not take it, the session sends it again.
