@@ -34,9 +34,8 @@ type authority interface {
 
 	now() int64                                                          // the time of an input; what a lease has not covered until then ends first
 	follow(now int64)                                                    // does what its machine wants besides views
-	alive(now int64, from dmutex.NodeID) []membership.Message            // takes a sign of life of a peer
 	taken(now int64, by dmutex.NodeID, life uint64) []membership.Message // a peer has met that life of this number
-	stranger()                                                           // takes a frame of a node that is no peer; called without the mutex
+	stranger(now int64) []membership.Message                             // a node that is no peer has sent a frame
 	obstacle() error                                                     // says for what but members this node waits
 	stopped() error                                                      // says why the machine has stopped
 	departed(late error) error                                           // returns the error of a Close; late if its context has ended first
@@ -90,12 +89,11 @@ func (c *consent) Report(now int64, holds []membership.Hold, _ *membership.Word)
 	return c.Machine.Report(now, holds)
 }
 
-func (c *consent) now() int64                                            { return c.group.Mail.Now() }
-func (c *consent) alive(int64, dmutex.NodeID) (out []membership.Message) { return nil }
-func (c *consent) Past() *membership.Past                                { return &membership.Past{} }
-func (c *consent) stranger()                                             {}
-func (c *consent) lease(int64) *Lease                                    { return nil }
-func (c *consent) closed(bool)                                           {}
+func (c *consent) now() int64                          { return c.group.Mail.Now() }
+func (c *consent) Past() *membership.Past              { return &membership.Past{} }
+func (c *consent) stranger(int64) []membership.Message { return nil }
+func (c *consent) lease(int64) *Lease                  { return nil }
+func (c *consent) closed(bool)                         {}
 
 // Met tells the peer the name of this process.
 func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {

@@ -287,7 +287,7 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 }
 
 // Stranger takes a frame of a node that may be in a newer record than this node has read.
-func (g *Group) Stranger(dmutex.NodeID) { g.who.stranger() }
+func (g *Group) Stranger(dmutex.NodeID) { g.do(g.who.stranger) }
 
 // Taken reports that a peer has met another process with this node's number.
 func (g *Group) Taken(by dmutex.NodeID, life uint64) {

@@ -22,7 +22,6 @@ type proof struct {
 	life  store.Life // nil before this life joins, and if the store proves nothing
 	lasts int64      // the lease of this life, until then
 
-	watched   uint64                        // the epoch of the record whose members are watched
 	watches   map[string]context.CancelFunc // by the name of a life
 	looked    uint64                        // the epoch of the record at the last look who lives; 0 if another is due
 	looking   bool
@@ -32,8 +31,8 @@ type proof struct {
 // forGood is until when a proof counts.
 const forGood = math.MaxInt64
 
-// prove watches the lives of the other members, and while this node waits for leases it looks
-// who lives: when the record has changed, and when a life is over.
+// prove looks who lives while this node waits for leases: when the record has changed, and when
+// a life is over.
 func (l *record) prove(now int64) {
 	if l.prover == nil {
 		return
@@ -42,10 +41,6 @@ func (l *record) prove(now int64) {
 		l.lasts = l.LeaseEnd()
 	}
 	r := l.Record()
-	if r.Epoch != l.watched {
-		l.watched = r.Epoch
-		l.watch()
-	}
 	if until, _, _ := l.Waits(); until != 0 && !l.looking && r.Epoch != l.looked {
 		l.looking, l.looked = true, r.Epoch
 		l.group.running.Go(func() { l.look(r.Unclean) })
@@ -88,6 +83,9 @@ func (l *record) own(name string) bool { return l.life != nil && l.life.Name() =
 
 // watch waits for the ends of the lives that matter, and of no other.
 func (l *record) watch() {
+	if l.prover == nil {
+		return
+	}
 	names := l.strangers
 	if l.Self() != dmutex.None {
 		for _, e := range l.Record().Members {

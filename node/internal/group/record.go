@@ -102,9 +102,7 @@ func newRecord(g *Group) error {
 func newLife(above uint64) uint64 { return drawLife(above, 33) }
 
 // stranger asks the record, which may be newer than this node has read.
-func (l *record) stranger() {
-	l.group.do(func(now int64) []membership.Message { return l.Hint(now) })
-}
+func (l *record) stranger(now int64) []membership.Message { return l.Hint(now) }
 
 // taken asks the record, too: it knows whose number it is.
 func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
@@ -137,11 +135,13 @@ func (l *record) died(now int64, id dmutex.NodeID, until int64) []membership.Mes
 	return l.Dead(now, id)
 }
 
-func (l *record) alive(now int64, from dmutex.NodeID) []membership.Message {
-	if l.Here(from) {
-		return nil
+// Handle takes a message for a sign of life, too.
+func (l *record) Handle(now int64, m membership.Message) (met []membership.Message, err error) {
+	if !l.Here(m.From) {
+		met = l.Met(now, m.From, l.group.Mail.Status(m.From).Life)
 	}
-	return l.Met(now, from, l.group.Mail.Status(from).Life)
+	out, err := l.LeaseMachine.Handle(now, m)
+	return append(met, out...), err
 }
 
 // Tick also tells the machine who is there, and who is not.
@@ -241,6 +241,7 @@ func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
 	l.epoch, l.watchAt = 0, math.MaxInt64
 	l.try(l.link.Become(self))
+	l.watch()
 }
 
 // excluded ends a life of this node, whose peers go: to each of them its number will name
@@ -306,6 +307,7 @@ func (l *record) meet(now int64, r *membership.Record) {
 		}
 	}
 	l.watchAt = now
+	l.watch()
 }
 
 // obstacle is an ErrStore while the store keeps this node from acting.

@@ -213,11 +213,9 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		return
 	}
 	now := g.now()
-	g.follow(now, g.who.alive(now, from))
 	out, err := g.who.Handle(now, msg)
 	if err != nil {
 		g.Refused(from, err)
-		return
 	}
 	g.follow(now, out)
 }
