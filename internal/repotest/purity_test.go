@@ -53,6 +53,7 @@ var rows = []struct {
 	{"internal/chase", true, []string{"."}},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/search"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/search"}},
+	{"internal/browsertest", false, nil},
 	{"internal/goldentest", false, []string{"internal/search"}},
 	{"internal/hold", false, []string{"internal/clock", "internal/leases", "lock"}},
 	{"internal/latelog", false, nil},

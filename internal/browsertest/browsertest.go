@@ -1,0 +1,67 @@
+// Package browsertest looks at pages with a browser.
+package browsertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+)
+
+const frame = `<!DOCTYPE html>
+<iframe width="%d" height="%d" src="/page" style="border: 0"></iframe><pre></pre>
+<script>
+onload = async () => {
+  let said;
+  try {
+    said = await (async (window, document) => {%s})(frames[0], frames[0].document);
+  } catch (e) {
+    said = String(e);
+  }
+  document.querySelector("pre").textContent = JSON.stringify(said);
+};
+</script>`
+
+var said = regexp.MustCompile(`(?s)<pre>(.*)</pre>`)
+
+// Look opens a page in the browser that the environment names in DMUTEX_BROWSER, a Chromium, in a
+// frame of that size. It stores what a script returns, which is the body of a function of the
+// window and the document in the frame. Without DMUTEX_BROWSER it skips the test.
+func Look(t *testing.T, page []byte, width, height int, dark bool, script string, result any) {
+	t.Helper()
+	browser := os.Getenv("DMUTEX_BROWSER")
+	if browser == "" {
+		t.Skip("DMUTEX_BROWSER names no browser, such as chromium")
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, frame, width, height, script) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	scheme := 1
+	if dark {
+		scheme = 0
+	}
+	// The sandbox needs rights that a container does not have, and the pages are our own.
+	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(),
+		"--window-size=2000,1500", "--touch-events=enabled", fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme),
+		"--virtual-time-budget=20000", "--dump-dom", server.URL)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", cmd, err)
+	}
+	match := said.FindSubmatch(out)
+	if match == nil {
+		t.Fatalf("the frame has said nothing: %s", out)
+	}
+	text := html.UnescapeString(string(match[1]))
+	if err := json.Unmarshal([]byte(text), result); err != nil {
+		t.Fatalf("the script has failed: %s", text)
+	}
+}
