@@ -12,18 +12,16 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// Ask asks the holder of the lock, at any node including this one, to give it back.
-// The holder sees that in [Asked], and decides whether and when to release. Ask
-// does not wait for that.
+// Ask asks the holder of the lock, at any node including this one, to give it back. The holder
+// sees that in [Asked], and decides whether and when to release. Ask does not wait for that.
 //
-// The request reaches the holder at the moment when it arrives, not later ones. While the lock
-// is changing hands it may reach two holders or none, so a caller that still waits should ask
-// again; a holder that is asked twice notices it once. Holders without a handle do not notice
-// it: the functions of [Mutex.Do] and [Election.Campaign], and users of a [Mutex.Locker].
+// It reaches the holder of the moment when it arrives, not later ones: while the lock changes
+// hands that may be two holders or none, so a caller that still waits should ask again. Holders
+// without a handle do not notice it: the functions of [Mutex.Do] and [Election.Campaign], and
+// users of a [Mutex.Locker].
 //
-// Ask sends one message to each other member. It first waits as [Node.Ready] does,
-// and returns ctx's error if ctx ends before that. Its other errors are those of
-// [Mutex.Acquire]. If Ask returns an error it has asked no holder.
+// Ask sends one message to each other member, after a wait as of [Node.Ready]. Its errors are
+// those of [Mutex.Acquire]; then it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
 	if err := m.reach(ctx); err != nil {
 		return err
@@ -48,9 +46,8 @@ func (m *Mutex) reach(ctx context.Context) error {
 	return public(m.name, m.node.locks.Obstacle())
 }
 
-// Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle. The
-// end of the hold does not close it. A long-running holder checks it between two
-// steps, or selects on it. It is nil for a handle of another package, which cannot be asked.
+// Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle, but not by the
+// end of the hold. It is nil for a handle of another package, which cannot be asked.
 func Asked(h lock.Held) <-chan struct{} {
 	if h, ok := h.(*locks.Held); ok {
 		return h.Asked()
@@ -69,10 +66,9 @@ type Holder struct {
 // Holder asks all members of the view who holds the lock. The answer may be out of date when
 // it arrives, so it is for people, not for programs that decide by it.
 //
-// It first waits as [Node.Ready] does, and then until the holder has answered, or all have. If
-// ctx ends first, the error wraps ctx's and names the members that have not answered: a holder
-// that does not answer may have crashed. A member that is excluded need not answer. Other
-// errors are those of [Mutex.Ask].
+// It first waits as [Node.Ready] does, and then until the holder has answered, or all members of
+// the view have. If ctx ends first, the error wraps ctx's and names the members that have not
+// answered: one of them may hold the lock and have crashed. Other errors are those of [Mutex.Ask].
 func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	if err := m.reach(ctx); err != nil {
 		return Holder{}, err
@@ -81,7 +77,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	if own := n.holds(m.name); own.Fence != 0 {
 		return own, nil
 	}
-	number, answers := n.questions.Add(1), make(chan Holder, 64)
+	number, answers := n.numbers.Add(1), make(chan Holder, 64)
 	n.asks.Store(number, answers)
 	defer n.asks.Delete(number)
 	var epoch uint64

@@ -17,27 +17,26 @@ const (
 	maxElection = transport.MaxName - len(electionPrefix)
 )
 
-// An Election is a named leadership held by one node at a time, built on a lock. It
-// has no state of its own: any number of Election values may stand for the same
-// election. Its methods are safe for concurrent use.
+// An Election is a named leadership held by one node at a time, built on a lock. It has no state
+// of its own, and any number of Election values may stand for the same election. Its methods are
+// safe for concurrent use.
 //
-//   - One node leads at a time. A second leader's function never runs while the
-//     first leader's does, whatever is lost, delayed, paused or closed. (A process
-//     that was replaced or evicted while it was paused does not know that yet; see
-//     [ErrReplaced] and [ErrEvicted].) In the lease mode that holds if the function
-//     returns when its context ends: docs/modes.md has the time to do so.
-//   - Epochs rise strictly. They are the fences of the lock: resources that the leader
-//     writes to can refuse a late write of a former leader by them.
+//   - One node leads at a time. A second leader's function never runs while the first leader's
+//     does, whatever is lost, delayed, paused or closed, unless the first was replaced or evicted
+//     while it was paused ([ErrReplaced], [ErrEvicted]). In the lease mode that holds if the
+//     function returns when its context ends: docs/modes.md has the time to do so.
+//   - Epochs rise strictly. They are the fences of the lock: resources that the leader writes to
+//     can refuse a late write of a former leader by them.
 //   - Every candidate gets its turn, in the order of the lock's algorithm.
 //
 // A leader that crashes or is cut off is replaced only in the lease mode, when its lease has
-// ended. In the strict mode the others wait, and observers still see the leader,
-// until its process restarts or is evicted. The machines of package election replace such a
-// leader without a store, at the price that two may lead at a time.
+// ended. In the strict mode the others wait until its process restarts or is evicted. The
+// machines of package election replace such a leader without a store, at the price that two may
+// lead at a time.
 //
-// The lock is [Node.Mutex]("election/" + name), and its status is that of the
-// election. A caller that acquires that Mutex directly keeps every node from leading
-// and is not announced. A leader does not notice a [Mutex.Ask].
+// The lock is [Node.Mutex]("election/" + name), and its status is that of the election. A caller
+// that acquires it directly keeps every node from leading and is not announced. A leader does
+// not notice a [Mutex.Ask].
 type Election struct {
 	name  string
 	mutex *Mutex
@@ -54,18 +53,16 @@ func (n *Node) Election(name string) *Election {
 // Name returns the election's name.
 func (e *Election) Name() string { return e.name }
 
-// Campaign waits until this node is elected, runs lead once, and gives the
-// leadership up when lead has returned or panicked, never before. Several goroutines of a
-// node may campaign, and each is a candidate of its own. Candidates are elected in the order
-// in which [Mutex.Acquire] serves its callers.
+// Campaign waits until this node is elected, runs lead once, and gives the leadership up when lead
+// has returned or panicked, never before. Each goroutine that campaigns is a candidate of its own.
 //
-// lead's context is derived from ctx. It also ends when this node resigns
-// ([context.Cause] is then [ErrResigned]) and when the node closes or stops, or its
-// lease ends ([ErrLost]); lead should return then. Close waits for that.
+// lead's context is derived from ctx. It also ends when this node resigns ([context.Cause] is then
+// [ErrResigned]) and when the node closes or stops, or its lease ends ([ErrLost]). Then lead
+// should return; Close waits for that.
 //
-// If lead was never called, the error is [ErrNotElected], wrapped together with ctx's
-// error or another of [Mutex.Acquire]. Otherwise it is what lead returned, joined with
-// an [ErrLost] if the leadership was lost meanwhile.
+// If lead was never called, the error is [ErrNotElected], wrapped together with ctx's error or
+// another of [Mutex.Acquire]. Otherwise it is what lead returned, joined with an [ErrLost] if the
+// leadership was lost meanwhile.
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) error {
 	if len(e.name) == 0 || len(e.name) > maxElection {
 		return notElected("", dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", maxElection, len(e.name))))
@@ -107,14 +104,13 @@ func notElected(lock string, err error) error {
 // candidates of this node remain candidates.
 func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 
-// Observe yields the present leader and its epoch, if there is one, and then every
-// change. [dmutex.None] with the epoch of the last leader means that nobody leads
-// any more. Epochs never fall, and each is yielded at most twice: for its beginning
-// and for its end. A slow observer may miss outdated changes, such as a moment
-// without a leader, but never the newest.
+// Observe yields the present leader and its epoch, if there is one, and then every change.
+// [dmutex.None] with the epoch of the last leader means that nobody leads any more. Epochs never
+// fall, and each is yielded at most twice: for its beginning and for its end. A slow observer may
+// miss outdated changes, but never the newest. As an announcement takes time to arrive, the
+// leader may have given up already.
 //
-// The sequence ends when ctx ends and when the node closes or stops ([Status].Err). An
-// announcement takes time to arrive, so the leader may have given up already.
+// The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
 		n := e.mutex.node

@@ -90,9 +90,8 @@ type Node struct {
 
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
-	txns      atomic.Uint64 // transactions that were begun
-	questions atomic.Uint64 // who holds a lock
-	asks      sync.Map      // those that wait for answers: a chan Holder by their number
+	numbers   atomic.Uint64 // given to transactions, and to questions who holds a lock
+	asks      sync.Map      // questions that wait for answers: a chan Holder by their number
 
 	closing atomic.Bool
 	closed  chan struct{} // closed when Close has finished
@@ -166,7 +165,7 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 		return nil, public("", err)
 	}
 	n.group, n.mail, n.locks = g, g.Mail, g.Locks
-	n.txns.Store(g.Status().Life << 32 >> 16) // a probe for a transaction of a former life finds none
+	n.numbers.Store(g.Status().Life << 32 >> 16) // a probe for a transaction of a former life finds none
 	if o := cfg.Observer; o != nil && (o.View != nil || o.Lease != nil) {
 		n.events = make(chan func(), 64)
 	}

@@ -8,20 +8,17 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// An Observer has functions that are called with the outcome of each Acquire and
-// each hold. Any of them may be nil, and then costs nothing. More frequent events, such as
-// messages and retransmissions, are counted in [Status].
+// An Observer has functions that are called with the outcome of each Acquire and each hold. A nil
+// function costs nothing. More frequent events, such as messages, are counted in [Status].
 //
-// Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or
-// Close, before that call returns. For a hold lost with its lease, Hold runs in a
-// goroutine of the node. No mutex of the node is held, so they may use the node and its
-// locks. A slow function delays only its caller. Several may run at the same time. They may
-// keep the values that they get. If a function panics, the panic reaches the caller, which
-// then holds no lock.
+// Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or Close, before
+// that call returns; Hold runs in a goroutine of the node for a hold lost with its lease. They may
+// use the node and its locks. Several may run at the same time. If a function panics, the panic
+// reaches the caller, which then holds no lock.
 //
-// For one handle Wait is called before Hold, except that if the node is closed while
-// Acquire returns, Hold may come first or alone. Two holds of one lock at one node may be
-// reported in any order; their fences tell which was first.
+// For one handle Wait is called before Hold, except that if the node is closed while Acquire
+// returns, Hold may come first or alone. The holds of one lock may be reported in any order; their
+// fences tell which was first.
 type Observer struct {
 	Wait func(Event) // an Acquire or TryAcquire has ended; not called for misuse
 	Hold func(Event) // a hold has ended

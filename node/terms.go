@@ -24,9 +24,8 @@ func (t term) after(o term) bool {
 // terms is the newest term of each election that a node knows of. Announcements of different
 // nodes arrive in any order, and outdated ones are dropped.
 //
-// An election that is vacant and not observed is forgotten after keepVacant others. If an
-// outdated announcement arrives after that, an observer that starts before the end of that
-// term is announced too sees an outdated leader. An election that is observed is not forgotten.
+// An election that is vacant and not observed is forgotten after keepVacant others. An outdated
+// announcement that arrives after that is believed until the end of its term arrives, too.
 type terms struct {
 	mu        sync.Mutex // guards all elections, too
 	elections map[string]*election

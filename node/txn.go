@@ -47,16 +47,14 @@ type Txn struct {
 
 // Txn returns a new transaction, which holds nothing. A transaction that holds
 // nothing can simply be dropped.
-func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
+func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.numbers.Add(1)} }
 
 // AcquireAll takes several locks in the order of their names, and returns the transaction that
 // holds them. Transactions that take all their locks with one AcquireAll each never wait for
-// each other in a cycle.
+// each other in a cycle; others may, and then the error may be [ErrDeadlock].
 //
-// If a lock cannot be acquired, AcquireAll releases those that were, and returns the
-// error of [Txn.Acquire]. That may be [ErrDeadlock], if other transactions take some
-// of the locks in another order. An invalid name, and one that is given twice, are refused
-// with [dmutex.ErrMisuse] before any lock is taken.
+// If a lock cannot be acquired, AcquireAll releases those that were, and returns the error of
+// [Txn.Acquire]. It refuses an invalid name, or one that is given twice, before it takes any lock.
 func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err error) {
 	names = slices.Sorted(slices.Values(names))
 	for i, name := range names {
@@ -83,13 +81,12 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 	return t, nil
 }
 
-// Acquire waits for the lock of that name as [Mutex.Acquire] does, and adds it
-// to the transaction. The handle may be released by itself, before the others.
+// Acquire waits for the lock of that name as [Mutex.Acquire] does, and adds it to the
+// transaction. The handle may be released by itself, before the others.
 //
-// A transaction waits for one lock at a time: while an Acquire is under way, another
-// is refused with [dmutex.ErrMisuse], as is that of a lock that the transaction already holds.
-// Once a lock of the transaction is lost with the node's lease, Acquire ends with its
-// [ErrLost], until the transaction is released. With Config.Deadlock it may fail with
+// It refuses, with [dmutex.ErrMisuse], a lock that the transaction holds, and a second Acquire at
+// the same time. Once a lock of the transaction is lost with the node's lease, Acquire ends with
+// its [ErrLost], until the transaction is released. With Config.Deadlock it may fail with
 // [ErrDeadlock], in an [Error] that names the cycle.
 func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
 	return handle(t.acquire(ctx, name))
@@ -154,10 +151,9 @@ func (t *Txn) Held(name string) lock.Held {
 	return nil
 }
 
-// Release gives back what the transaction still holds, the latest lock first.
-// It returns nil, or an [ErrLost] that names the locks that had been lost. A released
-// transaction holds nothing and may acquire again. An Acquire that is under way goes
-// on, and the lock that it brings must be released, too.
+// Release gives back what the transaction still holds, the latest lock first. It returns nil, or
+// an [ErrLost] that names the locks that had been lost. Then the transaction may acquire again.
+// An Acquire that is under way goes on, and the lock that it brings must be released, too.
 func (t *Txn) Release() (err error) {
 	t.mu.Lock()
 	held := t.held
