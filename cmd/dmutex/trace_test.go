@@ -66,14 +66,48 @@ func TestTraceOfDemo(t *testing.T) {
 	require.NotContains(t, stderr, "watched", "it is refused before the first dinner")
 }
 
-// A lock that is wrong on purpose has its own name in its traces, and replays.
+// A lock that is wrong on purpose has its own name in its traces, and replays. Together they
+// show that it is wrong.
 func TestTraceOfBroken(t *testing.T) {
 	dir := t.TempDir()
 	status, _, _ := invoke("demo", "--broken", "--nodes=3", "--deposits=50", "--trace", dir)
 	require.Equal(t, tool.StatusFailed, status)
 	status, stdout, stderr := invoke("trace", "replay", filepath.Join(dir, tool.Broken.Name))
-	require.Equal(t, tool.StatusOK, status, stdout+stderr)
+	require.Equal(t, tool.StatusFailed, status, stdout+stderr)
 	require.Equal(t, 3, strings.Count(stdout, " under broken, "), stdout)
+	require.Regexp(t, `\.trace:\d+: lock "account": N\d was granted fence `, stdout)
+	require.NotContains(t, stdout, "together")
+}
+
+// Processes are killed for good and others join: the traces replay, and together they show that
+// no two held a lock at a time. With one that was tampered with they show what is wrong.
+func TestTraceOfCrashes(t *testing.T) {
+	dir := t.TempDir()
+	status, _, stderr := invoke("demo", "--crash", "--nodes=3", "--kills=1", "--lease=500ms", "--store=remote", "--trace", dir)
+	require.Equal(t, tool.StatusOK, status, stderr)
+	traces := filepath.Join(dir, tool.Algorithms[0].Name)
+	status, stdout, stderr := invoke("trace", "replay", traces)
+	require.Equal(t, tool.StatusOK, status, stdout+stderr)
+	require.Equal(t, 4, strings.Count(stdout, "the same: "), stdout)
+	require.Regexp(t, `together: [0-9,]+ grants of 21 locks, one after the other\n$`, stdout)
+	status, stdout, stderr = invoke("trace", "draw", traces, "--lock=account", "--format=shiviz")
+	require.Equal(t, tool.StatusOK, status, stderr)
+	require.Regexp(t, `installs view \d+: .*N\d excluded\n`, stdout)
+	require.Contains(t, stdout, "\ncrashed\n")
+	require.Contains(t, stdout, "\nits lease has ended\n")
+
+	files, err := filepath.Glob(filepath.Join(traces, "*.trace"))
+	require.NoError(t, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		text = regexp.MustCompile(`(?m)^.*"do":"excluded".*\n`).ReplaceAll(text, nil)
+		require.NoError(t, os.WriteFile(name, text, 0o600))
+	}
+	status, stdout, _ = invoke("trace", "replay", traces)
+	require.Equal(t, tool.StatusFailed, status)
+	require.Equal(t, 4, strings.Count(stdout, "the same: "), "each alone")
+	require.Regexp(t, `\.trace:\d+: lock "account": N\d was granted fence \d+:\d+ in a view without N\d, which has fence \d+:\d+, and was not excluded`, stdout)
 }
 
 // The traces of a dinner replay.
@@ -83,6 +117,7 @@ func TestTraceOfPhilosophers(t *testing.T) {
 	require.Equal(t, tool.StatusOK, status, stderr)
 	status, stdout, stderr := invoke("trace", "replay", dir+"/ricart")
 	require.Equal(t, tool.StatusOK, status, stdout+stderr)
+	require.Contains(t, stdout, "\ntogether: ")
 }
 
 func TestTraceOfSim(t *testing.T) {

@@ -59,7 +59,7 @@ type killRun struct {
 
 // workUnderKills does one run with kills, on a new account.
 func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
-	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease, Remote: c.Store == "remote"}, a, a.Name+"-kills", false)
+	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease, Remote: c.Store == "remote"}, a, a.Name+"-kills", c.Kill || c.Crash)
 	if err != nil {
 		return killOutcome{}, err
 	}

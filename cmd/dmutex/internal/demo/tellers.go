@@ -76,10 +76,6 @@ func (c *Tellers) Validate() (err error) {
 		return fmt.Errorf("--think=%v: choose at least 100µs, or the tellers hardly meet", c.Think)
 	case c.Kills < 0 || (c.Kill || c.Crash) && c.Kills == 0:
 		return fmt.Errorf("--kills=%d: choose at least 1", c.Kills)
-	case c.Kill && c.Trace != "":
-		return errors.New("--trace needs a run without --kill: a teller that is started again would overwrite its trace")
-	case c.Crash && c.Trace != "":
-		return errors.New("--trace needs a run without --crash: tellers that come and go have no trace that can be replayed")
 	case c.Crash && (c.Nodes > maxCrew || c.Kills > maxCrew):
 		return fmt.Errorf("--nodes=%d --kills=%d: choose at most %d of each with --crash", c.Nodes, c.Kills, maxCrew)
 	case !c.Crash && (c.Lease != 0 || c.Store != "file"):

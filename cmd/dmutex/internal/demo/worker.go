@@ -146,7 +146,7 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Dy
 	}
 	var file io.Closer = io.NopCloser(nil)
 	if w.task.Trace != "" {
-		f, err := os.Create(tool.TraceFile(w.task.Trace, w.task.Self))
+		f, err := tool.CreateTrace(w.task.Trace, w.task.Self)
 		if err != nil {
 			return nil, err
 		}

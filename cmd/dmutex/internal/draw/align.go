@@ -55,6 +55,7 @@ type arrow struct {
 	send       *event   // nil if it is not in the traces
 	recv       []*event // one, unless the network repeats; none if it did not arrive, or not in the traces
 	unfollowed bool     // the receiver's trace would not tell whether it arrived
+	unsent     bool     // it came, and the sender's trace does not have it, although it is whole
 	stale      bool     // the receiver had a later view, so it dropped the message if it arrived
 }
 
@@ -186,14 +187,14 @@ func (f *file) bound(files []*file, gone bool) {
 			return o.self == e.Peer && (o.life == e.Life || o.trace.Header.Life == e.Life)
 		})
 	}
-	first, last := f.events[0].Time, f.events[len(f.events)-1].Time
+	first, last := f.events[0].Time, f.events[len(f.events)-1]
 	if f.trace.Header.Self != dmutex.None {
 		first = min(first, 0)
 		gone = slices.ContainsFunc(files, func(o *file) bool { return o.self == f.self && o.trace.Header.Opened > f.trace.Header.Opened })
 	}
 	f.events = slices.Insert(f.events, 0, &event{Event: &trace.Event{What: started, Time: first}, file: f})
 	if gone && !f.closed {
-		f.events = append(f.events, &event{Event: &trace.Event{What: crashed, Time: max(last, last+1)}, file: f})
+		f.events = append(f.events, &event{Event: &trace.Event{What: crashed, Time: max(last.Time, last.Time+1), Line: last.Line}, file: f})
 		f.lapse(math.MaxInt64)
 	}
 }
@@ -247,6 +248,9 @@ func match(files []*file) (arrows []*arrow) {
 		e, a := r.event, byNumber[r.number]
 		if a == nil || a.lock != e.Lock {
 			a = &arrow{Message: e.In, lock: e.Lock}
+			for _, o := range files {
+				a.unsent = a.unsent || o.whole && o.self == a.From && o.life == r.number.fromLife
+			}
 			arrows = append(arrows, a)
 		}
 		a.recv = append(a.recv, e)

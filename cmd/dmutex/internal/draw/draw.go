@@ -293,7 +293,7 @@ func (e *event) mark() string {
 		return "closed"
 	case started:
 		switch {
-		case e.file.trace.Header.Self != dmutex.None:
+		case !e.numbered():
 			return "started"
 		case e.file.former != dmutex.None:
 			return "joins again; was N" + e.file.former.String()

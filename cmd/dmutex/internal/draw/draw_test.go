@@ -344,6 +344,7 @@ func figure(t testing.TB, name string, files int) (traces []*trace.Trace) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		traces = append(traces, read(t, string(text))...)
+		traces[len(traces)-1].Name = filepath.Base(name)
 	}
 	return traces
 }

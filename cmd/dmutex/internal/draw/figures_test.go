@@ -65,6 +65,9 @@ func TestFiguresOfNodes(t *testing.T) {
 				require.NoError(t, err)
 				traces = append(traces, tr)
 			}
+			verdict, err := draw.Judge(traces)
+			require.NoError(t, err)
+			require.Empty(t, verdict.Faults)
 			d, err := draw.New(traces, draw.Options{Title: f.title})
 			require.NoError(t, err)
 			goldentest.Compare(t, "../../../../docs/figures/"+f.name+".svg", string(d.SVG()))

@@ -455,12 +455,12 @@ func (c *canvas) line(id dmutex.NodeID) {
 		switch {
 		case e.node() != id:
 		case e.What == started:
-			there, numbered = false, e.file.trace.Header.Self == dmutex.None
+			there, numbered = false, e.numbered()
 			draw(e.x)
 			there = true
 		case e.What == crashed || e.What == trace.Close || e.What == trace.Excluded && e.Peer == id:
 			draw(e.x)
-			there, numbered = false, e.file.trace.Header.Self == dmutex.None
+			there, numbered = false, e.numbered()
 		}
 	}
 	draw(c.right)

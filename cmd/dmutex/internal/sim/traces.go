@@ -45,7 +45,7 @@ func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces
 		if err != nil {
 			return nil, err
 		}
-		file, err := os.Create(tool.TraceFile(dir, id))
+		file, err := tool.CreateTrace(dir, id)
 		if err != nil {
 			return nil, err
 		}

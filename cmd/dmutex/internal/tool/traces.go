@@ -1,7 +1,9 @@
 package tool
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -22,7 +24,15 @@ func TraceDir(elements ...string) (string, error) {
 	return dir, err
 }
 
-// TraceFile is the name of a node's trace.
-func TraceFile(dir string, id dmutex.NodeID) string {
-	return filepath.Join(dir, fmt.Sprintf("%d.trace", id))
+// CreateTrace creates the file for a trace of a node. If the node was started before, it is
+// another one.
+func CreateTrace(dir string, id dmutex.NodeID) (*os.File, error) {
+	name := fmt.Sprintf("%d.trace", id)
+	for n := 2; ; n++ {
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return file, err
+		}
+		name = fmt.Sprintf("%d-%d.trace", id, n)
+	}
 }

@@ -1,0 +1,148 @@
+package draw
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// A Verdict is what the traces of a group say together.
+type Verdict struct {
+	Locks  int      // that were granted
+	Grants int      // of these
+	Faults []string // each with a file and a line; empty if all is right
+}
+
+// Judge finds out whether traces agree, and whether any two nodes held a lock at a time. Of two
+// holds the one with the lower fence must have ended before the other begins: by a release, by
+// the end of the lease, or by the end of the process if it was excluded and a store has proved
+// its end. What is missing in a trace that was cut off counts for nobody. The error is that of
+// [New] for traces that do not belong together.
+func Judge(traces []*trace.Trace) (v Verdict, err error) {
+	files, arrows, err := align(traces)
+	if err != nil {
+		return v, err
+	}
+	v.views(files)
+	for _, a := range arrows {
+		v.message(a)
+	}
+	bars, proved := barsOf(inOrder(files)), proofs(files)
+	for _, lock := range slices.Sorted(maps.Keys(bars)) {
+		v.lock(lock, bars[lock], proved)
+	}
+	return v, nil
+}
+
+func (v *Verdict) fault(at *event, format string, args ...any) {
+	v.Faults = append(v.Faults, fmt.Sprintf("%s:%d: ", at.file.trace.Name, at.Line)+fmt.Sprintf(format, args...))
+}
+
+// views finds views of one epoch with different members.
+func (v *Verdict) views(files []*file) {
+	first := make(map[uint64]*event)
+	for _, f := range files {
+		for _, e := range f.events {
+			switch o := first[e.N]; {
+			case e.What != trace.View:
+			case o == nil:
+				first[e.N] = e
+			case !slices.Equal(o.Members, e.Members):
+				v.fault(e, "view %d has the members %v here, and %v for N%d", e.N, e.Members, o.Members, o.node())
+			}
+		}
+	}
+}
+
+// message finds out whether what came is what was sent.
+func (v *Verdict) message(a *arrow) {
+	for _, e := range a.recv {
+		switch {
+		case a.unsent:
+			v.fault(e, "lock %q: %v came here, and N%d has not sent it", e.Lock, e.In, a.From)
+		case a.send != nil && a.String() != e.In.String():
+			v.fault(e, "lock %q: %v came here, and N%d has sent %v", e.Lock, e.In, a.From, a)
+		}
+	}
+}
+
+// A hold is a bar, with the end that is known.
+type hold struct {
+	*bar
+	until int64
+}
+
+// lock judges the holds of a lock.
+func (v *Verdict) lock(lock string, bars []*bar, proved func(dmutex.NodeID) bool) {
+	var holds []hold
+	for _, b := range bars {
+		if b.sign == held || b.sign == presumed && !proved(b.node) {
+			holds = append(holds, hold{b, b.over()})
+		}
+	}
+	slices.SortStableFunc(holds, func(a, b hold) int {
+		return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.begin.time, b.begin.time))
+	})
+	var last *hold // the one that ends last, of those before
+	for i := range holds {
+		h := &holds[i]
+		if h.sign == held {
+			v.Grants++
+			switch {
+			case last == nil:
+			case h.fence == last.fence:
+				v.fault(h.begin, "lock %q: N%d was granted fence %s, which N%d was granted before", lock, h.node, fence(h.fence), last.node)
+			case h.begin.time < last.until:
+				v.fault(h.begin, "lock %q: N%d was granted fence %s %s before N%d had given up fence %s (%s:%d)", lock, h.node, fence(h.fence),
+					span(last.until-h.begin.time), last.node, fence(last.fence), last.begin.file.trace.Name, last.begin.Line)
+			case last.end == nil && h.begin.numbered() && !h.begin.file.gap && !slices.Contains(h.begin.before, last.node):
+				v.fault(h.begin, "lock %q: N%d was granted fence %s in a view without N%d, which has fence %s, and was not excluded (%s:%d)", lock, h.node, fence(h.fence),
+					last.node, fence(last.fence), last.begin.file.trace.Name, last.begin.Line)
+			}
+		}
+		if last == nil || h.until >= last.until {
+			last = h
+		}
+	}
+	if len(holds) > 0 {
+		v.Locks++
+	}
+}
+
+// over returns when the bar is known to have ended. If the trace does not show that, it has
+// lasted as long as the trace is whole.
+func (b *bar) over() int64 {
+	f := b.begin.file
+	until := f.events[len(f.events)-1].time
+	if b.end != nil {
+		until = b.end.time
+	}
+	if f.gap {
+		for _, e := range f.events {
+			if e.What == trace.Gap && e.time >= b.begin.time {
+				return min(until, e.time)
+			}
+		}
+	}
+	return until
+}
+
+// proofs returns whether a store has proved that the process of a node has ended.
+func proofs(files []*file) func(dmutex.NodeID) bool {
+	proved := make(map[dmutex.NodeID]bool)
+	for _, f := range files {
+		for _, e := range f.events {
+			if e.What == trace.Dead && e.N > 0 {
+				proved[e.Peer] = true
+			}
+		}
+	}
+	return func(id dmutex.NodeID) bool { return proved[id] || proved[dmutex.None] }
+}
+
+// numbered reports whether the numbers of the group come from a store.
+func (e *event) numbered() bool { return e.file.trace.Header.Self == dmutex.None }
