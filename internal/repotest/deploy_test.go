@@ -34,7 +34,7 @@ func TestDeployFilesAreShown(t *testing.T) {
 			require.Equal(t, string(file), match[2], "%s does not show %s as it is", page, match[1])
 		}
 	}
-	require.Len(t, shown.FindAllString(all, -1), 3)
+	require.Len(t, shown.FindAllString(all, -1), 4)
 	require.NoError(t, filepath.WalkDir("deploy", func(file string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			require.Contains(t, all, "(../"+filepath.ToSlash(file)+")")
@@ -65,8 +65,21 @@ type manifest struct {
 			Metadata metadata
 			Spec     struct {
 				TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
-				Containers                    []struct {
+				TopologySpreadConstraints     []struct {
+					MaxSkew           int    `yaml:"maxSkew"`
+					TopologyKey       string `yaml:"topologyKey"`
+					WhenUnsatisfiable string `yaml:"whenUnsatisfiable"`
+					LabelSelector     labels `yaml:"labelSelector"`
+				} `yaml:"topologySpreadConstraints"`
+				Volumes []struct {
+					Name   string
+					Secret struct {
+						SecretName string `yaml:"secretName"`
+					}
+				}
+				Containers []struct {
 					Name, Image string
+					Args        []string
 					Env         []struct {
 						Name, Value string
 						ValueFrom   struct {
@@ -79,8 +92,19 @@ type manifest struct {
 						Name          string
 						ContainerPort int `yaml:"containerPort"`
 					}
-					ReadinessProbe probe `yaml:"readinessProbe"`
-					LivenessProbe  probe `yaml:"livenessProbe"`
+					ReadinessProbe  probe `yaml:"readinessProbe"`
+					LivenessProbe   probe `yaml:"livenessProbe"`
+					SecurityContext struct {
+						RunAsNonRoot             bool `yaml:"runAsNonRoot"`
+						ReadOnlyRootFilesystem   bool `yaml:"readOnlyRootFilesystem"`
+						AllowPrivilegeEscalation bool `yaml:"allowPrivilegeEscalation"`
+						Capabilities             struct{ Drop []string }
+					} `yaml:"securityContext"`
+					VolumeMounts []struct {
+						Name      string
+						MountPath string `yaml:"mountPath"`
+						ReadOnly  bool   `yaml:"readOnly"`
+					} `yaml:"volumeMounts"`
 				}
 			}
 		}
@@ -117,13 +141,11 @@ type labels struct {
 	MatchLabels map[string]string `yaml:"matchLabels"`
 }
 
-// The manifests fit each other, and what the pages say of them.
-func TestKubernetes(t *testing.T) {
+// manifests reads files, which have one manifest of a kind together, of one name.
+func manifests(t *testing.T, name string, files ...string) map[string]manifest {
 	kinds := make(map[string]manifest)
-	files, err := filepath.Glob("deploy/kubernetes/*")
-	require.NoError(t, err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(filepath.Join("deploy", "kubernetes", file))
 		require.NoError(t, err)
 		in := yaml.NewDecoder(bytes.NewReader(text))
 		in.KnownFields(true)
@@ -134,10 +156,56 @@ func TestKubernetes(t *testing.T) {
 				break
 			}
 			require.NoError(t, err, file)
-			require.Equal(t, "invoices", m.Metadata.Name, file)
-			kinds[m.APIVersion+" "+m.Kind] = m
+			require.Equal(t, name, m.Metadata.Name, file)
+			kind := m.APIVersion + " " + m.Kind
+			require.NotContains(t, kinds, kind)
+			kinds[kind] = m
 		}
 	}
+	return kinds
+}
+
+// The members of a service of locks are pods that find each other, and only their clients find
+// them. How they are started is tested where dmutex serve is.
+func TestKubernetesServe(t *testing.T) {
+	kinds := manifests(t, "dmutex", "serve.yaml")
+	require.Len(t, kinds, 4)
+	app := map[string]string{"app": "dmutex"}
+	match := map[string]any{"matchLabels": map[string]any{"app": "dmutex"}}
+
+	set := kinds["apps/v1 StatefulSet"].Spec
+	require.Equal(t, match, set.Selector)
+	require.Equal(t, "Parallel", set.PodManagementPolicy, "each waits for a lease")
+	require.Equal(t, app, set.Template.Metadata.Labels)
+	pod := set.Template.Spec
+	require.Equal(t, app, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
+	require.Len(t, pod.Containers, 1)
+	c := pod.Containers[0]
+	require.Equal(t, "clients", c.Ports[0].Name)
+	require.Equal(t, "http", c.Ports[1].Name)
+	require.Equal(t, "http", c.ReadinessProbe.HTTPGet.Port)
+	require.Equal(t, "http", c.LivenessProbe.HTTPGet.Port)
+	require.Equal(t, pod.Volumes[0].Name, c.VolumeMounts[0].Name)
+
+	service := kinds["v1 Service"]
+	require.Equal(t, service.Metadata.Name, set.ServiceName)
+	require.Equal(t, "None", service.Spec.ClusterIP, "a client has its session with one member")
+	require.Equal(t, map[string]any{"app": "dmutex"}, service.Spec.Selector)
+	require.Equal(t, c.Ports[0].ContainerPort, service.Spec.Ports[0].Port)
+
+	require.Equal(t, match, kinds["policy/v1 PodDisruptionBudget"].Spec.Selector)
+	require.Equal(t, 1, kinds["policy/v1 PodDisruptionBudget"].Spec.MaxUnavailable)
+	policy := kinds["networking.k8s.io/v1 NetworkPolicy"].Spec
+	require.Equal(t, app, policy.PodSelector.MatchLabels)
+	require.Equal(t, []string{"Ingress"}, policy.PolicyTypes)
+	require.Len(t, policy.Ingress, 1)
+	require.Equal(t, "clients", policy.Ingress[0].Ports[0].Port)
+	require.NotEmpty(t, policy.Ingress[0].From[0].PodSelector.MatchLabels)
+}
+
+// The manifests fit each other, and what the pages say of them.
+func TestKubernetes(t *testing.T) {
+	kinds := manifests(t, "invoices", "deployment.yaml", "disruption-budget.yaml", "network-policy.yaml", "statefulset.yaml")
 	require.Len(t, kinds, 5)
 	app := map[string]string{"app": "invoices"}
 	match := map[string]any{"matchLabels": map[string]any{"app": "invoices"}}

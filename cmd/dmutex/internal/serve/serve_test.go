@@ -41,10 +41,16 @@ type process struct {
 	clients, page string
 }
 
-// serve starts a process, and waits until it is ready.
+// serve starts a process of this binary.
 func serve(t *testing.T, flags ...string) *process {
 	t.Helper()
-	s := &process{t: t, cmd: exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--lease=1s"}, flags...)...)}
+	return start(t, exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--lease=1s"}, flags...)...))
+}
+
+// start starts a process, and waits until it listens.
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	s := &process{t: t, cmd: cmd}
 	said, stderr, err := os.Pipe()
 	require.NoError(t, err)
 	require.NoError(t, said.SetReadDeadline(time.Now().Add(tooltest.TooLong)))
@@ -73,6 +79,17 @@ func serve(t *testing.T, flags ...string) *process {
 		}
 	}()
 	return s
+}
+
+// shows checks that pages can be had.
+func (s *process) shows(paths ...string) {
+	s.t.Helper()
+	for _, path := range paths {
+		answer, err := http.Get(s.page + path)
+		require.NoError(s.t, err)
+		require.NoError(s.t, answer.Body.Close())
+		require.Equal(s.t, http.StatusOK, answer.StatusCode, path)
+	}
 }
 
 func (s *process) kill() {
@@ -104,12 +121,7 @@ func TestServe(t *testing.T) {
 	one, two := serve(t, group), serve(t, group, "--name=two")
 	a, b := dial(t, tool.TLS{}, one, two), dial(t, tool.TLS{}, two)
 	held := tooltest.Acquire(t, b.Mutex("x"))
-	for _, path := range []string{"/", "/alive", "/ready"} {
-		answer, err := http.Get(two.page + path)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		require.Equal(t, http.StatusOK, answer.StatusCode, path)
-	}
+	two.shows("/", "/alive", "/ready")
 	_, err := a.Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
 	one.kill()
@@ -156,20 +168,26 @@ func certificate(t *testing.T) (files tool.TLS) {
 	return tool.TLS{Cert: public, Key: write("key", "PRIVATE KEY", secret), Authority: public}
 }
 
-// Members meet over NATS, where nothing but the servers need be known.
-func TestServeNATS(t *testing.T) {
+// startNATS starts a server with JetStream.
+func startNATS(t *testing.T) *server.Server {
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
 	})
 	require.NoError(t, err)
 	ns.Start()
-	defer ns.WaitForShutdown()
-	defer ns.Shutdown()
+	t.Cleanup(ns.WaitForShutdown)
+	t.Cleanup(ns.Shutdown)
 	require.True(t, ns.ReadyForConnections(tooltest.TooLong))
+	return ns
+}
+
+// Members meet over NATS, where nothing but the servers need be known.
+func TestServeNATS(t *testing.T) {
+	ns := startNATS(t)
 	group := "--group=" + ns.ClientURL() + "/invoices"
 	one, two := serve(t, group), serve(t, group)
 	held := tooltest.Acquire(t, dial(t, tool.TLS{}, one).Mutex("x"))
-	_, err = dial(t, tool.TLS{}, two).Mutex("x").TryAcquire(t.Context())
+	_, err := dial(t, tool.TLS{}, two).Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
 	at, leave, err := nats.Broker.Visit(ns.ClientURL(), "invoices", "test", tool.TLS{})
 	require.NoError(t, err)
