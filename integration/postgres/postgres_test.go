@@ -5,6 +5,12 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,12 +25,49 @@ import (
 	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/sqlstore"
+	"github.com/dmutex/dmutex/store/storelock"
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == jobArg {
+		if err := job(os.Args[2], os.Args[3]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	_, missing := servers.PostgreSQL()
 	servers.Main(m, missing)
+}
+
+// jobArg makes this program a job, on the database and with the file of its next arguments.
+const jobArg = "job"
+
+// job takes the lock of one record, in which nobody else has the file, and prints its fence.
+func job(dsn, inside string) error {
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	record, err := sqlstore.Open(context.Background(), db, sqlstore.PostgreSQL, "job")
+	if err != nil {
+		return err
+	}
+	mutex, err := storelock.New(record, "job", 0)
+	if err != nil {
+		return err
+	}
+	return mutex.Do(context.Background(), func(_ context.Context, fence uint64) error {
+		file, err := os.OpenFile(inside, os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+		fmt.Println(fence)
+		return errors.Join(file.Close(), os.Remove(inside))
+	})
 }
 
 type postgres struct{ *servers.Postgres }
@@ -143,6 +186,31 @@ func TestPostgreSQL(t *testing.T) {
 		db := p.connect(t, "postgres", "default_transaction_read_only=on")
 		_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "a")
 		require.ErrorContains(t, err, "cannot execute SELECT FOR UPDATE in a read-only transaction")
+	})
+
+	// Processes that are started at once run one after the other, and none fails. With
+	// DMUTEX_LONG=1 they are a hundred, and -v says how long they take.
+	t.Run("jobs", func(t *testing.T) {
+		many := 10
+		if os.Getenv("DMUTEX_LONG") != "" {
+			many = 100
+		}
+		fences := make([]string, many)
+		inside := filepath.Join(t.TempDir(), "inside")
+		begin := time.Now()
+		var running sync.WaitGroup
+		for i := range fences {
+			running.Go(func() {
+				out, err := exec.Command(os.Args[0], jobArg, p.DSN("postgres"), inside).CombinedOutput()
+				if fences[i] = string(out); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		}
+		running.Wait()
+		t.Logf("%d at once: %v", many, time.Since(begin))
+		slices.Sort(fences)
+		require.Len(t, slices.Compact(fences), many, "each has a fence of its own")
 	})
 
 	t.Run("crash", func(t *testing.T) {

@@ -86,7 +86,7 @@ func (p *Postgres) command(name string, args ...string) *exec.Cmd {
 func (p *Postgres) Start() {
 	p.process, _ = start(p.t, p.dir, p.as, "QUIT", "database system is ready to accept connections",
 		filepath.Join(p.bin, "postgres"), "-D", ".", "-k", p.dir, "-p", "5432", "-c", "listen_addresses=",
-		"-c", "fsync=off") // the machine does not crash
+		"-c", "max_connections=200", "-c", "fsync=off") // the machine does not crash
 }
 
 // Crash ends the server at once. It writes nothing more.
