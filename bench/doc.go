@@ -2,7 +2,7 @@
 // hand-written lock server, and beside the locks of Redis, etcd, PostgreSQL and
 // JetStream, in one run, and holds the ratios against the targets.
 //
-//	taskset -c 0 go run -tags rivals .
+//	taskset -c 0 go run -tags rivals . # as root with nice -n -15 before it, on a busy machine
 //
 // Each server is a process of its own, as where it is deployed: the bare coordinator,
 // the NATS server, the coordinator of central, and of the other algorithms one
@@ -92,10 +92,10 @@
 // grants. With 2 contenders it is 7.4 times the rate of the lock on JetStream KV: no
 // lock with a coordinator reaches 8 there.
 //
-// A client of a member on one core: its lock takes about 124 us where a member's own takes 49, a
-// message there and back 23, and one through a relay 67. Of the member in between two thirds of the time is
-// the kernel's, in three writes and four reads, and a sixth that of the thread which watches Go's
-// scheduler: a process that sleeps for longer than 20 us is woken together with that thread.
+// A client of a member on one core: its lock takes about 110 us where a member's own takes 44, a
+// message there and back 23, and one through a relay 64. Of the member in between two thirds of the
+// time is the kernel's, in three writes and four reads, and a sixth that of the thread which watches
+// Go's scheduler: a process that sleeps for longer than 20 us is woken together with that thread.
 //
 // Where 8 contend without a pause on one core, the node that has the token of
 // suzukikasami enters again and again before it hears of the others (Jain 0.13).

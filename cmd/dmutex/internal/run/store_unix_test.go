@@ -26,7 +26,7 @@ import (
 // rise, although runs and commands are killed. While the command of a killed run lives,
 // nothing else runs (L77).
 func TestRun(t *testing.T) {
-	flags := inDir(t)
+	flags := append(inDir(t), "--lease=1h") // which nobody waits for
 	inside := filepath.Join(t.TempDir(), "inside")
 	var runs []*started
 	for range 6 {
