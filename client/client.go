@@ -138,8 +138,8 @@ func New(cfg Config) (*Client, error) {
 // order of their calls.
 //
 // Acquire and TryAcquire wait while no member can be reached. If their context ends first, the
-// error wraps its cause, and says why no member was reached. Other errors are [lock.ErrBusy],
-// [ErrRefused] and [ErrClosed].
+// error wraps its cause, and says why no member was reached, or who holds the lock: the member is
+// asked for that, for up to 200 ms. Other errors are [lock.ErrBusy], [ErrRefused] and [ErrClosed].
 func (c *Client) Mutex(name string) lock.Mutex { return &mutex{c, name} }
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
@@ -201,11 +201,12 @@ func (c *Client) take(news *clientsession.Message) {
 		})
 		close(h.ready)
 	default:
-		err := fmt.Errorf("%w: %s", ErrRefused, news.Text)
+		why := ErrRefused
 		if news.Code == clientsession.Busy {
-			err = lock.ErrBusy
+			why = lock.ErrBusy
 		}
-		h.end(c.loss(news.Text), err)
+		h.text = news.Text
+		h.end(c.loss(news.Text), fmt.Errorf("%w: %s", why, news.Text))
 	}
 }
 

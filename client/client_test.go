@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -34,7 +35,6 @@ func TestClient(t *testing.T) {
 		require.False(t, h.Suspended())
 		_, err := two.Mutex("l").TryAcquire(t.Context())
 		require.ErrorIs(t, err, lock.ErrBusy)
-		require.EqualError(t, err, `client: lock "l": lock is busy`)
 		_, err = one.Mutex("l").TryAcquire(t.Context())
 		require.ErrorIs(t, err, lock.ErrBusy)
 		_, err = a.Mutex("l").TryAcquire(t.Context())
@@ -76,6 +76,54 @@ func TestClient(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, again.Release())
 		require.NoError(t, one.acquire("l").Release(), "a try after a release is not busy")
+	})
+}
+
+// A call that does not get the lock says who holds it, at a member as at a client, and at once.
+func TestSaysWhoHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.open("a"), w.open("b")
+		one, two, far := w.use("one", "a"), w.use("two", "a"), w.use("far", "b")
+		says := func(m lock.Mutex, by string) {
+			t.Helper()
+			_, err := m.TryAcquire(t.Context())
+			require.ErrorIs(t, err, lock.ErrBusy)
+			require.Regexp(t, by, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begin := time.Now()
+			_, err = m.Acquire(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, lock.ErrBusy)
+			require.Regexp(t, by+`.*: context deadline exceeded$`, err)
+			require.Equal(t, time.Second, time.Since(begin))
+		}
+		at := func(m *member) (name string) { // a lock whose coordinator is this member
+			for i := 0; ; i++ {
+				name = fmt.Sprint(m.name, i)
+				h := one.acquire(name)
+				if a.Mutex(name).Status().Home == m.Self() {
+					return name
+				}
+				require.NoError(t, h.Release())
+			}
+		}
+		here, there := at(a), at(b)
+		require.Equal(t, "one", a.Mutex(here).Status().Client)
+		says(a.Mutex(here), `^node: lock "`+here+`": .*held by client "one" of this process for `)
+		says(two.Mutex(here), `^client: lock "`+here+`": .*held by client "one" of node 1 \(.*\) for `)
+		says(far.Mutex(there), `^client: lock "`+there+`": .*held by node 1 \(.*\) for `)
+		says(far.Mutex(here), `^client: lock "`+here+`": .*its member does not know the holder`)
+		says(one.Mutex(here), `^client: lock "`+here+`": .*(the client itself holds it, or waits for it|held by client "one" of node 1 )`)
+
+		one.silence() // nobody answers: the call waits a little
+		two.silence()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := two.Mutex(here).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1200*time.Millisecond, time.Since(begin))
 	})
 }
 

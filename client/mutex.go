@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
@@ -49,14 +50,31 @@ func (m *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 		return h, nil
 	case <-ctx.Done():
 	}
+	waits := false
 	c.input(func(now int64) {
 		c.m.Drop(now, h.number)
-		if delete(c.calls, h.number); h.Hold != nil {
+		if waits = h.Hold == nil && c.conn != nil; h.Hold != nil {
 			h.End(lock.ErrReleased)
 		}
 	})
-	return nil, m.fail(c.because(hold.ContextError(ctx)))
+	if waits { // the member answers who holds the lock
+		select {
+		case <-h.ready:
+		case <-c.ctx.Done():
+		case <-time.After(courtesy):
+		}
+	}
+	err := hold.ContextError(ctx)
+	c.input(func(int64) {
+		if delete(c.calls, h.number); h.text != "" {
+			err = fmt.Errorf("%s: %w", h.text, err)
+		}
+	})
+	return nil, m.fail(c.because(err))
 }
+
+// courtesy bounds how long a call whose context has ended waits for the name of the holder.
+const courtesy = 200 * time.Millisecond
 
 func (m *mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
 
@@ -68,6 +86,7 @@ type held struct {
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set
 	err        error
+	text       string // of the member, with err
 }
 
 // end ends the hold or the request, for these reasons. The caller has the mutex of the client.

@@ -76,7 +76,7 @@ func TestTLS(t *testing.T) {
 	server := lend.New(lend.Config{
 		Listeners: []net.Listener{listener}, Length: time.Hour, Most: 10,
 		Allow: func(net.Conn, string, string) error { return nil },
-		Take: func(_ string, _ bool, done func(uint64, func(bool), error)) func() {
+		Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func() {
 			go done(7, func(bool) {}, nil)
 			return func() {}
 		},

@@ -73,14 +73,27 @@ func (n *Node) serveClients() {
 	}
 	n.clients = lend.New(lend.Config{
 		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow,
-		Take: n.lend, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(),
+		Take: n.lend, Awaits: n.tells, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(),
 	})
+}
+
+// tells tells a client what its request for a lock waits for.
+func (n *Node) tells(lock string) string {
+	if !n.group.Acting() {
+		return "its member waits for others of the group"
+	}
+	st := n.locks.Status(lock)
+	by := cmp.Or(n.heldBy(st, n.called(n.Self())), "its member does not know the holder")
+	if silent := n.silent(st); silent != nil {
+		by = fmt.Sprintf("waiting for %v: %s", silent, by)
+	}
+	return by
 }
 
 // lend begins to take a lock for a client, and calls done when it has, in a goroutine of its own. A
 // wait needs no goroutine before; a try needs one for as long as it takes. Like the function of a
 // Do a lock that is lent keeps Close waiting. What was lost the group gives back a margin later.
-func (n *Node) lend(name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func()) {
+func (n *Node) lend(client, name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func()) {
 	m := n.Mutex(name)
 	lent := func(h *locks.Held, err error) {
 		switch {
@@ -102,13 +115,14 @@ func (n *Node) lend(name string, try bool, done func(fence uint64, give func(los
 			done(0, nil, err)
 		}
 	}
+	ctx := context.WithValue(context.Background(), locks.ClientKey{}, client)
 	if try {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(ctx)
 		go func() { lent(m.acquire(ctx, true)) }()
 		return cancel
 	}
 	called := n.mail.Now()
-	w := n.locks.Join(context.Background(), name, false, func(w *locks.Waiter) {
+	w := n.locks.Join(ctx, name, false, func(w *locks.Waiter) {
 		go func() {
 			h, err := w.Result()
 			err = public(name, err)

@@ -134,7 +134,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		}
 	}
 	st, busy := m.node.locks.Status(m.name), ErrBusy
-	if by := m.node.heldBy(st); by != "" {
+	if by := m.node.heldBy(st, "this process"); by != "" {
 		busy = fmt.Errorf("%w: %s", ErrBusy, by)
 	}
 	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: busy})

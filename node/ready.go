@@ -82,7 +82,7 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 		attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))), slog.Duration("held", st.HeldFor.Round(time.Second)))
 	}
 	if len(st.Former) > 0 {
-		attrs = append(attrs, slog.String("for", n.heldBy(st)))
+		attrs = append(attrs, slog.String("for", n.heldBy(st, "this process")))
 	} else if why := n.silent(st); why != nil {
 		attrs = append(attrs, slog.String("for", why.Error()))
 	}
@@ -96,7 +96,7 @@ func (n *Node) waitError(lock string, why error) error {
 		return n.notReady(why)
 	}
 	st := n.locks.Status(lock)
-	if by := n.heldBy(st); by != "" {
+	if by := n.heldBy(st, "this process"); by != "" {
 		why = fmt.Errorf("%s: %w", by, why)
 	}
 	if silent := n.silent(st); silent != nil {
@@ -105,21 +105,28 @@ func (n *Node) waitError(lock string, why error) error {
 	return why
 }
 
-// heldBy says who holds a lock, or may hold it, as far as this node knows.
-func (n *Node) heldBy(st locks.Status) string {
-	who := "this process"
+// heldBy says who holds a lock, or may hold it, as far as this node, which is called so, knows.
+func (n *Node) heldBy(st locks.Status, here string) string {
+	who := here
 	switch {
 	case len(st.Former) > 0 && st.Phase != dmutex.Held:
 		return fmt.Sprintf("waiting for the leases of former members %v, which may hold it: at most %v more", st.Former, st.Drains.Round(100*time.Millisecond))
 	case st.Holder == dmutex.None:
 		return ""
 	case st.Phase != dmutex.Held:
-		who = fmt.Sprintf("node %v", st.Holder)
-		if name := n.group.About(st.Holder).Name; name != "" {
-			who += " (" + name + ")"
-		}
+		who = n.called(st.Holder)
+	case st.Client != "":
+		who = fmt.Sprintf("client %q of %s", st.Client, here)
 	}
 	return fmt.Sprintf("held by %s for %v", who, st.HeldFor.Round(100*time.Millisecond))
+}
+
+// called names a member.
+func (n *Node) called(id dmutex.NodeID) string {
+	if name := n.group.About(id).Name; name != "" {
+		return fmt.Sprintf("node %v (%s)", id, name)
+	}
+	return fmt.Sprintf("node %v", id)
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and

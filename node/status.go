@@ -27,6 +27,7 @@ type MutexStatus struct {
 	// since this node learned of it, which a change of the group may make later than its grant.
 	HeldFor time.Duration
 
+	Client  string        // the client for which this node holds it, if it is for one
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
 	Age     time.Duration // how long it has been held here, or else how long the first waiter of this node has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait

@@ -256,9 +256,9 @@ func (m *Client) Handle(now int64, msg *Message) {
 			m.tell(m.requests[i])
 		}
 	case Refused:
-		if i >= 0 && !m.holds(m.requests[i]) {
-			m.requests = slices.Delete(m.requests, i, i+1)
-			m.refuse(msg.Number, max(msg.Code, Busy), msg.Text)
+		if i < 0 || !m.holds(m.requests[i]) {
+			m.requests = slices.Delete(m.requests, max(i, 0), i+1)
+			m.refuse(msg.Number, max(msg.Code, Busy), msg.Text) // also if it was dropped: it says who holds the lock
 		}
 	case Leave:
 		m.leaving = true

@@ -101,7 +101,7 @@ func TestBounds(t *testing.T) {
 	p.c.Drop(0, 3)
 	try = p.c.Ask("a", true)
 	p.talk()
-	require.Equal(t, []Message{refusal(try, Busy, "the client itself holds it, or waits for it")}, p.events)
+	require.Equal(t, []Message{refusal(3, Busy, ""), refusal(try, Busy, "the client itself holds it, or waits for it")}, p.events)
 	held, waited := p.m.Locks()
 	require.Empty(t, held)
 	require.Equal(t, []string{"a", "a"}, waited[MaxRequests-3:])

@@ -12,7 +12,8 @@ import (
 //	passes on the messages of the newest connection of the session, and no others: that of a Hello
 //	is the newest if Newer says so
 //	gives with each the time for which this member may surely hold locks
-//	gives a request that it does not allow a Code and a Text
+//	gives a request that it does not allow a Code and a Text, and the Drop of one that Awaits a lock
+//	a Text that says who holds it
 //	sends what Output returns, and follows its orders, after each input: an Ask is to take a lock,
 //	and a Drop to end that, whether the lock was granted or not
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
@@ -102,7 +103,11 @@ func (m *Member) Handle(now, term int64, msg *Message) {
 	case Ask:
 		m.ask(msg)
 	case Drop:
-		m.drop(func(r request) bool { return r.number == msg.Number })
+		if m.Awaits(msg.Number) != "" {
+			m.Refuse(msg.Number, Busy, msg.Text)
+		} else {
+			m.drop(func(r request) bool { return r.number == msg.Number })
+		}
 	case Bye:
 		m.End(Unknown, "the client has ended it")
 	}
@@ -138,6 +143,14 @@ func (m *Member) ask(msg *Message) {
 			m.orders = append(m.orders, m.requests[len(m.requests)-1].order())
 		}
 	}
+}
+
+// Awaits returns the lock that a request waits for, empty if it does not wait.
+func (m *Member) Awaits(number uint64) string {
+	if i := find(m.requests, number); i >= 0 && m.requests[i].fence == 0 {
+		return m.requests[i].lock
+	}
+	return ""
 }
 
 // Refuse ends a request that is not granted, or did not become one, and tells the client why.

@@ -51,7 +51,7 @@ const (
 	Hello Kind = iota + 1 // begins or resumes the session on a new connection, and is a beat
 	Beat
 	Ask  // for a lock
-	Drop // a request: whether it waits or is granted
+	Drop // a request: whether it waits or is granted. One that waits is Refused
 	Bye  // the session is over, with all that it has
 	Confirm
 	Granted

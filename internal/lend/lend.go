@@ -29,7 +29,10 @@ type Config struct {
 	// soon. give gives the lock back. If the member has lost it, give does not: then the member does
 	// by itself, when the clients have noticed. Of the errors [ErrClosing] and [lock.ErrBusy] are
 	// told apart.
-	Take func(name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func())
+	Take func(client, name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func())
+
+	// Awaits says who holds a lock, or for what else its request waits.
+	Awaits func(lock string) string
 
 	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
@@ -236,6 +239,9 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 	}
 	s.input(t, func(m *clientsession.Member, now, left int64) {
 		if more = t.conn == c; more {
+			if lock := m.Awaits(msg.Number); msg.Kind == clientsession.Drop && lock != "" {
+				msg.Text = s.cfg.Awaits(lock)
+			}
 			m.Handle(now, left, msg)
 		}
 	})
@@ -312,7 +318,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 	g := new(taking)
 	t.takes[o.Number] = g
 	s.running.Add(1)
-	g.quit = s.cfg.Take(o.Lock, o.Try, func(fence uint64, give func(lost bool), err error) {
+	g.quit = s.cfg.Take(t.name, o.Lock, o.Try, func(fence uint64, give func(lost bool), err error) {
 		defer s.running.Done()
 		wanted := false
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
@@ -321,7 +327,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 			case err == nil:
 				g.quit, g.give, wanted = nil, give, m.Granted(o.Number, fence)
 			case errors.Is(err, lock.ErrBusy):
-				m.Refuse(o.Number, clientsession.Busy, err.Error())
+				m.Refuse(o.Number, clientsession.Busy, s.cfg.Awaits(o.Lock))
 			default:
 				m.Refuse(o.Number, clientsession.Failed, err.Error())
 			}

@@ -136,9 +136,8 @@ type peer struct {
 }
 
 type lock struct {
-	Name   string
-	Hex    string // its bytes, if it is no UTF-8
-	Client string // of this node, which holds it for the client
+	Name string
+	Hex  string // its bytes, if it is no UTF-8
 	node.MutexStatus
 }
 
@@ -239,15 +238,9 @@ func (v *status) look(n *node.Node) {
 	for _, p := range v.Status.Peers {
 		v.Peers = append(v.Peers, newPeer(p, v.View))
 	}
-	holds := make(map[string]string)
-	for _, c := range v.Clients {
-		for _, name := range c.Holds {
-			holds[name] = c.Name
-		}
-	}
 	v.ClientsLeftOut = max(len(v.Clients)-v.Limit, 0)
 	v.Clients = v.Clients[:len(v.Clients)-v.ClientsLeftOut]
-	v.lookAtLocks(n, holds)
+	v.lookAtLocks(n)
 }
 
 func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
@@ -255,8 +248,8 @@ func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
 }
 
 // lookAtLocks fills in the locks that match, the oldest first, and how many are left out.
-// It keeps at most twice as many as are shown; holds has the clients that hold locks.
-func (v *status) lookAtLocks(n *node.Node, holds map[string]string) {
+// It keeps at most twice as many as are shown.
+func (v *status) lookAtLocks(n *node.Node) {
 	cut := func() {
 		slices.SortFunc(v.Locks, func(a, b lock) int {
 			return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
@@ -274,7 +267,7 @@ func (v *status) lookAtLocks(n *node.Node, holds map[string]string) {
 		if !utf8.ValidString(name) {
 			raw = hex.EncodeToString([]byte(name))
 		}
-		v.Locks = append(v.Locks, lock{name, raw, holds[name], st})
+		v.Locks = append(v.Locks, lock{name, raw, st})
 		if len(v.Locks) == 2*v.Limit {
 			cut()
 		}

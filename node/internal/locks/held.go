@@ -17,6 +17,9 @@ type Held struct {
 	ctx   context.Context     // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
 }
 
+// A ClientKey is the key of a value of Join's context: the name of the client that the lock is for.
+type ClientKey struct{}
+
 // A holdContext ends with the hold.
 type holdContext struct {
 	context.Context
