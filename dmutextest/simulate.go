@@ -1,8 +1,6 @@
 package dmutextest
 
 import (
-	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"math"
@@ -127,8 +125,7 @@ type simulation struct {
 	tracer   *tracer
 	tick     float64               // between two ticks of a machine, 0 if it has none
 	place    map[dmutex.NodeID]int // in machines
-	agenda   agenda
-	planned  int // events that were ever on the agenda
+	agenda   search.Agenda[*event]
 	now      int64
 	arrival  []int64 // of the last message, by sender and receiver; none if delays are constant
 
@@ -191,26 +188,20 @@ func newSimulation(c SimConfig) (*simulation, error) {
 
 // after plans what node i does.
 func (s *simulation) after(time float64, do verb, i int) {
-	s.plan(&event{at: s.now + int64(math.Round(time*unit)), do: do, node: i})
-}
-
-func (s *simulation) plan(e *event) {
-	e.order = s.planned
-	s.planned++
-	heap.Push(&s.agenda, e)
+	s.agenda.Plan(s.now+int64(math.Round(time*unit)), &event{do: do, node: i})
 }
 
 func (s *simulation) run() error {
 	s.begin()
 	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.tick == 0 {
-		if len(s.agenda) == 0 {
+		if s.agenda.Len() == 0 {
 			if f := s.silence(); f != nil || s.requests == s.cfg.Entries {
 				return f
 			}
 			s.before = s.report.Messages
 			s.after(0, request, s.random.IntN(len(s.machines)))
 		}
-		if f := s.step(heap.Pop(&s.agenda).(*event)); f != nil {
+		if f := s.step(s.agenda.Take()); f != nil {
 			return f
 		}
 	}
@@ -246,8 +237,8 @@ func (s *simulation) silence() error {
 	return nil
 }
 
-func (s *simulation) step(e *event) error {
-	s.now = e.at
+func (s *simulation) step(at int64, e *event) error {
+	s.now = at
 	if s.events++; s.stuck() {
 		return search.Wrong(ErrLivelock, "%d events since a node last entered or left", s.events)
 	}
@@ -304,7 +295,7 @@ func (s *simulation) send(from int, msg dmutex.Message) {
 		arrives = max(arrives, *last)
 		*last = arrives
 	}
-	s.plan(&event{at: arrives, do: deliver, node: to, msg: s.tracer.send(msg.Clone())})
+	s.agenda.Plan(arrives, &event{do: deliver, node: to, msg: s.tracer.send(msg.Clone())})
 }
 
 func (s *simulation) delay() int64 {
@@ -365,31 +356,9 @@ func (s *simulation) conclude() {
 	r.Fairness = float64(r.Entries) * float64(r.Entries) / (float64(len(r.ByNode)) * squares)
 }
 
-// An event is something that will happen. Of two at the same time, the one that
-// was planned first comes first; so messages that take the same time keep their
-// order.
+// An event is something that will happen. Messages that take the same time keep their order.
 type event struct {
-	at    int64
-	order int
-	do    verb
-	node  int
-	msg   trace.Message // to deliver
-}
-
-// An agenda is the events to come, as a heap with the next one on top.
-type agenda []*event
-
-func (a agenda) Len() int      { return len(a) }
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(e any)   { *a = append(*a, e.(*event)) }
-
-func (a agenda) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(a[i].at, a[j].at), cmp.Compare(a[i].order, a[j].order)) < 0
-}
-
-func (a *agenda) Pop() any {
-	last := len(*a) - 1
-	e := (*a)[last]
-	*a = (*a)[:last]
-	return e
+	do   verb
+	node int
+	msg  trace.Message // to deliver
 }

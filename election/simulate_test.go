@@ -1,7 +1,6 @@
 package election
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A simulation is a large group in virtual time, which counts ticks. Messages
@@ -20,8 +20,7 @@ import (
 type simulation struct {
 	rng      *rand.Rand
 	now      int
-	seq      int
-	events   events
+	events   search.Agenda[func()]
 	birth    func(node int, epoch uint64) Machine
 	machines []Machine // nil if crashed
 	lives    []int     // of each node
@@ -34,30 +33,7 @@ type simulation struct {
 
 const hop = 10
 
-type event struct {
-	at, seq int
-	do      func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	old := *e
-	last := old[len(old)-1]
-	*e = old[:len(old)-1]
-	return last
-}
-
-func (s *simulation) at(at int, do func()) {
-	s.seq++
-	heap.Push(&s.events, event{at, s.seq, do})
-}
+func (s *simulation) at(at int, do func()) { s.events.Plan(int64(at), do) }
 
 // does sends what a machine returns, and looks at its leader.
 func (s *simulation) does(t *testing.T, i int, out []Message, err error) {
@@ -132,8 +108,9 @@ func (s *simulation) recover(t *testing.T, i int) {
 func (s *simulation) run(t *testing.T, until int) {
 	for {
 		switch {
-		case len(s.events) > 0 && s.events[0].at == s.now:
-			heap.Pop(&s.events).(event).do()
+		case s.events.Len() > 0 && s.events.Next() == int64(s.now):
+			_, do := s.events.Take()
+			do()
 		case s.now == until && until > 0, until == 0 && s.quiet():
 			return
 		default:
@@ -149,7 +126,7 @@ func (s *simulation) run(t *testing.T, until int) {
 }
 
 func (s *simulation) quiet() bool {
-	return len(s.events) == 0 && !slices.ContainsFunc(s.machines, func(m Machine) bool {
+	return s.events.Len() == 0 && !slices.ContainsFunc(s.machines, func(m Machine) bool {
 		return m != nil && m.(explorable).TicksLeft() > 0
 	})
 }

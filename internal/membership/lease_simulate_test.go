@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"container/heap"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A leaseSim is a group in the lease mode in true time, whose members have clocks of
@@ -21,7 +21,7 @@ type leaseSim struct {
 	leaseSimSetup
 	*rand.Rand
 	now    int64
-	events simEvents
+	events search.Agenda[simEvent]
 	count  int
 	nodes  []*simNode
 	cut    [][]bool // the link between two nodes is down
@@ -73,25 +73,10 @@ type simNode struct {
 }
 
 type simEvent struct {
-	at      int64
 	n       int
 	node    int
 	process uint64 // 0 for any
 	do      func(x *simNode)
-}
-
-type simEvents []simEvent
-
-func (e simEvents) Len() int { return len(e) }
-func (e simEvents) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].n < e[j].n
-}
-func (e simEvents) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *simEvents) Push(x any)   { *e = append(*e, x.(simEvent)) }
-func (e *simEvents) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
 }
 
 func newLeaseSim(s leaseSimSetup, seed uint64) *leaseSim {
@@ -111,13 +96,13 @@ func (w *leaseSim) between(low, high int64) int64 { return low + w.Int64N(high-l
 // the process is paused.
 func (w *leaseSim) after(delay int64, node int, process uint64, do func(x *simNode)) {
 	w.count++
-	heap.Push(&w.events, simEvent{w.now + delay, w.count, node, process, do})
+	w.events.Plan(w.now+delay, simEvent{w.count, node, process, do})
 }
 
 // step lets the next thing happen.
 func (w *leaseSim) step() {
-	e := heap.Pop(&w.events).(simEvent)
-	w.now = max(w.now, e.at)
+	at, e := w.events.Take()
+	w.now = max(w.now, at)
 	switch x := w.nodes[e.node]; {
 	case e.process == 0:
 		e.do(nil)

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A history is a group of the strict mode in virtual time, whose processes crash and
@@ -20,8 +20,8 @@ type history struct {
 	now     int64
 	runs    []*process // by member; nil if there is none
 	ahead   []int64    // the clocks, in nanoseconds
-	events  occurrences
-	count   int
+	events  search.Agenda[func()]
+	count   int                 // of processes
 	last    map[[2]uint64]int64 // when the last message arrives, by lives
 	highest uint64              // fence
 	grants  map[uint64]uint64   // by epoch
@@ -31,26 +31,6 @@ type process struct {
 	*Machine
 	reported uint64
 	deaf     bool // it is paused
-}
-
-type occurrence struct {
-	at int64
-	n  int
-	do func()
-}
-
-type occurrences []occurrence
-
-func (o occurrences) Len() int { return len(o) }
-func (o occurrences) Less(i, j int) bool {
-	return o[i].at < o[j].at || o[i].at == o[j].at && o[i].n < o[j].n
-}
-func (o occurrences) Swap(i, j int) { o[i], o[j] = o[j], o[i] }
-func (o *occurrences) Push(x any)   { *o = append(*o, x.(occurrence)) }
-func (o *occurrences) Pop() any {
-	last := (*o)[len(*o)-1]
-	*o = (*o)[:len(*o)-1]
-	return last
 }
 
 // aDay is when a history begins, by a right clock.
@@ -64,8 +44,7 @@ func newHistory(t *testing.T, n int, seed uint64) *history {
 }
 
 func (h *history) after(delay int64, do func()) {
-	h.count++
-	heap.Push(&h.events, occurrence{h.now + delay, h.count, do})
+	h.events.Plan(h.now+delay, do)
 }
 
 func (h *history) clock(i int) uint64 { return uint64(h.now+h.ahead[i]) / millisecond }
@@ -159,8 +138,8 @@ func (h *history) pass(long int64) { h.until(h.now+long, func() bool { return fa
 func (h *history) until(end int64, done func() bool) {
 	for !done() {
 		next, who := end, -1
-		if len(h.events) > 0 {
-			next = min(next, h.events[0].at)
+		if h.events.Len() > 0 {
+			next = min(next, h.events.Next())
 		}
 		for i, p := range h.runs {
 			if p != nil && !p.deaf && p.Deadline() < next {
@@ -171,8 +150,9 @@ func (h *history) until(end int64, done func() bool) {
 		switch {
 		case who >= 0:
 			h.input(who, func(m *Machine) []Message { return m.Tick(h.now) })
-		case len(h.events) > 0 && h.events[0].at <= h.now:
-			heap.Pop(&h.events).(occurrence).do()
+		case h.events.Len() > 0 && h.events.Next() <= h.now:
+			_, do := h.events.Take()
+			do()
 		default:
 			return
 		}

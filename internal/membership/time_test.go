@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A timeline is a group in time. If all messages take equally long, members which
@@ -19,30 +19,8 @@ type timeline struct {
 	delayed  func() int64 // how long the next message takes
 	machines []*Machine
 	reported []uint64
-	wire     letters
-	count    int
+	wire     search.Agenda[Message]
 	last     map[[2]dmutex.NodeID]int64 // when the last message arrives
-}
-
-// letters are the messages on their way, a heap by time and number.
-type letters []letter
-
-type letter struct {
-	at int64
-	n  int
-	Message
-}
-
-func (l letters) Len() int { return len(l) }
-func (l letters) Less(i, j int) bool {
-	return l[i].at < l[j].at || l[i].at == l[j].at && l[i].n < l[j].n
-}
-func (l letters) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l *letters) Push(x any)   { *l = append(*l, x.(letter)) }
-func (l *letters) Pop() any {
-	last := (*l)[len(*l)-1]
-	*l = (*l)[:len(*l)-1]
-	return last
 }
 
 // newTimeline returns a group whose members have just met.
@@ -81,10 +59,9 @@ func (tl *timeline) input(i int, do func(m *Machine) []Message) {
 	m := tl.machines[i]
 	for out := do(m); ; out = m.Report(tl.now, nil) {
 		for _, msg := range out {
-			tl.count++
 			way := [2]dmutex.NodeID{msg.From, msg.To}
 			tl.last[way] = max(tl.last[way], tl.now+tl.delayed()) // messages do not overtake each other
-			heap.Push(&tl.wire, letter{tl.last[way], tl.count, msg})
+			tl.wire.Plan(tl.last[way], msg)
 		}
 		if m.View().Epoch <= tl.reported[i] {
 			return
@@ -104,10 +81,10 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 				next, who = at, i
 			}
 		}
-		require.False(t, who < 0 && len(tl.wire) == 0, "nothing is to happen any more")
-		if len(tl.wire) > 0 && tl.wire[0].at <= next {
-			l := heap.Pop(&tl.wire).(letter)
-			tl.now = max(tl.now, l.at)
+		require.False(t, who < 0 && tl.wire.Len() == 0, "nothing is to happen any more")
+		if tl.wire.Len() > 0 && tl.wire.Next() <= next {
+			at, l := tl.wire.Take()
+			tl.now = max(tl.now, at)
 			tl.input(int(l.To)-1, func(m *Machine) []Message {
 				var met []Message
 				if m.member(l.From).life == 0 {
@@ -116,7 +93,7 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 				if l.Kind == 0 {
 					return met
 				}
-				out, err := m.Handle(tl.now, l.Message)
+				out, err := m.Handle(tl.now, l)
 				require.NoError(t, err)
 				return append(met, out...)
 			})
@@ -141,8 +118,7 @@ func TestMeetSlowly(t *testing.T) {
 		for i := range n {
 			for j := range n {
 				if i != j {
-					tl.count++
-					heap.Push(&tl.wire, letter{at: tl.delayed(), n: tl.count, Message: Message{From: dmutex.NodeID(j + 1), To: dmutex.NodeID(i + 1)}})
+					tl.wire.Plan(tl.delayed(), Message{From: dmutex.NodeID(j + 1), To: dmutex.NodeID(i + 1)})
 				}
 			}
 		}

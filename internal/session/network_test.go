@@ -1,38 +1,22 @@
 package session
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"os"
 	"testing"
 
-	"github.com/dmutex/dmutex"
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A delivery is a frame on its way.
 type delivery struct {
-	at    int64
-	order int
 	to    int
 	frame []byte
-}
-
-type deliveries []delivery
-
-func (d deliveries) Len() int { return len(d) }
-func (d deliveries) Less(i, j int) bool {
-	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].order < d[j].order
-}
-func (d deliveries) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-func (d *deliveries) Push(x any)   { *d = append(*d, x.(delivery)) }
-func (d *deliveries) Pop() any {
-	last := len(*d) - 1
-	x := (*d)[last]
-	*d = (*d)[:last]
-	return x
 }
 
 // A simulation is two sessions over a bad network in virtual time. Its drivers
@@ -45,8 +29,8 @@ type simulation struct {
 	last   [2]int64
 	window int
 	now    int64
-	sky    deliveries
-	frames int
+	sky    search.Agenda[delivery]
+	frames int // sent so far
 	ends   [2]*Session
 	life   [2]uint64
 	sends  [2]uint64 // of this life
@@ -106,7 +90,7 @@ func (s *simulation) transmit(side int) (n int) {
 				at = max(at, s.last[side])
 				s.last[side] = at
 			}
-			heap.Push(&s.sky, delivery{at, s.frames, 1 - side, frame})
+			s.sky.Plan(at, delivery{1 - side, frame})
 		}
 	}
 	require.Greater(s.t, s.ends[side].Deadline(), s.now, "a session that wants to be called at once, for nothing")
@@ -151,9 +135,9 @@ func (s *simulation) step(until int64) bool {
 			next, what = d, side
 		}
 	}
-	if len(s.sky) > 0 && s.sky[0].at < next {
-		f := heap.Pop(&s.sky).(delivery)
-		s.now = max(s.now, f.at)
+	if s.sky.Len() > 0 && s.sky.Next() < next {
+		at, f := s.sky.Take()
+		s.now = max(s.now, at)
 		s.arrive(f.to, f.frame)
 		return true
 	}
