@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
@@ -202,7 +203,7 @@ func TestHostile(t *testing.T) {
 // A connected client costs a member at most 10 kB, also if it holds a lock and waits for another one.
 // That is with both ends of the connections in memory.
 func TestMemory(t *testing.T) {
-	if race {
+	if racetest.On {
 		t.Skip("the race detector takes memory")
 	}
 	holds := memoryOf(t, false)

@@ -17,7 +17,6 @@ import (
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -70,26 +69,6 @@ type memory string
 func (memory) Network() string  { return "memory" }
 func (m memory) String() string { return string(m) }
 
-type cuttable struct {
-	transport.DynamicLink
-	cut *atomic.Bool
-}
-
-func (l cuttable) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return l.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
-		if !l.cut.Load() {
-			deliver(from, frame)
-		}
-	})
-}
-
-func (l cuttable) Send(to dmutex.NodeID, frame []byte) error {
-	if l.cut.Load() {
-		return nil
-	}
-	return l.DynamicLink.Send(to, frame)
-}
-
 func newWorld(t *testing.T) *world {
 	time.Sleep(30 * 365 * 24 * time.Hour) // to where fences begin above 0
 	network, err := memlink.New(memlink.Config{})
@@ -107,7 +86,7 @@ func (w *world) open(name string, change ...func(*node.Clients)) *member {
 	for _, c := range change {
 		c(clients)
 	}
-	m.Node, err = node.Open(w.t.Context(), m.store, cuttable{w.net.Link(dmutex.None), &m.cut}, node.Config{Lease: session, Clients: clients})
+	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: session, Clients: clients})
 	require.NoError(w.t, err)
 	w.mu.Lock()
 	w.members[name] = m

@@ -1,9 +1,7 @@
 package integration
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -227,8 +225,8 @@ func TestNATSLinkSmallerServer(t *testing.T) {
 	s := start(8 << 10)
 	back := make(chan bool, 10)
 	nc := connect(t, s, nats.SetCustomDialer(&here), nats.ReconnectHandler(func(*nats.Conn) { back <- true }))
-	var log logged
-	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log journal
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix, Logger: log.logger()})
 	require.NoError(t, err)
 	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
@@ -254,21 +252,4 @@ func TestNATSLinkSmallerServer(t *testing.T) {
 	_, got = listen(t, connect(t, s), 2, prefix)
 	require.NoError(t, l.Send(2, make([]byte, 8<<10)))
 	require.Len(t, await(t, got).frame, 8<<10)
-}
-
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -176,7 +177,7 @@ func TestErrorsNameTheMissing(t *testing.T) {
 // in what may be on its way to a peer.
 func TestManyHoldsAreCarriedOver(t *testing.T) {
 	count := 20_000
-	if race || testing.Short() {
+	if racetest.On || testing.Short() {
 		count = 5_000
 	}
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -166,7 +167,7 @@ func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 func TestSoakPausesAndCuts(t *testing.T) {
 	const seed = 2
 	length := 5 * time.Second
-	if race || testing.Short() {
+	if racetest.On || testing.Short() {
 		length = time.Second
 	}
 	for _, a := range algorithms {

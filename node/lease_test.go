@@ -66,8 +66,7 @@ type member struct {
 
 // A cuttable is a link that can be cut off, and remembers what it was told.
 type cuttable struct {
-	transport.DynamicLink
-	cut  *atomic.Bool
+	outagetest.Link
 	told *told
 }
 
@@ -97,21 +96,6 @@ func (l cuttable) RemovePeer(id dmutex.NodeID) {
 	defer l.told.mu.Unlock()
 	delete(l.told.peers, id)
 	l.DynamicLink.RemovePeer(id)
-}
-
-func (l cuttable) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return l.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
-		if !l.cut.Load() {
-			deliver(from, frame)
-		}
-	})
-}
-
-func (l cuttable) Send(to dmutex.NodeID, frame []byte) error {
-	if l.cut.Load() {
-		return nil
-	}
-	return l.DynamicLink.Send(to, frame)
 }
 
 // eachLease runs a test with every algorithm.
@@ -155,7 +139,7 @@ func (g *leaseGroup) start() *member {
 
 // newLink makes the link of a process.
 func (s *member) newLink() transport.DynamicLink {
-	s.link = cuttable{s.group.net.Link(dmutex.None), &s.cut, &s.told}
+	s.link = cuttable{outagetest.Link{DynamicLink: s.group.net.Link(dmutex.None), Cut: &s.cut}, &s.told}
 	return s.link
 }
 

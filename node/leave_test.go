@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -19,7 +20,7 @@ import (
 // The network takes a millisecond. The exit takes a few round trips, the others get
 // the lock, and no Acquire fails but those of the leaver.
 func TestLeftAtAnyMoment(t *testing.T) {
-	if race || testing.Short() {
+	if racetest.On || testing.Short() {
 		t.Skip("takes seconds, and thousands of bubbles")
 	}
 	const oneWay, moments, roundTrips = time.Millisecond, 32, 6
@@ -78,7 +79,7 @@ func TestLeftAtAnyMoment(t *testing.T) {
 // All members leave at nearly the same time, over a network that loses one frame in
 // twenty: each Close ends well, and long before its deadline.
 func TestLeaveTogetherOverLoss(t *testing.T) {
-	if race || testing.Short() {
+	if racetest.On || testing.Short() {
 		t.Skip("takes seconds, and thousands of bubbles")
 	}
 	for seed := range uint64(1000) {

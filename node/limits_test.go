@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -49,7 +48,7 @@ func TestAhead(t *testing.T) {
 	for ahead, says := range map[time.Duration]bool{30 * time.Second: false, 2 * time.Hour: true} {
 		bubble(t, algorithms[0].Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
 			today()
-			var log lines
+			var log journal
 			g.members = []dmutex.NodeID{1, 2}
 			g.start(1)
 			clock := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) + ahead
@@ -68,23 +67,6 @@ func TestAhead(t *testing.T) {
 			require.Equal(t, says, strings.Contains(log.String(), "epochs are ahead of the clock"), &log)
 		})
 	}
-}
-
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // More members than there can be are refused by Open, with what to do instead.

@@ -46,6 +46,12 @@ func (j *journal) logger() *slog.Logger {
 	}}))
 }
 
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 // take returns the lines since the last take.
 func (j *journal) take() []string {
 	synctest.Wait()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -110,7 +111,7 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 // Nothing that a held lock needs only when something happens to it is kept for
 // each lock, in a group of five.
 func TestHeldMemory(t *testing.T) {
-	if race || testing.Short() {
+	if racetest.On || testing.Short() {
 		t.Skip("the race detector has memory of its own, and it takes a while")
 	}
 	for _, a := range algorithms {
@@ -140,7 +141,7 @@ func TestNamesLeaveNothing(t *testing.T) {
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		count = 1_000_000
-	case race || testing.Short():
+	case racetest.On || testing.Short():
 		count = 2_000
 	}
 	for _, a := range algorithms {
@@ -162,7 +163,7 @@ func TestNamesLeaveNothing(t *testing.T) {
 				use(i)
 			}
 			grown := heap() - before
-			if !race {
+			if !racetest.On {
 				require.Less(t, grown, 1e6, "bytes for %d names", count)
 			}
 			for _, n := range nodes {

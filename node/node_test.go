@@ -18,6 +18,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/maekawa"
@@ -778,7 +779,7 @@ func TestSoak(t *testing.T) {
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		length = 30 * time.Minute
-	case race || testing.Short():
+	case racetest.On || testing.Short():
 		length = time.Second
 	}
 	for _, a := range algorithms {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -29,7 +30,7 @@ func TestSoakChanges(t *testing.T) {
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		seeds, length = 100, 10*time.Minute
-	case race || testing.Short():
+	case racetest.On || testing.Short():
 		seeds, length = 1, 10*time.Second
 	}
 	for _, a := range algorithms {

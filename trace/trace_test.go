@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -234,7 +235,7 @@ type writer func([]byte) (int, error)
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestRecordAllocates(t *testing.T) {
-	if race {
+	if racetest.On {
 		t.Skip("the race detector lets sync.Pool forget at random")
 	}
 	r := trace.NewRecorder(io.Discard)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -151,7 +152,7 @@ func (a *asker) Tick(int64) int64                 { return never }
 
 // A message and its answer allocate nothing.
 func TestAllocations(t *testing.T) {
-	if race {
+	if racetest.On {
 		t.Skip("the detector allocates")
 	}
 	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {

@@ -1,4 +1,4 @@
-// Package outagetest is a store with faults, for tests.
+// Package outagetest is a store with faults, and a link that can be cut, for tests.
 package outagetest
 
 import (
@@ -6,9 +6,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // Faults says how often a call to a [Store] fails. All but the seed are
@@ -92,4 +95,27 @@ func (f *Store) call(ctx context.Context, good func() error) error {
 		return ErrLost
 	}
 	return err
+}
+
+// A Link loses all that it would send or deliver while Cut is true.
+type Link struct {
+	transport.DynamicLink
+	Cut *atomic.Bool
+}
+
+// Open implements [transport.Link].
+func (l Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return l.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+		if !l.Cut.Load() {
+			deliver(from, frame)
+		}
+	})
+}
+
+// Send implements [transport.Link].
+func (l Link) Send(to dmutex.NodeID, frame []byte) error {
+	if l.Cut.Load() {
+		return nil
+	}
+	return l.DynamicLink.Send(to, frame)
 }

@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/transport"
 )
 
 var examples = []struct {
@@ -251,7 +253,7 @@ func TestHostileMessagesCostLittle(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	if race {
+	if racetest.On {
 		t.Skip("the race detector lets sync.Pool forget at random")
 	}
 	var d Decoder

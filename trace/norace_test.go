@@ -1,5 +1,0 @@
-//go:build !race
-
-package trace_test
-
-const race = false
