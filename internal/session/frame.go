@@ -18,10 +18,9 @@ import (
 //	GAP      7, from, to, ack                       an ACK that asks to go back
 //	PUSH     8, from, to, seq, ack, message, ...    a DATA to be acknowledged soon
 //
-// from, to and life are lives, messages and settings are byte strings, the rest integers. The
-// form of HELLO is for good: it tells the versions of package protocol that a life speaks, from
-// oldest to newest. All else between two lives is in the highest that both speak, so nothing
-// else is taken from a life before its HELLO or ours was answered.
+// from, to and life are lives, messages and settings are byte strings, the rest integers. The form of
+// HELLO is for good: it tells the versions of package protocol that a life speaks, from oldest to
+// newest. All else between two lives is in the highest that both speak.
 type kind uint64
 
 const (
@@ -65,8 +64,7 @@ var (
 	errGap      = dmutex.PeerMistake("it lacks a message before others that were never sent")
 )
 
-// parse takes a frame apart, its messages into s.in, and refuses what no correct peer
-// sends.
+// parse takes a frame apart, its messages into s.in, and refuses what no correct peer sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
 	r := reader{rest: b}
 	var speaks protocol.Versions

@@ -2,9 +2,8 @@ package session
 
 // This file finds out which life of the peer is present.
 
-// onStranger takes a frame of another life than the peer. It is the peer from now on if
-// it is higher, knows us, and the present one is vacant. A DATA frame that has brought this
-// about is dropped, and will be sent again.
+// onStranger takes a frame of another life than the peer. It is the peer from now on if it is higher,
+// knows us, and the present one is vacant. A DATA frame that did this will be sent again.
 func (s *Session) onStranger(now int64, f *frame) Event {
 	switch {
 	case f.from < s.peer:
@@ -109,9 +108,8 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 	return s.appendHello(b, 0)
 }
 
-// onRefused takes the word that the peer lives with another life of our node. About a lower
-// one it is out of date if it is of a former life of the peer, or if the peer has talked
-// with us.
+// onRefused takes the word that the peer lives with another life of our node. About a lower one it
+// is out of date if it is of a former life of the peer, or if the peer has talked with us.
 func (s *Session) onRefused(now int64, f *frame) Input {
 	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && s.talked()) {
 		return Input{}
@@ -120,9 +118,8 @@ func (s *Session) onRefused(now int64, f *frame) Input {
 	return Input{Event: Taken, Life: f.life}
 }
 
-// Refused takes the link's word that it does not reach the peer, because the peer is
-// connected with another life of our node. It reports whether to believe that, as if a
-// frame had brought Taken.
+// Refused takes the link's word that it does not reach the peer, because the peer is connected with
+// another life of our node. It reports whether to believe that, as if a frame had brought Taken.
 func (s *Session) Refused(now int64, life uint64) bool {
 	if life == s.cfg.Life || life > s.cfg.MaxLife || life < s.cfg.Life && s.talked() {
 		return false
@@ -152,8 +149,5 @@ func (s *Session) adopt(now int64, life uint64) {
 	}
 	s.peer, s.rival, s.helloAt = life, rival{}, never
 	s.answer = answer{life, 0, now}
-	s.acked, s.next, s.flying = 0, 1, 0
-	s.resendAt, s.wentBackAt, s.backoff, s.timed = never, always, 0, timed{1, always}
-	s.heard, s.left, s.early = 0, false, 0
-	s.ackAt, s.repeats = never, 0
+	s.streams = unused
 }

@@ -1,7 +1,6 @@
-// Package session makes a link reliable: between two nodes it delivers every
-// message once and in order, over a network that loses, repeats, reorders and
-// delays frames arbitrarily; and it reports when a new process has replaced
-// the one at the other end.
+// Package session makes a link reliable: between two nodes it delivers every message once and in
+// order, over a network that loses, repeats, reorders and delays frames arbitrarily; and it reports
+// when a new process has replaced the one at the other end.
 //
 // # The protocol
 //
@@ -30,55 +29,50 @@
 //
 // # Why it is right
 //
-// b only rises, and so does the life of our own process. So each stream between two lives
-// begins at most once at either end. A number of a stream stands for one message for
-// good, and the receiver takes the numbers one by one. Hence what b delivers from a is,
-// without gap or repetition, the beginning of what a sent to b; nothing of an older life
-// comes after something of a newer one; and what is acknowledged was delivered. Without
-// a and b in DATA and ACK, or if "different" meant "newer", old frames would break this,
-// which the tests show one by one.
+// b only rises, and so does the life of our own process. So each stream between two lives begins at
+// most once at either end, a number of it stands for one message for good, and the receiver takes
+// the numbers one by one. Hence what b delivers from a is, without gap or repetition, the beginning
+// of what a sent to b; nothing of an older life comes after something of a newer one; and what is
+// acknowledged was delivered. Without a and b in DATA and ACK, or if "different" meant "newer", old
+// frames would break this, which the tests show one by one.
 //
-// That a higher life was met stays true, so REFUSED with a higher life is true however
-// late it arrives, and no frame needs a nonce. A life is adopted by a frame to a only, so
-// an old frame to our predecessor brings back no life that is dead.
+// That a higher life was met stays true, so REFUSED with a higher life is true however late it
+// arrives, and no frame needs a nonce. A life is adopted by a frame to a only, so an old frame to
+// our predecessor brings back no life that is dead.
 //
 // # Two processes with one number
 //
-// The later one has the higher life, and might replace a process that is well. So b is
-// asked first, several times in 250 ms because the question may be lost, unless it has
-// left, or has acknowledged nothing for as long, or has answered less than that ago. If
-// b answers, the driver of x learns that its number is taken, and x asks again after 2 s.
-// If b does not answer, x replaces it. If b goes on, the first peer that it speaks to
-// tells it of x.
+// The later one has the higher life, and might replace a process that is well. So b is asked first,
+// several times in 250 ms because the question may be lost, unless it has left, or has acknowledged
+// nothing for as long, or has answered less than that ago. If b answers, the driver of x learns that
+// its number is taken, and x asks again after 2 s. If not, x replaces it, and the first peer that b
+// then speaks to tells it of x. A late answer of b, or a copy of one, can refuse x although b is
+// dead, so the driver of x gives up only when it was refused for some time.
 //
-// A late answer of b, or a copy of one, can refuse x although b is dead, so the driver of
-// x gives up only when it was refused for some time.
-//
-// The lives guard against old frames, not against forgery. But a life above
-// [Session.SetMaxLife] is refused, so no number can be locked out for good.
+// The lives guard against old frames, not against forgery. But a life above [Session.SetMaxLife] is
+// refused, so no number can be locked out for good.
 //
 // # Go-back-N
 //
-// TCP and NATS keep the order of frames, and lose many together or none. So frames that
-// come too early are not kept: the sender goes back and sends everything again, in full
-// frames. GAP is sent once for a hole, and again if the sender has gone back and a frame
-// was lost again. An ack in DATA does not tell a hole, so GAP travels alone.
+// TCP and NATS keep the order of frames, and lose many together or none. So frames that come too
+// early are not kept: the sender sends everything again, in full frames. GAP is sent once for a
+// hole, and again if a frame was lost again. An ack in DATA does not tell a hole, so GAP travels
+// alone.
 //
-// An acknowledgement waits for a message to travel with: up to 20 ms, or 5 ms after a PUSH,
-// whose sender waits for it. It is sent at once after a repeated frame, after a hole was
-// filled, after a FIN, and after a large frame, because the sender of many may have to stop.
+// An acknowledgement waits for a message to travel with: up to 20 ms, or 5 ms after a PUSH, whose
+// sender waits for it. It is sent at once after a repeated frame, after a hole was filled, after a
+// FIN, and after a large frame, because the sender of many may have to stop.
 //
-// The timeout is one and a half times the smoothed round trip. A message that was sent
-// twice is not measured. But if an ACK then brings nothing new, the first sending had
-// arrived, and the round trip is as long as this ACK took.
+// The timeout is one and a half times the smoothed round trip. A message that was sent twice is not
+// measured. But if an ACK then brings nothing new, the first sending had arrived, and the round trip
+// is as long as this ACK took.
 //
 // # The end
 //
-// Two sessions that close at once are Gray's two generals: neither can know that the
-// other knows. A session whose FIN is acknowledged may go. A session that has the peer's
-// FIN repeats its acknowledgement, at growing intervals, until BYE answers, or it was
-// repeated 12 times since the peer was heard. Then it may go, too: the peer knows, unless
-// the network has lost 13 frames in a row.
+// Two sessions that close at once are Gray's two generals: neither can know that the other knows. A
+// session whose FIN is acknowledged may go. One that has the peer's FIN repeats its acknowledgement,
+// at growing intervals, until BYE answers, or it was repeated 12 times since the peer was heard.
+// Then it may go, too: the peer knows, unless the network has lost 13 frames in a row.
 package session
 
 import (
@@ -91,9 +85,8 @@ import (
 
 // Config configures a session. Life, MaxLife, MaxFrame and Versions must be set.
 type Config struct {
-	// Life is the number of this run of the process: not 0, and higher than those of all
-	// former runs with the number of its node. A second session with the same peer needs
-	// a higher one.
+	// Life is the number of this run of the process: not 0, and higher than those of all former
+	// runs with the number of its node. A second session with the same peer needs a higher one.
 	Life uint64
 
 	MaxLife  uint64 // the highest life that is believed, see [Session.SetMaxLife]
@@ -141,7 +134,7 @@ var (
 	// ErrFull: [Buffer] is used up until the peer acknowledges more.
 	ErrFull = errors.New("session: send buffer is full")
 
-	// ErrTooLarge: the message does not fit into a frame; see [Session.MaxMessage].
+	// ErrTooLarge: the message and [Overhead] do not fit into a frame.
 	ErrTooLarge = errors.New("session: message does not fit into a frame")
 
 	// ErrClosed: Close was called, or the peer has closed its side.
@@ -181,9 +174,8 @@ type Input struct {
 	Seq   uint64 // the number of the first of them, from 1
 	Event Event  // 0 if nothing happened
 
-	// Life is the other life of our node, of Taken. If it is higher than ours, it has
-	// replaced us: that stays true. If it is lower, it has answered the peer a moment
-	// ago, and the peer may still adopt ours when the other has ended.
+	// Life is the other life of our node, of Taken. If it is higher than ours, it has replaced us:
+	// that stays true. If it is lower, the peer may still adopt ours when it has ended.
 	Life uint64
 }
 
@@ -194,11 +186,10 @@ type Stats struct {
 	Repeated  uint64 // DATA frames received again
 }
 
-// A Session is one end of the conversation with one peer. It is pure, and not safe for
-// concurrent use. Time enters as nanoseconds on any scale that never goes back. After every
-// input (Send, Handle, Close, Ask), and at [Session.Deadline], the driver calls
-// [Session.Transmit] until it returns nothing, and gives each frame to the link
-// before it calls again; whether the frame arrives does not matter.
+// A Session is one end of the conversation with one peer. It is pure, and not safe for concurrent
+// use. Time enters as nanoseconds on any scale that never goes back. After every input, and at
+// [Session.Deadline], the driver calls [Session.Transmit] until it returns nothing, and gives each
+// frame to the link before it calls again; whether the frame arrives does not matter.
 type Session struct {
 	cfg   Config
 	pace  pace
@@ -210,33 +201,41 @@ type Session struct {
 	answer  answer
 	helloAt int64 // when HELLO(a,0) is due
 
-	// Sending. The messages that are not acknowledged are out[start:], each with its
-	// head. They have the numbers acked+1 to sent; those below next are in flight.
-	out        []byte
-	start      int
+	// The messages that are not acknowledged are out[start:], each with its head. They have the
+	// numbers acked+1 to sent; those below next are in flight.
+	out    []byte
+	start  int
+	sent   uint64
+	pushed uint64 // up to this message the frames are PUSH
+	closed bool
+	in     [][]byte
+	streams
+}
+
+// The streams between our life and the peer.
+type streams struct {
+	// To the peer.
 	flying     int // bytes in flight
 	acked      uint64
 	next       uint64
-	sent       uint64
-	closed     bool
 	resendAt   int64 // when to go back, unless something is acknowledged
 	wentBackAt int64 // when that was last done; always if fresh messages were acknowledged since
 	backoff    int   // how often the timeout was doubled; -1 if a GAP, not a timeout, is why to go back
 	timed      timed
-	pushed     uint64 // up to this message the frames are PUSH
 
-	// Receiving.
+	// From the peer.
 	heard   uint64 // messages delivered
 	left    bool   // the peer's FIN was delivered
 	early   uint64 // the last frame that came too early; 0 if there is no hole
 	ackAt   int64  // when an acknowledgement is due
 	repeats int    // how often that of a FIN will be repeated; told if it need not be
-	in      [][]byte
 }
 
-// A rival is a life of the peer's node that is higher than the peer, which has time to answer
-// until then. If it was silent, the rival's place is lost again then. If it has answered,
-// there is no rival, and it need not be asked again before.
+var unused = streams{next: 1, resendAt: never, wentBackAt: always, timed: timed{1, always}, ackAt: never}
+
+// A rival is a life of the peer's node that is higher than the peer, which has time to answer until
+// then. If it was silent, the rival's place is lost again then. If it has answered, there is no
+// rival, and it is not asked again before.
 type rival struct {
 	life   uint64 // 0 if there is none
 	until  int64
@@ -260,22 +259,11 @@ const told = -1
 
 // New returns a session that has not met its peer.
 func New(cfg Config) *Session {
-	return &Session{
-		cfg:        cfg,
-		pace:       defaultPace,
-		answer:     answer{at: always},
-		helloAt:    always,
-		next:       1,
-		resendAt:   never,
-		wentBackAt: always,
-		timed:      timed{1, always},
-		ackAt:      never,
-	}
+	return &Session{cfg: cfg, pace: defaultPace, answer: answer{at: always}, helloAt: always, streams: unused}
 }
 
-// SetMaxLife changes the highest life that is believed. A driver whose lives begin at a
-// clock gives that clock and a day from time to time. Without a bound, one high life could
-// keep all others of the peer's node out.
+// SetMaxLife changes the highest life that is believed, which begins at a clock that goes on. Without
+// a bound, one high life could keep all others of the peer's node out.
 func (s *Session) SetMaxLife(life uint64) { s.cfg.MaxLife = life }
 
 // Send accepts a message, which is copied. It will be delivered once and in order, unless
@@ -287,14 +275,14 @@ func (s *Session) Send(message []byte) error {
 		return ErrClosed
 	case len(message) == 0:
 		return dmutex.Misuse("session: the message is empty")
-	case len(message) > s.MaxMessage():
+	case len(message) > s.cfg.MaxFrame-Overhead:
 		return ErrTooLarge
 	case s.Backlog()+len(message)+maxHead > Buffer:
 		return ErrFull
 	}
 	// Rather than grow, move down what is at most half: that pays for itself.
-	if unused := s.start; unused > 0 && unused >= s.Backlog() && len(s.out)+len(message)+maxHead > cap(s.out) {
-		s.out = s.out[:copy(s.out, s.out[unused:])]
+	if s.start > 0 && s.start >= s.Backlog() && len(s.out)+len(message)+maxHead > cap(s.out) {
+		s.out = s.out[:copy(s.out, s.out[s.start:])]
 		s.start = 0
 	}
 	s.out = appendBin(s.out, message)
@@ -302,11 +290,7 @@ func (s *Session) Send(message []byte) error {
 	return nil
 }
 
-// MaxMessage is the size of the largest message that Send takes, in bytes.
-func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
-
-// Close ends our side after all that was sent. The peer will see Left.
-// Closing again does nothing.
+// Close ends our side after all that was sent. The peer will see Left. Closing again does nothing.
 func (s *Session) Close() { s.closed = true }
 
 // Done reports whether there is nothing left to do after Close: the peer has everything;
@@ -348,22 +332,20 @@ func (s *Session) Left() bool { return s.left }
 func (s *Session) Stats() Stats { return s.stats }
 
 // last is the number of the last message, or of our FIN.
-func (s *Session) last() uint64 {
-	if s.closed {
-		return s.sent + 1
-	}
-	return s.sent
-}
+func (s *Session) last() uint64 { return s.sent + one(s.closed) }
 
 // over reports whether our FIN is acknowledged.
 func (s *Session) over() bool { return s.acked > s.sent }
 
 // received is what we acknowledge.
-func (s *Session) received() uint64 {
-	if s.left {
-		return s.heard + 1
+func (s *Session) received() uint64 { return s.heard + one(s.left) }
+
+// one is the number that an end takes.
+func one(end bool) uint64 {
+	if end {
+		return 1
 	}
-	return s.heard
+	return 0
 }
 
 // Handle takes a frame from the peer's node. The error is [dmutex.ErrPeer] if

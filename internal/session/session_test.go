@@ -183,7 +183,6 @@ func TestWaitingMessagesShareAFrame(t *testing.T) {
 func TestFramesAreFilledAndNeverTooLarge(t *testing.T) {
 	for size := 1; size <= 128-Overhead; size++ {
 		p := meet(t, func(s *Session) { s.cfg.MaxFrame = 128 })
-		require.Equal(t, 128-Overhead, p.a.MaxMessage())
 		for range 20 {
 			p.send(p.a, strings.Repeat("m", size))
 		}
@@ -203,10 +202,10 @@ func TestRefusedMessages(t *testing.T) {
 	p := meet(t, func(s *Session) { s.cfg.MaxFrame = Buffer / 4 })
 	before := string(p.a.appendState(nil))
 	require.ErrorIs(t, p.a.Send(nil), dmutex.ErrMisuse)
-	require.ErrorIs(t, p.a.Send(make([]byte, p.a.MaxMessage()+1)), ErrTooLarge)
+	require.ErrorIs(t, p.a.Send(make([]byte, p.a.cfg.MaxFrame-Overhead+1)), ErrTooLarge)
 	require.Equal(t, before, string(p.a.appendState(nil)))
 	for range 4 {
-		require.NoError(t, p.a.Send(make([]byte, p.a.MaxMessage())))
+		require.NoError(t, p.a.Send(make([]byte, p.a.cfg.MaxFrame-Overhead)))
 	}
 	require.ErrorIs(t, p.a.Send(make([]byte, 200)), ErrFull)
 	require.NoError(t, p.a.Send(make([]byte, 10)), "a smaller one fits")
@@ -237,7 +236,7 @@ func TestWindow(t *testing.T) {
 // LESSONS L54.
 func TestBackOff(t *testing.T) {
 	p := meet(t)
-	large := strings.Repeat("x", p.a.MaxMessage())
+	large := strings.Repeat("x", p.a.cfg.MaxFrame-Overhead)
 	p.send(p.a, large)
 	flush(p.a, p.now)
 	p.send(p.a, large)

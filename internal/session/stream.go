@@ -107,8 +107,7 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	return append(appendFields(b, kind, s.cfg.Life, s.peer, seq, s.received()), waiting[:size]...)
 }
 
-// onAck forgets what the peer has. An acknowledgement of something new proves
-// that the peer hears us.
+// onAck forgets what the peer has. If it has something new, it hears us.
 func (s *Session) onAck(now int64, seq uint64) {
 	switch {
 	case seq <= s.acked || s.left && seq <= s.sent:
@@ -152,8 +151,7 @@ func (s *Session) onSecondAck(now int64, seq uint64) {
 	}
 }
 
-// onGap goes back. If that was done less than a round trip ago, what was sent then may not
-// have arrived before the GAP, so an acknowledgement may still prevent it.
+// onGap goes back, but not within a round trip: what was sent last may arrive after the GAP.
 func (s *Session) onGap(now int64, seq uint64) {
 	if seq != s.acked || s.next == seq+1 {
 		return
@@ -176,10 +174,7 @@ func (s *Session) goBack(now int64) {
 // onData delivers the messages of a frame that are new.
 func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	expect := s.received() + 1
-	next := f.seq + uint64(len(s.in))
-	if f.kind == fin {
-		next++
-	}
+	next := f.seq + uint64(len(s.in)) + one(f.kind == fin)
 	switch {
 	case f.seq > expect:
 		if s.early == 0 || f.seq <= s.early {
