@@ -9,14 +9,12 @@
 //
 // # Concurrency
 //
-// A frame is handled from beginning to end in the goroutine in which the link
-// delivers it: session, then Handler, then the answers back to the link. The
-// frames of one peer are handled one after the other, those of different peers
-// at the same time. At any moment at most one goroutine transmits to a peer. Other
-// goroutines leave their messages to that one, so many messages travel in few
-// frames. One more goroutine keeps time: it retransmits, sends delayed
-// acknowledgements, and calls Handler.Tick. No mutex of a session is held while the
-// link sends or the Handler runs.
+// A frame is handled from beginning to end in the goroutine in which the link delivers it: session,
+// then Handler, then the answers back to the link. The frames of one peer are handled one after the
+// other. At most one goroutine transmits to a peer, and others leave their messages to it, so many
+// travel in few frames. One more goroutine keeps time: it retransmits, sends delayed
+// acknowledgements, and calls Handler.Tick. No mutex of a session is held while the link sends or
+// the Handler runs.
 package mail
 
 import (
@@ -44,37 +42,31 @@ type Config struct {
 
 	Settings string // what all members must agree on; see session.Config.Settings
 
-	// MaxLife, if not nil, returns the highest life that is believed at this time: where
-	// lives begin at a clock, that clock and a day. A higher one is refused. MaxLife is
-	// called about once a second, and by the link when a peer connects.
+	// MaxLife, if not nil, returns the highest life that is believed at this time. It is called
+	// about once a second, and by the link when a peer connects.
 	MaxLife func() uint64
 }
 
-// A Handler receives what arrives. Every method but Stranger, Closed and Tick is
-// about one peer: such calls are made one at a time for each peer, and concurrently
-// for different peers.
+// A Handler receives what arrives. Every method but Stranger, Closed and Tick is about one peer:
+// such calls are made one at a time for each peer, and concurrently for different peers. Calls begin
+// while [Mail.Open] opens the link, and end before [Mail.Close] returns.
 //
-// A Handler may call Send, Add, Remove and Challenge, but not Flush, Rename or Close.
-// What it sends leaves when the frames that have arrived together are handled. Calls
-// begin while [Mail.Open] opens the link, and end before [Mail.Close] returns.
+// A Handler may call Send, Add, Remove and Challenge, but not Flush, Rename or Close. What it sends
+// leaves when the frames that have arrived together are handled.
 type Handler interface {
-	// Met reports contact with a new life of the peer. A life that was met before is
-	// gone: the messages that it had not acknowledged are dropped, and messages are
-	// counted from 1 again in both directions. After a Rename, Met is called again for
-	// each peer.
+	// Met reports contact with a new life of the peer, or after a Rename. Messages are counted from
+	// 1 again in both directions; those that a former life had not acknowledged are dropped.
 	Met(peer dmutex.NodeID, life uint64)
 
-	// Message delivers the seq-th message of the peer's present life, counted
-	// from 1. The message is valid only during the call.
+	// Message delivers the seq-th message of the peer's present life. It is valid during the call.
 	Message(from dmutex.NodeID, seq uint64, message []byte)
 
-	// Left reports that the peer has closed its Mail, or renamed itself. It
-	// comes after all messages of that life.
+	// Left reports, after all messages of that life, that the peer has closed its Mail or renamed
+	// itself.
 	Left(peer dmutex.NodeID)
 
-	// Taken reports that the peer has met another life of this node: see
-	// session.Input.Life. It may be called for a peer that was not met, and is called
-	// again each time this node asks again.
+	// Taken reports that the peer has met another life of this node: see session.Input.Life. It is
+	// called each time that this node has asked, also for a peer that was not met.
 	Taken(by dmutex.NodeID, life uint64)
 
 	// Refused reports a frame that no correct peer sends, and that has changed nothing.
@@ -82,18 +74,16 @@ type Handler interface {
 	// its error has changed.
 	Refused(peer dmutex.NodeID, err error)
 
-	// Stranger reports a frame from a node that is not a peer, or that the link has
-	// refused one: see [transport.DynamicLink]. It is called for each such frame, possibly
-	// concurrently for the same node and late, so it must bound its work.
+	// Stranger reports a frame from a node that is not a peer, or that the link has refused one: see
+	// [transport.DynamicLink]. It is called for each such frame, so it must bound its work.
 	Stranger(from dmutex.NodeID)
 
 	// Closed reports that the link was closed before the Mail: no more frames
 	// arrive or leave. It is called once.
 	Closed(err error)
 
-	// Tick is called by the goroutine that keeps time, at the time that the last Tick
-	// returned or that Wake has set, whichever is earlier, as [Mail.Now] counts. Tick
-	// returns math.MaxInt64 to wait for the next Wake. The first call needs a Wake.
+	// Tick is called at the time that the last Tick returned, math.MaxInt64 for never, or that Wake
+	// has set, whichever is earlier, as [Mail.Now] counts. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
 
@@ -102,8 +92,7 @@ const (
 	// [Mail.Full] reports true: the other half is for answers, which must not be refused.
 	enough = session.Buffer / 2
 
-	// To notice that the process was paused the clock is looked at each lookAfter. A
-	// peer that does not answer for a quarter of a second can be replaced.
+	// How often to look whether the process was paused for so long that a peer may have replaced it.
 	lookAfter = time.Second
 	pause     = time.Second / 5
 
@@ -206,8 +195,8 @@ func find(ps []*peer, id dmutex.NodeID) (i int, found bool) {
 // A node that was removed may be added again only if it or this node has begun another life
 // since then. Otherwise the other end still counts the messages of the old session.
 //
-// Add, Remove and Challenge wait neither for the Handler nor for another method: they
-// may be called at any time, also while holding a mutex that the Handler takes.
+// Add, Remove and Challenge do not wait for the Handler: they may be called while holding a mutex
+// that it takes.
 func (m *Mail) Add(id dmutex.NodeID) error {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -227,12 +216,10 @@ func (m *Mail) Add(id dmutex.NodeID) error {
 	return nil
 }
 
-// Remove ends the session with a peer, if there is one, without telling it. The messages
-// queued for the peer are dropped, and from then on the node is unknown: Send refuses it,
-// its frames go to Handler.Stranger, and Close does not wait for it.
-//
-// After that, one frame may still go to the link, and the Handler may still be called for
-// the frame that is being handled, also when the node was added again.
+// Remove ends the session with a peer, if there is one, without telling it. From then on the node is
+// unknown: Send refuses it, its frames go to Handler.Stranger, and Close does not wait for it. One
+// frame may still go to the link, and the Handler may still be called for the frame that is being
+// handled, also when the node was added again.
 func (m *Mail) Remove(id dmutex.NodeID) {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -260,8 +247,8 @@ func (m *Mail) Challenge(id dmutex.NodeID) {
 	}
 }
 
-// Open opens the link and begins to call the Handler. If the link cannot be
-// opened, Open returns the link's error, and the caller must close the link.
+// Open opens the link and begins to call the Handler. If it returns the link's error, the caller must
+// close the link.
 func (m *Mail) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -290,10 +277,8 @@ func (m *Mail) tellLife() {
 	}
 }
 
-// Send queues a message, which is copied, and returns its number, counted from 1 for the
-// peer's present life. A message to a peer that was not met yet waits for its first life.
-// Messages leave at the next Flush; messages that a Handler sends leave when it has
-// handled the frames that arrived together.
+// Send queues a message, which is copied, and returns its number, counted from 1 for the peer's
+// present life, or its first if it was not met yet. Messages leave at the next Flush.
 //
 // The errors are [session.ErrFull]; [session.ErrTooLarge]; [session.ErrClosed] if the
 // peer has left, or if this Mail or its link is closed; and [dmutex.ErrMisuse] for an
@@ -330,8 +315,8 @@ func (m *Mail) Flush() {
 // sent to it so far, and the Handler has handled what came with that; at once if the peer
 // has left. It stays open if the peer leaves, is removed or begins another life before.
 //
-// The acknowledgement of a message travels in one frame with the answer. So after a receipt
-// without an answer, the peer has not answered at once, or the network has lost frames.
+// The acknowledgement travels in one frame with the answer. So after a receipt without an answer,
+// the peer has not answered at once, or the network has lost frames.
 func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
 	p := m.peer(to)
 	if p == nil {
@@ -410,12 +395,11 @@ func (m *Mail) Rename(life uint64) {
 	m.Flush()
 }
 
-// Close tells all peers, after everything that was sent, that this node leaves, and
-// waits for their acknowledgements, also for that of a peer that has crashed, but not for
-// a peer that was never met and to which nothing was sent. Then it closes the link, and no
-// goroutine of the Mail is left. If ctx ends first, its error says which peers have not
-// acknowledged. If the link was closed before, the error wraps [transport.ErrClosed]. A
-// second Close waits for the first and returns nil.
+// Close tells all peers, after everything that was sent, that this node leaves, and waits for their
+// acknowledgements, also for that of a peer that has crashed, but not for a peer that was never met
+// and to which nothing was sent. Then it closes the link, and no goroutine of the Mail is left. If
+// ctx ends first, its error says which peers have not acknowledged. If the link was closed before,
+// the error wraps [transport.ErrClosed]. A second Close waits for the first and returns nil.
 func (m *Mail) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if closed := m.closed; closed != nil {
@@ -483,10 +467,9 @@ func poke(c chan struct{}) {
 	}
 }
 
-// keepTime transmits what becomes due by time alone, and calls Tick. It sets no timer to a
-// time that has come, and reads no timer's channel: in a bubble of testing/synctest these
-// run a timer in the goroutine that asks, and with two at once the race detector crashes
-// (golang/go issue 78156).
+// keepTime transmits what becomes due by time alone, and calls Tick. It sets no timer to a time that
+// has come, and reads no timer's channel: in a bubble of testing/synctest two of these at once crash
+// the race detector (golang/go issue 78156).
 func (m *Mail) keepTime() {
 	timer := time.AfterFunc(lookAfter, func() { poke(m.wake) })
 	defer timer.Stop()
@@ -499,8 +482,7 @@ func (m *Mail) keepTime() {
 			m.Wake(m.cfg.Handler.Tick(now)) // a Wake meanwhile counts beside what Tick returns
 		}
 		if now >= lookAt {
-			// Long after it was due, this process was paused: another one may have taken its
-			// number meanwhile, and there may be nothing else to say to the peers.
+			// After a pause another process may have this number, and the peers know.
 			paused, maxLife := now-lookAt > int64(pause), m.maxLife()
 			for _, p := range *m.peers.Load() {
 				p.notice(maxLife, paused)
