@@ -145,9 +145,8 @@ func (m *Machine) sendReport(p *member) {
 	m.send(Message{Kind: Report, To: p.node, View: m.view, Holds: m.reportOf(m.me().node).holds})
 }
 
-// Handle takes a message from the life of the peer that was met last. It returns
-// [dmutex.ErrPeer] for a message that no correct peer sends, and then has changed
-// nothing.
+// Handle takes a message from the life of the peer that was met last. It returns [dmutex.ErrPeer]
+// for a message that no correct peer sends, and then has changed nothing.
 func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	p := m.member(msg.From)
 	if why := m.impossible(p, &msg); why != "" {
@@ -361,9 +360,8 @@ func (m *Machine) excused(u *member, last View) bool {
 	})
 }
 
-// lastComplete returns the last view that was complete at a life that stays, by the
-// promises of the open round. If nobody stays, nobody will act, and the word of those that
-// leave is good enough.
+// lastComplete returns the last view that was complete at a life that stays, by the promises of the
+// open round. If nobody stays, nobody will act, and the word of those that leave is good enough.
 func (m *Machine) lastComplete() (last View) {
 	stays := m.stays()
 	for i := range m.members {

@@ -12,9 +12,8 @@ type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
 
-	// Life is the number of this life: not 0, unique among the lives of the member, and
-	// higher than those of former lives if possible. It begins with the clock, in
-	// nanoseconds since 2020.
+	// Life is the number of this life: not 0, unique among the lives of the member, and higher than
+	// those of former lives if possible. It begins with the clock, in nanoseconds since 2020.
 	Life uint64
 
 	// Fence is the highest fence known that was granted before, below 1<<63: every
@@ -51,8 +50,7 @@ const MaxMembers = 64
 // instead is advice for a group that is larger than the bound.
 const instead = "let fewer processes be members, and take locks for the others"
 
-// New returns a life that has met no peer. It refuses an invalid Config with
-// [dmutex.ErrMisuse].
+// New returns a life that has met no peer. It refuses an invalid Config with [dmutex.ErrMisuse].
 func New(cfg Config) (*Machine, error) {
 	nodes, self, err := canon.Members("", cfg.Members, cfg.Self)
 	switch {

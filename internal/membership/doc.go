@@ -10,10 +10,9 @@
 // member is ever presumed dead: the group waits for a missing member until it returns, or until
 // an operator vouches that it is dead ([Machine.Evict]).
 //
-// What follows is the strict mode, in which the members are a fixed list. In the lease mode
-// members come, go and crash, and a record in a store decides who is one: see [LeaseMachine].
-// The code names its rules by number: 3 is how a view is installed, in both modes, 4 how it is
-// decided by consent, and 5 by a record.
+// This is the strict mode, in which the members are a fixed list. In the lease mode a record in a
+// store decides who is one: see [LeaseMachine]. The code names its rules by number: 3 is how a view
+// is installed, in both modes, 4 how it is decided by consent, and 5 by a record.
 //
 // # How a view is decided
 //
@@ -34,80 +33,74 @@
 //	     view and outside every later view that any of them has installed, or this
 //	     round evicts u, and the proposer knows of no later life of u (4.4).
 //
-// M is the lives under (i) that are not leaving. A promise stops nothing: a life acts in its
-// view until it installs a newer one. So a round that fails does no harm. The lowest member
-// that is there begins a round (4.5) when it has met a life that is in no view, when it leaves,
-// or when there is trouble in the view.
+// M is the lives under (i) that are not leaving. A promise stops nothing, so a round that fails does
+// no harm: a life acts in its view until it installs a newer one. The lowest member that is there
+// begins a round (4.5) when it has met a life that is in no view, leaves, or is in trouble.
 //
 // # How a view is installed
 //
 //	REPORT(V, holds)      to all of M: V is installed here, and this is what I hold
 //	COMPLETE(V)           to a life outside of V: all have reported to me
 //
-// A life installs a view V (3.1) when it is a member of V and has promised no later round. It
-// freezes all older epochs: it grants and answers nothing in them. It keeps the locks that it
-// holds, and reports them. It acts in V (3.2) when all of V have reported to it and it has not
-// installed a newer view. The machine of a reported lock is born with the holder. A life
-// without which the others go on stops (3.3).
+// A life installs a view V (3.1) when it is a member of V and has promised no later round. It freezes
+// all older epochs: it grants and answers nothing in them. It keeps the locks that it holds, and
+// reports them. It acts in V (3.2) when all of V have reported to it and it has not installed a newer
+// view. The machine of a reported lock is born with the holder. A life without which the others go on
+// stops (3.3).
 //
-// A leaving life (4.3) first releases everything. It stays until all members of a view without
-// it have told it that this view is complete. The round of that view must be higher than every
-// round that the life promised before it began to leave, because the views of those rounds may
-// have the life as a member.
+// A leaving life (4.3) first releases everything. It stays until all members of a view without it
+// have told it that this view is complete. The round of that view must be higher than all that the
+// life promised before it began to leave, because the views of those may have it as a member.
 //
-// A life asks for another view if it has promised a later round than that of a new view with
-// it, as the others wait for it, and the proposer of the later round may be gone; and if the
-// others have decided a view without it before its own has acted.
+// A life asks for another view if it has promised a later round than that of a new view with it,
+// since the proposer of the later round may be gone; and if the others have decided a view without
+// it before its own has acted.
 //
 // # Why it is right
 //
 // Two views never have one epoch. Both would need the promise of each member that is not
 // excused, and a life promises each number once.
 //
-// Two views never act at the same time. A life acts in V only after each life of V has frozen
-// all older epochs for good. So a life that still acts in an older view U is outside V. Under
-// (i) it would be a member of V, or be leaving, and then it holds nothing and asks for nothing.
-// So it was excused: a view before V was complete without it. All members of that view had
-// installed it, and the argument repeats with it in place of V, until a view that was decided
-// with the promise of the life itself.
+// Two views never act at the same time. A life acts in V only after each life of V has frozen all
+// older epochs for good. So a life that still acts in an older view U is outside V. Under (i) it would
+// be a member of V, or be leaving, and then it holds nothing and asks for nothing. So it was excused:
+// a view before V was complete without it. All members of that view had installed it, and the
+// argument repeats with it in place of V, until a view that was decided with the promise of the life
+// itself.
 //
-// A holder is never forgotten. It reports its holds in each view that it installs, no member
-// acts before it has reported, and it cannot be excused while it holds, because only a life
-// that has released everything leaves. The locks that a life held are free when it has ended:
-// another life of its number proves that, or the operator's word.
+// A holder is never forgotten. It reports its holds in each view that it installs, no member acts
+// before it has reported, and it cannot be excused while it holds, because only a life that has
+// released everything leaves. Its locks are free when it has ended: another life of its number proves
+// that, or the operator's word.
 //
-// No lock is granted twice. A grant needs the machines of a view that acts, one view acts at a
-// time, and every present hold enters it by a report.
+// So no lock is granted twice: a grant needs the machines of a view that acts, one view acts at a time,
+// and every present hold enters it by a report.
 //
-// Only lives that stay say who is excused, by the views that they know to be complete. A
-// leaving life, a new life or one with a half-installed view may not know of members that have
-// returned since. And the promise of a life that has a successor does not count, because the
-// successor has forgotten it. The tests remove each of these rules, and show the run in which
-// two members then hold one lock.
+// Only lives that stay say who is excused, by the views that they know to be complete. A leaving life,
+// a new life or one with a half-installed view may not know of members that have returned since. And
+// the promise of a life that has a successor does not count, because the successor has forgotten it.
+// The tests remove each of these rules, and show the run in which two members then hold one lock.
 //
 // # Lives
 //
-// The lives of one member are ordered by their numbers. A new life takes a number that is
-// probably above those of all former ones. If it learns of a higher one, it begins again with a
-// number above that ([Older]), and its promises under the lower one do not count. A life that
-// was in a view, and learns of a later life of its number or of a complete view without it,
-// stops: at the word of two members, or of one that nobody contradicts (see doubt.go). All this
-// rests on one assumption: of the processes with one number at most one is alive, where a
-// process that was replaced and has been told so counts as dead. No life is believed that began
-// more than a day ahead of the clock: no later life could be above it.
+// The lives of one member are ordered by their numbers. A new life takes a number that is probably
+// above those of all former ones. If it learns of a higher one, it begins again with a number above
+// that ([Older]), and its promises under the lower one do not count. A life that was in a view, and
+// learns of a later life of its number or of a complete view without it, stops: at the word of two
+// members, or of one that nobody contradicts (see doubt.go). All this rests on one assumption: of the
+// processes with one number at most one is alive, where a process that was replaced and has been told
+// so counts as dead. No life is believed that began more than a day ahead of the clock.
 //
 // # Fences
 //
-// A fence is epoch<<22 | counter, so fences rise from view to view. The epoch of a view is at
-// least the clock of its proposer, in milliseconds since 2020, and a new life has promised all
-// rounds up to its own clock. So fences rise even when everything was stopped and started
-// again, or a process goes on that was paused and replaced, if no clock stands behind the
-// epochs that were used before. A restart with clocks that were set back needs [Config.Fence]:
-// a life has promised the rounds below that, too. Exclusion depends on no clock.
+// A fence is epoch<<22 | counter, so fences rise from view to view. The epoch of a view is at least
+// the clock of its proposer, in milliseconds since 2020, and a new life has promised all rounds up to
+// its own clock. So fences rise even when everything was stopped and started again, or a process goes
+// on that was paused and replaced, if no clock stands behind the epochs that were used before. A
+// restart with clocks that were set back needs [Config.Fence]: a life has promised the rounds below
+// that, too. Exclusion depends on no clock.
 //
-// A group that changes more than a thousand times a second would overtake the clock. Rounds
-// that fail use epochs, too, and become rare: each failure doubles the pause before the next.
-//
-// No life takes a round or a view that is more than a day ahead of its clock, or of its
-// Config.Fence, so a lie costs the group a day of its epochs at most.
+// A group that changes more than a thousand times a second would overtake the clock. Each round that
+// fails doubles the pause before the next. No life takes a round or a view that is more than a day
+// ahead of its clock, or of its Config.Fence, so a lie costs the group a day of its epochs at most.
 package membership

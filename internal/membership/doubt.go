@@ -6,23 +6,22 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Rule 3.3 of the strict mode. A life that is in a view, and does not leave, takes the word of
-// a member that the others go on without it: REFUSE or a view with a later life of its
-// number, or COMPLETE of a later view without it. One such word puts it in doubt: it does
-// not act, promises, decides and installs nothing, and asks all that are there, by PREPARE
-// of a round that it will not decide. It ends
+// Rule 3.3 of the strict mode. A life that is in a view, and does not leave, takes the word of a
+// member that the others go on without it: REFUSE or a view with a later life of its number, or
+// COMPLETE of a later view without it. One such word puts it in doubt: it does not act, promises,
+// decides and installs nothing, and asks all that are there, by PREPARE of a round that it will not
+// decide. It ends
 //
 //	at once         when a second member says so, too
 //	after a second  when nobody has contradicted: where the others are gone, or cut off,
 //	                no second word can be had
 //
-// It goes on as before when a member q of its view, perhaps the one that said so, contradicts:
-// q promises that round, is not leaving, and has installed no later view than this life's, but
-// one that has this life as a member. Then no later view is complete. One with q would need its
-// report, one without q its departure, or that an operator has taken q for dead, too, and one
-// with this life this life's report. So nobody acts in a later view, and going on is as safe as
-// before the word came: by assumption a life that was replaced is dead, and a later view still
-// needs the promise of each member that is not excused.
+// It goes on as before when a member q of its view, perhaps the one that said so, contradicts: q
+// promises that round, is not leaving, and has installed no later view than this life's, but one that
+// has this life as a member. Then no later view is complete. One with q would need its report, one
+// without q its departure, or that an operator has taken q for dead, too, and one with this life this
+// life's report. So going on is as safe as before the word came: by assumption a life that was replaced
+// is dead, and a later view still needs the promise of each member that is not excused.
 //
 // A life in doubt promises nothing, so it contradicts nobody: two that were both taken for
 // dead do not keep each other in the old view.

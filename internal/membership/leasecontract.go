@@ -120,8 +120,7 @@ func (m *LeaseMachine) Here(node dmutex.NodeID) bool {
 
 // Waits returns until when this life waits for the leases of excluded members to end, unless it
 // hears earlier that they have, and the numbers of those members, as far as it knows them. It
-// returns 0 if it does not wait. Unless all locks wait, the view acts or lacks a report: see
-// Past.
+// returns 0 if it does not wait. Unless all locks wait, the view acts or lacks a report: see Past.
 func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID, all bool) {
 	if m.cleared >= m.record.Unclean || m.ended != Outside {
 		return 0, nil, false

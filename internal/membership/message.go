@@ -62,8 +62,7 @@ const (
 	Cleared                  // in the lease mode: the leases of those that were excluded have ended
 )
 
-// A Message is what one machine says to another. A field that its Kind does not
-// use is zero.
+// A Message is what one machine says to another. A field that its Kind does not use is zero.
 type Message struct {
 	Kind     Kind
 	From, To dmutex.NodeID

@@ -7,10 +7,9 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Rule 5a: a crash costs only what the dead may hold. After an exclusion the members act at
-// once, and keep the wait of rule 5.4 lock by lock: a node sends no request of its own for a
-// lock that a former member may hold, until that wait is over for it. Who answers need not
-// know, since who asks knows.
+// Rule 5a: a crash costs only what the dead may hold. After an exclusion the members act at once, and
+// keep the wait of rule 5.4 lock by lock: a node sends no request of its own for a lock that a former
+// member may hold, until that wait is over for it. Members that answer need not know.
 //
 //	word     what a life knows of the view in which it acted last, as of the moment at which
 //	         it froze that: for each lock, which members its machine Excludes, told where
@@ -20,25 +19,23 @@ import (
 //
 // # Why it is right
 //
-// A word of s about a former x counts only if s has sent x no REPORT after the view e of the
-// word. Then x has acted in no later view, since each would need the report of s. So x can have
-// a lock only as a member of e, or of an earlier view, and then it has reported that in e. s
-// excludes x in e at its freeze and sends nothing of e after it. By the law of [dmutex.Excluder]
-// x is not Held in e and never will be. This fact does not change: a life that learns it may
-// tell others, and successive exclusions take the union. What another survivor was granted in e
-// before its own freeze is in its REPORT.
+// A word of s about a former x counts only if s has sent x no REPORT after the view e of the word.
+// Then x has acted in no later view, since each would need the report of s. So x can have a lock only
+// as a member of e, or of an earlier view, and then it has reported that in e. s excludes x in e at its
+// freeze and sends nothing of e after it. By the law of [dmutex.Excluder] x is not Held in e and never
+// will be. This stays true: a life that learns it may tell others, and successive exclusions take the
+// union. What another survivor was granted in e before its own freeze is in its REPORT.
 //
-// No former is overlooked. A life v that has acted in a view e knows all formers of that time.
-// A life that has come since acts only in a view in which v has reported to it. So all lives
-// that may hold anything are members, or formers that v knew in e, or members of e, or were
-// sent a REPORT by v since. What one such life does not name is no former, even if others name
-// it. A life that has left holds nothing.
+// No former is overlooked. A life v that has acted in a view e knows all formers of that time. A life
+// that has come since acts only in a view in which v has reported to it. So all lives that may hold
+// anything are members, or formers that v knew in e, or members of e, or were sent a REPORT by v since.
+// What one such life does not name is no former, even if others name it. A life that has left holds
+// nothing.
 //
-// A life that ended before a view was decided has not spoken of it, so nobody sends it a REPORT,
-// and the words of all that acted in the view before still count for it.
-//
-// If no member of a view has ever acted, the formers are not known. If no word is about one of
-// them, nothing is known of any lock. Then the view does not act before the wait is over.
+// A life that ended before a view was decided has not spoken of it, so nobody sends it a REPORT, and
+// the words of all that acted in the view before still count for it. If no member of a view has ever
+// acted, the formers are not known; if no word is about one of them, nothing is known of any lock. Then
+// the view does not act before the wait is over.
 
 // A Word is what a life knows of the locks of a view that it has frozen.
 type Word struct {

@@ -11,11 +11,10 @@ import (
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
-// A LeaseMachine is one life's part in the views of a group whose members one [Record] in a
-// store decides. The phases are those of a [Machine] but Older. A life that wants to join is
-// Outside. An excluded life is Outside again, and spent: the process goes on as another life
-// (5.5), see Rejoin. A life is Stopped when it cannot rely on the record, or has other settings
-// than the group: see Err.
+// A LeaseMachine is one life's part in the views of a group whose members one [Record] in a store
+// decides. The phases are those of a [Machine] but Older. A life that wants to join is Outside, and so
+// is an excluded one: its process goes on as another life (5.5), see Rejoin. A life is Stopped when it
+// cannot rely on the record, or has other settings than the group: see Err.
 //
 // # How a view is decided
 //
@@ -33,10 +32,9 @@ import (
 //
 // # How a view is installed
 //
-// A member installs the view of a newer record as in the strict mode, but sends VIEW to all
-// members first, and REPORT to those that have spoken of the view. It acts when all members
-// have reported, its own lease is valid, and the members know which locks each excluded life
-// may hold whose lease may run.
+// A member installs the view of a newer record as in the strict mode, but sends VIEW to all members
+// first, and REPORT to those that have spoken of the view. It acts when all have reported, its own
+// lease is valid, and they know which locks each excluded life may hold whose lease may run.
 //
 // # Leases
 //
@@ -44,12 +42,12 @@ import (
 // that succeeded and showed it among the members. From then on the life holds nothing (5.3):
 // what is lost is not reported, and no later renewal brings it back.
 //
-// The locks that an excluded life may hold wait (5.4) until D has passed since a life first
-// knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), see package
-// leases. A life that has waited tells the others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
-// Each swap also writes the last exclusion that its life knows to be cleared, but not its own,
-// so a life that joins after all others have left acts at once. The reports tell which locks
-// wait (see past.go). If they cannot, the view does not act until then.
+// The locks that an excluded life may hold wait (5.4) until D = L(1+rho)/(1-rho) has passed since a
+// life first knew a record that is not older than the last exclusion (see package leases). A life
+// that has waited tells the others: CLEARED. Then they need not wait, as the end of those leases is a
+// fact of real time. Each swap also writes the last exclusion that its life knows to be cleared, but
+// not its own, so a life that joins after all others have left acts at once. The reports tell which
+// locks wait (see past.go). If they cannot, the view does not act until then.
 //
 // A new record counts as an exclusion of everybody: the members of a record that was lost
 // before it may not know that yet.
@@ -60,42 +58,38 @@ import (
 // before all of its members have frozen all older epochs for good. So a life that still acts in
 // an older view has left, and has released everything, or was excluded.
 //
-// Excluded lives: take the last operation that showed a life among the members. It was asked
-// for before it took effect, and that was before the swap that excluded the life. So the lease
-// ends less than L/(1-rho) of true time after that swap. A life that requests a lock in a later
-// view knows that the excluded life cannot have it (5a), or has waited, or was told, by a
-// message or the record, of a life that has waited: for D, by a clock, after that swap. That is
-// at least D/(1+rho) of true time, which is L/(1-rho), however long messages and operations
-// take.
+// Excluded lives: take the last operation that showed a life among the members. It was asked for
+// before it took effect, and that was before the swap that excluded the life. So the lease ends
+// less than L/(1-rho) of true time after that swap. A life that requests a lock in a later view
+// knows that the excluded life cannot have it (5a), or has waited, or was told, by a message or the
+// record, of a life that has waited: for D, by a clock, after that swap. That is at least D/(1+rho)
+// of true time, which is L/(1-rho), however long messages and operations take.
 //
 // A life that brings another L to a record without members does so when the last exclusion is
-// cleared. So no excluded life has a lease that runs and is longer than that in the record, and
-// a life that waits does so for its own or that in the record, whichever is longer. What is
-// cleared holds for any L.
+// cleared. So no lease that runs is longer than that in the record, and a life waits for its own or
+// that in the record, whichever is longer. What is cleared holds for any L.
 //
-// Holders are reported as in the strict mode. Fences rise, since each view has its own epoch,
-// and the epochs that act one after the other rise.
+// Holders are reported, and fences rise, as in the strict mode.
 //
 // # The record
 //
-// A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting
-// what it has read, stops: others may be using epochs for the second time. The epoch of each
-// record is at least the clock of its writer, in milliseconds since 2020. So fences rise from a
-// lost record to a new one, and from a record to an older one that was put back, with a member
-// that joins, if the clocks of the later writers do not stand behind those of the earlier ones.
-// If they do, fences may fall, but no two members hold a lock at a time.
+// A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting what it
+// has read, stops: others may be using epochs for the second time. The epoch of each record is at
+// least the clock of its writer, in milliseconds since 2020. So fences rise also from a lost record to
+// a new one, and to an older one that was put back, with a member that joins, if the clocks of the
+// later writers do not stand behind those of the earlier ones. If they do, fences may fall, but no two
+// members hold a lock at a time.
 //
 // # How often it changes
 //
-// A member that was not there for a share of a lease is excluded, one that has not reported in
-// a whole lease, and at once one that is dead by all evidence. Its silence counts from the
-// first answer of the store to what was asked after the silence had begun, and anew when two
-// operations in a row fail: where the link and the store are one server, a life that is back
-// after an outage leaves the others time to be back, too. A life that misses several members
-// waits longer, and one that has never acted since it joined longer still. So if two cannot
-// reach each other, the one that can reach fewer goes, and one that has come back goes again. A
-// life that is excluded again and again pauses longer each time before it joins, up to about a
-// minute, so it brings about at most 40 views in ten minutes. A view that is replaced in
+// A member that was not there for a share of a lease is excluded, one that has not reported in a whole
+// lease, and at once one that is dead by all evidence. Its silence counts from the first answer of the
+// store to what was asked after the silence had begun, and anew when two operations in a row fail:
+// where the link and the store are one server, a life that is back after an outage leaves the others
+// time to be back, too. A life that misses several members waits longer, and one that has never acted
+// since it joined longer still. So if two cannot reach each other, the one that can reach fewer goes,
+// and one that has come back goes again. A life that is excluded again and again pauses longer each
+// time before it joins, so it brings about at most 40 views in ten minutes. A view that is replaced in
 // trouble has lasted for some milliseconds, and longer if that is repeated.
 //
 // # How to drive it
@@ -107,11 +101,11 @@ import (
 //	starts the [LeaseMachine.Operation], and gives its outcome to Begun, Loaded, Swapped,
 //	Conflict, or Unknown: one of them, once, also if the store never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
-//	ends the sessions of a life that is spent, draws another, and calls Rejoin
+//	ends the sessions of a life that was excluded, draws another, and calls Rejoin
 //	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
 //
-// It checks LeaseEnd before each input, since an input may extend the lease, and at each grant,
-// since a grant after the end is none: it is released at once.
+// It checks LeaseEnd before each input, which may extend the lease, and at each grant: one after the
+// end is released at once.
 type LeaseMachine struct {
 	installation
 
