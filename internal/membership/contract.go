@@ -38,11 +38,6 @@ const (
 	Stopped              // the others go on without it: what it held is lost
 )
 
-// String returns the name in lower case.
-func (p Phase) String() string {
-	return [...]string{"outside", "frozen", "acting", "left", "older", "stopped"}[p]
-}
-
 // MaxMembers bounds the members of a group in both modes: signs of life grow with their
 // square, and the bytes of a view change with their cube.
 const MaxMembers = 64

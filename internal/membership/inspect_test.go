@@ -74,6 +74,11 @@ func (m *Machine) Clone() *Machine {
 	return &c
 }
 
+// String returns the name in lower case.
+func (p Phase) String() string {
+	return [...]string{"outside", "frozen", "acting", "left", "older", "stopped"}[p]
+}
+
 // String returns the kind as the package comment writes it.
 func (k Kind) String() string {
 	return canon.Kind(k, "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED")

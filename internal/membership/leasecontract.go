@@ -41,9 +41,6 @@ const (
 	Live                  // begin a life of the store, which is over when this life can hold nothing any more
 )
 
-// String returns the name in lower case.
-func (o Operation) String() string { return [...]string{"nothing", "load", "swap", "live"}[o] }
-
 // NewLease returns a life that wants to join. It refuses an invalid LeaseConfig with
 // [dmutex.ErrMisuse].
 func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {

@@ -59,6 +59,9 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	return m.memory.append(b), nil
 }
 
+// String returns the name in lower case.
+func (o Operation) String() string { return [...]string{"nothing", "load", "swap", "live"}[o] }
+
 // Spent reports whether this life was excluded. It does nothing more until Rejoin.
 func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
 
