@@ -261,7 +261,7 @@ func TestTraceOfARestart(t *testing.T) {
 		born := 0
 		for _, e := range traces["1"].Events {
 			switch {
-			case e.Peer == 2 && (e.What == trace.Met || e.What == trace.Restarted):
+			case e.Peer == 2 && e.What == trace.Met:
 				lives = append(lives, e.Life)
 			case e.What == trace.Born && e.Lock == "kept" && e.Holder == 1:
 				born++

@@ -96,18 +96,17 @@ const (
 
 // What a node sees of its peers, each with Peer.
 const (
-	Met       What = "met"       // the first life of the peer, with Life
-	Restarted What = "restarted" // another life, with Life
-	Left      What = "left"      // the peer has closed
-	Silent    What = "silent"    // the peer gives no sign of life
-	Dead      What = "dead"      // the peer's process has ended: a store proves it if N is 1, and without Peer that of all who are no members
-	Excluded  What = "excluded"  // the group goes on without the peer, or without this node
+	Met      What = "met"      // the peer is there, with Life; it has restarted if that is another one than before
+	Left     What = "left"     // the peer has closed
+	Silent   What = "silent"   // the peer gives no sign of life
+	Dead     What = "dead"     // the peer's process has ended: a store proves it if N is 1, and without Peer that of all who are no members
+	Excluded What = "excluded" // the group goes on without the peer, or without this node
 )
 
 // What happens to the node as a whole.
 const (
 	View    What = "view"    // the view of epoch N with Members and Limit is installed, in which this node is Peer with Life; the last view's machines were forgotten before
-	Ready   What = "ready"   // that view acts, with N, Members and Limit; the machines of the locks in use were born before
+	Ready   What = "ready"   // that view acts, with N; the machines of the locks in use were born before
 	Trouble What = "trouble" // this node asks for another view, with Err
 	Lease   What = "lease"   // from now on locks may be held for N nanoseconds, unless this event comes again
 	Down    What = "down"    // nothing more is granted: Close was called, or Err says why
@@ -117,7 +116,7 @@ const (
 
 var (
 	inputs = []What{Request, Cancel, Release, Handle, Tick} // of a machine
-	others = []What{Met, Restarted, Left, Silent, Dead, Excluded, View, Ready, Trouble, Lease, Down, Close, Gap}
+	others = []What{Met, Left, Silent, Dead, Excluded, View, Ready, Trouble, Lease, Down, Close, Gap}
 )
 
 func (w What) input() bool { return slices.Contains(inputs, w) }

@@ -225,16 +225,15 @@ var _ mail.Handler = (*Group)(nil)
 
 // Met takes a process of a peer in.
 func (g *Group) Met(id dmutex.NodeID, life uint64) {
-	what, p := trace.Met, g.peer(id)
+	p := g.peer(id)
 	if p == nil { // it was removed meanwhile
 		return
 	}
 	if p.life != 0 && p.life != life {
-		what = trace.Restarted
 		p.about.Store(nil)
 	}
 	p.life, p.part = life, nil
-	g.trace(trace.Event{What: what, Peer: id, Life: life})
+	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
 	g.logOften(slog.LevelInfo, "peer met", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
 		g.forget(id)

@@ -170,7 +170,7 @@ func (g *Group) act(now int64) {
 		}
 	}
 	g.last, g.cause, g.rival = view, nil, 0
-	g.trace(trace.Event{What: trace.Ready, N: view.Epoch, Members: view.Nodes(), Limit: membership.LastFence(view.Epoch)})
+	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
 	if ahead := ahead(view); ahead > 0 {
 		g.logOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and a restart of all members needs Config.Fence", slog.Duration("ahead", ahead))
 	}

@@ -21,7 +21,7 @@ type event struct {
 	sent   *event          // of a Handle: the event that sent the message, if it is known
 	causes []*event        // that, and of a Ready: where the members have installed the view
 	before []dmutex.NodeID // of a View: who may have been a member before
-	known  bool            // of a Restarted: the new life has a trace, too
+	again  bool            // of a Met: the peer has restarted, and the new life has no trace
 	late   bool            // the lease had ended before
 	turns  bool            // a bar begins or ends here
 	out    []*arrow        // the messages that it sent
@@ -129,7 +129,7 @@ func lives(t *trace.Trace, offset *int64) (files []*file) {
 		files = append(files, f)
 	}
 	next(dmutex.None)
-	members := t.Header.Members
+	members, met := t.Header.Members, make(map[dmutex.NodeID]uint64)
 	events := make([]*trace.Event, len(t.Events))
 	for i := range t.Events {
 		events[i] = &t.Events[i]
@@ -142,6 +142,9 @@ func lives(t *trace.Trace, offset *int64) (files []*file) {
 		own := &event{Event: e, file: f, late: f.leased && e.Time > f.until, before: members}
 		f.events = append(f.events, own)
 		switch e.What {
+		case trace.Met:
+			own.again = met[e.Peer] != 0 && met[e.Peer] != e.Life
+			met[e.Peer] = e.Life
 		case trace.Gap:
 			f.gap = true
 		case trace.Close:
@@ -183,7 +186,7 @@ func (f *file) bound(files []*file, gone bool) {
 		return
 	}
 	for _, e := range f.events {
-		e.known = e.What == trace.Restarted && slices.ContainsFunc(files, func(o *file) bool {
+		e.again = e.again && !slices.ContainsFunc(files, func(o *file) bool {
 			return o.self == e.Peer && (o.life == e.Life || o.trace.Header.Life == e.Life)
 		})
 	}
@@ -222,7 +225,7 @@ func match(files []*file) (arrows []*arrow) {
 		self, lives := f.self, maps.Clone(anyLife)
 		for _, e := range f.events {
 			switch e.What {
-			case trace.Met, trace.Restarted:
+			case trace.Met:
 				lives[e.Peer] = e.Life
 			case trace.Handle:
 				receipts = append(receipts, receipt{e, number{e.In.From, self, lives[e.In.From], f.life, e.In.Seq}})

@@ -50,6 +50,7 @@ type Drawing struct {
 	virtual bool // time is
 	origin  int64
 	names   float64 // room for the nodes' names
+	shared  string  // the first digits of all epochs, which labels leave out
 }
 
 // New prepares a drawing. It refuses an empty list of traces, two traces of one life
@@ -71,10 +72,17 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	}
 	largest := slices.Max(append(slices.Clone(traces[0].Header.Members), files[0].self))
 	d.origin = math.MaxInt64
+	first, last := uint64(math.MaxUint64), uint64(0) // epochs
 	for _, e := range all {
+		if e.What == trace.View {
+			first, last = min(first, e.N), max(last, e.N)
+		}
 		if e.What != started { // a process may start long before anything happens
 			d.origin = min(d.origin, e.time)
 		}
+	}
+	for from, to := fmt.Sprint(first), fmt.Sprint(last); len(from) == len(to) && len(d.shared) < len(from)-3 && from[len(d.shared)] == to[len(d.shared)]; {
+		d.shared = from[:len(d.shared)+1]
 	}
 	for _, a := range arrows {
 		largest = max(largest, a.From, a.To)
@@ -178,13 +186,13 @@ func (p *panel) note(changes map[uint64]*change, e *event) {
 		c = &change{epoch: e.N, install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
 		p.changes, changes[e.N] = append(p.changes, c), c
 	}
+	if e.What == trace.Ready {
+		c.ready[e.node()] = e
+		return
+	}
+	c.install[e.node()] = e
 	if who := e.members(); len(who) > len(c.who) { // who has joined does not know who has gone
 		c.who = who
-	}
-	if e.What == trace.View {
-		c.install[e.node()] = e
-	} else {
-		c.ready[e.node()] = e
 	}
 }
 
@@ -280,6 +288,14 @@ func fence(f uint64) string {
 	return fmt.Sprint(f)
 }
 
+// short leaves out the digits that all epochs of the drawing have.
+func (d *Drawing) short(text string) string {
+	if rest, ok := strings.CutPrefix(text, d.shared); ok && len(d.shared) > 2 {
+		return "…" + rest
+	}
+	return text
+}
+
 // mark is what is written at an event that concerns the node or the lock as a
 // whole.
 func (e *event) mark() string {
@@ -319,11 +335,10 @@ func (e *event) mark() string {
 		}
 	case trace.Trouble:
 		return "asks for another view: " + e.Err
-	case trace.Restarted:
-		if e.known {
-			return ""
+	case trace.Met:
+		if e.again {
+			return "node " + e.Peer.String() + " has restarted"
 		}
-		return "node " + e.Peer.String() + " has restarted"
 	case trace.Gap:
 		return fmt.Sprintf("%d events missing", e.N)
 	}

@@ -396,7 +396,7 @@ func TestViews(t *testing.T) {
 func TestStale(t *testing.T) {
 	const sender = `{"dmutex":"trace","version":5,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"view","peer":1,"life":11,"n":1,"members":[1,2]}
-{"t":2000,"do":"ready","n":1,"members":[1,2]}
+{"t":2000,"do":"ready","n":1}
 {"t":3000,"do":"born","lock":"x","fence":4194304,"phase":"idle"}
 {"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":1,"to":2,"attempt":1,"fence":4194304}],"phase":"waiting"}
 {"t":9000,"do":"close"}
@@ -424,7 +424,7 @@ func TestRenamed(t *testing.T) {
 {"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":1,"to":2,"attempt":1}],"phase":"waiting"}
 `, `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
 {"t":500,"do":"met","peer":1,"life":11}
-{"t":2000,"do":"restarted","peer":1,"life":12}
+{"t":2000,"do":"met","peer":1,"life":12}
 {"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","seq":1,"from":1,"attempt":1},"phase":"idle"}
 `), draw.Options{}).SVG())
 	require.Contains(t, svg, "<title>1-&gt;2 REQUEST attempt=1, sent at 2.5 µs, received at 3.5 µs</title>")
@@ -437,7 +437,7 @@ func TestRenamed(t *testing.T) {
 func TestHoldEnds(t *testing.T) {
 	const held = `{"dmutex":"trace","version":5,"self":1,"members":[1,2]}
 {"t":1000000000,"do":"view","peer":1,"n":1,"members":[1,2]}
-{"t":1000000000,"do":"ready","n":1,"members":[1,2]}
+{"t":1000000000,"do":"ready","n":1}
 {"t":2000000000,"do":"born","lock":"x","fence":4194304,"phase":"idle"}
 {"t":2000000000,"do":"request","lock":"x","fence":4194305,"phase":"held"}
 `
@@ -448,14 +448,14 @@ func TestHoldEnds(t *testing.T) {
 		{"never", held, "the end of the trace"},
 		{"frozen", changed, "the end of the trace"},
 		{"carried over", changed + `{"t":4000000000,"do":"born","lock":"x","holder":1,"fence":8388608,"phase":"held"}
-{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
+{"t":4000000000,"do":"ready","n":2}
 {"t":5000000000,"do":"handle","lock":"x","fence":8388608,"in":{"kind":"REQUEST","from":2,"attempt":1,"fence":8388608},"phase":"held"}
 {"t":6000000000,"do":"release","lock":"x","phase":"idle"}
 `, "5"},
-		{"released while frozen", changed + `{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
+		{"released while frozen", changed + `{"t":4000000000,"do":"ready","n":2}
 `, "2"},
 		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"fence":8388608,"phase":"idle"}
-{"t":5000000000,"do":"ready","n":2,"members":[1,2]}
+{"t":5000000000,"do":"ready","n":2}
 `, "3"},
 		{"stopped", held + `{"t":3000000000,"do":"down","err":"node: evicted"}
 `, "2"},

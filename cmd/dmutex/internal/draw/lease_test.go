@@ -35,7 +35,7 @@ func TestFailover(t *testing.T) {
 const cutOff = `{"dmutex":"trace","version":5,"algorithm":"central 1 idle coordinator=1","life":9,"opened":1700000001000000000}
 {"t":0,"do":"lease","n":1000000000}
 {"t":1000000,"do":"view","peer":1,"life":9,"n":1,"members":[1,2]}
-{"t":2000000,"do":"ready","n":1,"members":[1,2]}
+{"t":2000000,"do":"ready","n":1}
 {"t":3000000,"do":"born","lock":"x","limit":8388607,"home":1,"fence":4194304,"phase":"idle"}
 {"t":3000000,"do":"request","lock":"x","fence":4194305,"phase":"held"}
 {"t":500000000,"do":"lease","n":1000000000}
@@ -47,7 +47,7 @@ const cutOff = `{"dmutex":"trace","version":5,"algorithm":"central 1 idle coordi
 {"t":2000000000,"do":"excluded","peer":1}
 {"t":3000000000,"do":"lease","n":1000000000}
 {"t":3000000000,"do":"view","peer":3,"life":12,"n":5,"members":[2,3]}
-{"t":3100000000,"do":"ready","n":5,"members":[2,3]}
+{"t":3100000000,"do":"ready","n":5}
 {"t":3100000000,"do":"born","lock":"x","limit":25165823,"home":3,"fence":20971520,"phase":"idle"}
 {"t":3100000000,"do":"request","lock":"x","fence":20971521,"phase":"held"}
 {"t":3200000000,"do":"close"}
@@ -68,4 +68,17 @@ func TestCutOff(t *testing.T) {
 	// A gap may hide the exclusion.
 	gap := strings.Replace(cutOff, `"do":"excluded","peer":1}`, `"do":"gap","n":1}`, 1)
 	require.Contains(t, string(drawn(t, read(t, gap), draw.Options{}).SVG()), ">joins again; was N1</text>")
+}
+
+// The labels leave out the digits that all epochs of a picture share; the titles have them.
+func TestLongEpochs(t *testing.T) {
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":5,"life":9,"opened":1700000001000000000}
+{"t":0,"do":"view","peer":1,"life":9,"n":217566036596,"members":[1]}
+{"t":1,"do":"request","lock":"x","fence":912538097911070721,"phase":"held"}
+{"t":2,"do":"view","peer":1,"life":9,"n":217566039897,"members":[1]}
+`), draw.Options{}).SVG())
+	require.Contains(t, svg, ">view …6596: N1</text>")
+	require.Contains(t, svg, "<title>view 217566039897 of N1; ")
+	require.Contains(t, svg, ">fence …6680:1</text>")
+	require.Contains(t, svg, "holds the lock with fence 217566036680:1, ")
 }

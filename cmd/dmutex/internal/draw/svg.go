@@ -215,7 +215,8 @@ func (c *canvas) band(v *change) {
 	}
 	c.add(ground, first, last, `<path d="M%sz" fill="%s" stroke="%s" stroke-width="0.8"><title>%s</title></path>`,
 		strings.Join(left, "L"), paleColor, viewColor, escape(title.String()))
-	for _, text := range []string{fmt.Sprintf("view %d: %s", v.epoch, v.who), fmt.Sprintf("view %d", v.epoch)} {
+	short := "view " + c.drawing.short(fmt.Sprint(v.epoch))
+	for _, text := range []string{short + ": " + v.who, short} {
 		if c.write(c.fits(first, text), 12-headGap, text, viewColor, "start") {
 			return
 		}
@@ -244,7 +245,8 @@ func (c *canvas) bar(b *bar) {
 	switch {
 	case b.sign == held:
 		what = "holds the lock with fence " + fence(b.fence)
-		texts = []string{"fence " + fence(b.fence), fence(b.fence)}
+		short := c.drawing.short(fence(b.fence))
+		texts = []string{"fence " + short, short}
 	case b.sign == presumed:
 		what, texts = "may still hold the lock with fence "+fence(b.fence)+" by its lease", []string{"leased"}
 	case b.sign == drains:
