@@ -151,10 +151,14 @@ func (c *canvas) paint() {
 	for i := range c.layers {
 		c.layers[i] = make([][]string, int(c.right/c.rowWidth)+2)
 	}
+	c.axis()
 	for _, v := range c.changes {
 		c.band(v)
 	}
-	c.axis()
+	for _, id := range c.nodes {
+		c.of(id)
+		c.line(id)
+	}
 	c.barsOf = make(map[dmutex.NodeID][]*bar)
 	for _, b := range c.bars {
 		c.of(b.node)
@@ -418,14 +422,9 @@ func (c *canvas) label(x1, y1, x2, y2 float64, text, color string) {
 	}
 }
 
-// axis draws the lines of the nodes, and the times.
+// axis draws the times, which belong to no node.
 func (c *canvas) axis() {
 	bottom := c.y(c.nodes[len(c.nodes)-1])
-	for _, id := range c.nodes {
-		c.of(id)
-		c.line(id)
-	}
-	c.owner = "" // times belong to no node
 	free := 0.0
 	for _, e := range c.points {
 		text := c.drawing.clock(e)
