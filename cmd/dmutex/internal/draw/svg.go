@@ -12,23 +12,20 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A look is how a kind of message is drawn. The color-blind can tell the colors
+// A look is how the line of a kind of message is drawn. The color-blind can tell the colors
 // apart, which are those of Okabe and Ito. On paper the dashes differ.
-type look struct {
-	color, dash string
-	width       float64
-}
+type look struct{ color, line string }
 
 var looks = [dmutex.Kinds]look{
-	0:              {"#333333", "", 1.4},
-	dmutex.Request: {"#0072b2", "", 1.4},
-	dmutex.Reply:   {"#00805c", "7 3", 1.4},
-	dmutex.Grant:   {"#00805c", "7 3", 1.4},
-	dmutex.Release: {"#d55e00", "2.5 2.5", 1.6},
-	dmutex.Failed:  {"#6e6e6e", "1 3", 1.8},
-	dmutex.Inquire: {"#b0457f", "10 3 2 3", 1.4},
-	dmutex.Yield:   {"#a87000", "5 2 1 2", 1.4},
-	dmutex.Token:   {"#111111", "", 2.4},
+	0:              {"#333333", `stroke-width="1.4"`},
+	dmutex.Request: {"#0072b2", `stroke-width="1.4"`},
+	dmutex.Reply:   {"#00805c", `stroke-width="1.4" stroke-dasharray="7 3"`},
+	dmutex.Grant:   {"#00805c", `stroke-width="1.4" stroke-dasharray="7 3"`},
+	dmutex.Release: {"#d55e00", `stroke-width="1.6" stroke-dasharray="2.5 2.5"`},
+	dmutex.Failed:  {"#6e6e6e", `stroke-width="1.8" stroke-dasharray="1 3"`},
+	dmutex.Inquire: {"#b0457f", `stroke-width="1.4" stroke-dasharray="10 3 2 3"`},
+	dmutex.Yield:   {"#a87000", `stroke-width="1.4" stroke-dasharray="5 2 1 2"`},
+	dmutex.Token:   {"#111111", `stroke-width="2.4"`},
 }
 
 const (
@@ -315,83 +312,61 @@ func (c *canvas) write(x, y float64, text, color, anchor string) bool {
 	return true
 }
 
-// A flight is a message on its way to one receipt, or to none.
-type flight struct {
-	from, to    *event // to is nil if it did not arrive
-	left, right float64
-	lost        bool // it did not arrive; otherwise that is not known
-	stale       bool // if it arrived, then after the end of its view
-}
-
-func (c *canvas) flights(a *arrow) (all []flight) {
-	for _, r := range a.recv {
-		f := flight{from: a.send, to: r, left: c.x(r) - leastLean, right: c.x(r)}
-		if a.send != nil {
-			f.left = c.x(a.send)
-		}
-		all = append(all, f)
+func (c *canvas) arrow(a *arrow) {
+	for _, to := range a.recv {
+		c.flight(a, to)
 	}
 	if len(a.recv) == 0 {
-		x := c.x(a.send)
-		all = append(all, flight{from: a.send, left: x, right: x + leastLean, lost: !a.stale && !a.unfollowed, stale: a.stale})
+		c.flight(a, nil)
 	}
-	return slices.DeleteFunc(all, func(f flight) bool { // outside the picture
-		return (f.from == nil || c.side(f.from) != 0) && (f.to == nil || c.side(f.to) != 0)
-	})
 }
 
-func (c *canvas) arrow(a *arrow) {
-	look := looks[a.Kind]
+// flight draws a message on its way to one receipt, or to none if to is nil.
+func (c *canvas) flight(a *arrow, to *event) {
 	c.seen[a.Kind] = true
-	y1, y2 := c.y(a.From), c.y(a.To)
-	for _, f := range c.flights(a) {
-		x1, x2, end := f.left, f.right, y2-math.Copysign(c.clear(a.To, f.right), y2-y1)
-		tip, opacity := 7.0, 1.0
-		if f.to == nil {
-			end, tip, opacity = y1+0.45*(y2-y1), 0, 0.75
-		}
-		title := a.Message.Message.String()
-		if f.from != nil {
-			title += ", sent at " + c.drawing.clock(f.from)
-		}
-		switch {
-		case f.to != nil:
-			title += ", received at " + c.drawing.clock(f.to)
-		case f.lost:
-			title += ", did not arrive"
-		case f.stale:
-			title += ", dropped: its view was over"
-		}
-		length := math.Hypot(x2-x1, end-y1)
-		dx, dy := (x2-x1)/length, (end-y1)/length
-		var b strings.Builder
-		fmt.Fprintf(&b, `<g class="m"><title>%s</title><path d="M%s %sL%s %s" stroke="#ffffff" stroke-opacity="0" stroke-width="9" fill="none"/>`,
-			escape(title), px(x1), px(y1), px(x2), px(end))
-		fmt.Fprintf(&b, `<path d="M%s %sL%s %s" stroke="%s" stroke-width="%v" stroke-opacity="%v" fill="none"`,
-			px(x1), px(y1), px(x2-tip*dx), px(end-tip*dy), look.color, look.width, opacity)
-		if look.dash != "" {
-			fmt.Fprintf(&b, ` stroke-dasharray="%s"`, look.dash)
-		}
-		b.WriteString("/>")
-		switch {
-		case f.to != nil:
-			fmt.Fprintf(&b, `<path d="M%s %sL%s %sL%s %sz" fill="%s"/>`, px(x2), px(end),
-				px(x2-9*dx-4*dy), px(end-9*dy+4*dx), px(x2-9*dx+4*dy), px(end-9*dy-4*dx), look.color)
-		case f.lost:
-			c.seen[lost] = true
-			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), lossColor)
-		case f.stale:
-			c.seen[stale] = true
-			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), viewColor)
-		default:
-			c.seen[unended] = true
-			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.color)
-		}
-		b.WriteString("</g>")
-		c.add(wires, x1, x2, "%s", b.String())
-		if f.to != nil {
-			c.label(x1, y1, x2, end, a.Kind.String(), look.color)
-		}
+	outside := func(e *event) bool { return e == nil || c.side(e) != 0 }
+	if outside(a.send) && outside(to) {
+		return
+	}
+	look, title := looks[a.Kind], a.Message.Message.String()
+	x1, y1, x2, y2 := c.x(a.send), c.y(a.From), c.x(to), c.y(a.To)
+	if a.send == nil {
+		x1 = x2 - leastLean
+	} else {
+		title += ", sent at " + c.drawing.clock(a.send)
+	}
+	tip, opacity := 7.0, 1.0
+	if to == nil {
+		x2, y2, tip, opacity = x1+leastLean, y1+0.45*(y2-y1), 0, 0.75
+	} else {
+		y2 -= math.Copysign(c.clear(a.To, x2), y2-y1)
+	}
+	length := math.Hypot(x2-x1, y2-y1)
+	dx, dy := (x2-x1)/length, (y2-y1)/length
+	cross := func(color string) string {
+		return fmt.Sprintf(`<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(y2-4), color)
+	}
+	var end string
+	switch {
+	case to != nil:
+		title += ", received at " + c.drawing.clock(to)
+		end = fmt.Sprintf(`<path d="M%s %sL%s %sL%s %sz" fill="%s"/>`, px(x2), px(y2),
+			px(x2-9*dx-4*dy), px(y2-9*dy+4*dx), px(x2-9*dx+4*dy), px(y2-9*dy-4*dx), look.color)
+	case a.stale:
+		c.seen[stale] = true
+		title, end = title+", dropped: its view was over", cross(viewColor)
+	case a.unfollowed:
+		c.seen[unended] = true
+		end = fmt.Sprintf(`<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(y2), look.color)
+	default:
+		c.seen[lost] = true
+		title, end = title+", did not arrive", cross(lossColor)
+	}
+	c.add(wires, x1, x2, `<g class="m"><title>%s</title><path d="M%s %sL%s %s" stroke="#ffffff" stroke-opacity="0" stroke-width="9" fill="none"/>`+
+		`<path d="M%s %sL%s %s" stroke="%s" stroke-opacity="%v" fill="none" %s/>%s</g>`, escape(title), px(x1), px(y1), px(x2), px(y2),
+		px(x1), px(y1), px(x2-tip*dx), px(y2-tip*dy), look.color, opacity, look.line, end)
+	if to != nil {
+		c.label(x1, y1, x2, y2, a.Kind.String(), look.color)
 	}
 }
 
@@ -429,7 +404,7 @@ func (c *canvas) axis() {
 	for _, e := range c.points {
 		text := c.drawing.clock(e)
 		half := textWidth(text, 10)/2 + 8
-		if e.x-half < free || math.Floor((e.x-half+8)/c.rowWidth) != math.Floor((e.x+half-8)/c.rowWidth) {
+		if e.x-half < free || e.x+half-8 > c.rowEnd(e.x-half+8) {
 			continue
 		}
 		free = e.x + half
@@ -521,7 +496,7 @@ func (d *Drawing) legend(seen seen) (all []sign) {
 		case !is:
 		case k < dmutex.Kinds:
 			l := looks[k]
-			all = append(all, sign{fmt.Sprintf(`<path d="M0 0H22" stroke="%s" stroke-width="%v" stroke-dasharray="%s"/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.color, l.width, l.dash, l.color),
+			all = append(all, sign{fmt.Sprintf(`<path d="M0 0H22" stroke="%s" %s/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.color, l.line, l.color),
 				dmutex.Kind(k).String()})
 		default:
 			all = append(all, signs[k-dmutex.Kinds])
