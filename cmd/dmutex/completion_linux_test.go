@@ -60,17 +60,19 @@ func TestCompletionInShells(t *testing.T) {
 			}
 			t.Parallel()
 			home := t.TempDir()
+			// Without this folder fish reads all manuals of the system to begin with.
+			require.NoError(t, os.MkdirAll(filepath.Join(home, ".local/share/fish/generated_completions"), 0o700))
 			file := filepath.Join(home, ".zshrc")
 			require.NoError(t, os.WriteFile(file, []byte(settings), 0o600))
 			self, err := os.Executable()
 			require.NoError(t, err)
 			require.NoError(t, os.Symlink(self, filepath.Join(home, "dmutex")))
 			keyboard, terminal := pseudoTerminal(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			args := map[string][]string{"bash": {"--rcfile", file, "-i"}, "fish": {"--init-command", "source " + file}}
 			cmd := exec.CommandContext(ctx, shell, args[shell]...)
-			cmd.Env = append(os.Environ(), "HOME="+home, "ZDOTDIR="+home, "TERM=dumb", "PATH="+home+":"+os.Getenv("PATH"))
+			cmd.Env = append(os.Environ(), "HOME="+home, "XDG_DATA_HOME=", "ZDOTDIR="+home, "TERM=dumb", "PATH="+home+":"+os.Getenv("PATH"))
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 			require.NoError(t, cmd.Start())
