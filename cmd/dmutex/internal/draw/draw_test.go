@@ -2,7 +2,6 @@ package draw_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"encoding/xml"
 	"flag"
 	"fmt"
@@ -75,7 +74,7 @@ func TestForms(t *testing.T) {
 	}
 	d := drawn(t, traces, draw.Options{Title: "Losses & <more>", Lock: "a<b"})
 	for file, text := range map[string][]byte{
-		"small.svg": d.SVG(), "small.html": d.HTML(), "small.mmd": d.Mermaid(), "small.log": d.ShiViz(),
+		"small.svg": d.SVG(), "small.html": d.HTML(), "small.mmd": d.Mermaid(),
 	} {
 		goldentest.Compare(t, "testdata/"+file, string(text))
 	}
@@ -94,43 +93,6 @@ func wellFormed(t testing.TB, svg []byte) {
 			require.NoError(t, err)
 		}
 	}
-}
-
-// The vector clocks of the log follow the messages: a node knows what it has
-// received.
-func TestShiVizClocks(t *testing.T) {
-	d := drawn(t, scripted(t, "group 1 2 3\n\nrequest 1\ndeliver all\nrequest 2\nrequest 3\ndeliver all\nrelease 1\ndeliver all\n"), draw.Options{})
-	lines := strings.Split(strings.TrimSpace(string(d.ShiViz())), "\n")
-	require.Equal(t, `(?<host>\S*) (?<clock>{.*})\n(?<event>.*)`, lines[0])
-	require.Empty(t, lines[1])
-	line := regexp.MustCompile(`^(N\d) ({.*})$`)
-	clocks := make(map[string]map[string]int)   // of each node
-	messages := make(map[string]map[string]int) // of each message
-	for i := 2; i < len(lines); i += 2 {
-		match := line.FindStringSubmatch(lines[i])
-		require.NotNil(t, match, lines[i])
-		host, clock, before := match[1], map[string]int{}, clocks[match[1]]
-		require.NoError(t, json.Unmarshal([]byte(match[2]), &clock))
-		want := map[string]int{host: 1}
-		take := func(more map[string]int, and int) {
-			for k, v := range more {
-				want[k] = max(want[k], v+and*map[bool]int{true: 1}[k == host])
-			}
-		}
-		take(before, 1)
-		for _, part := range strings.Split(lines[i+1], "; ") {
-			if m, ok := strings.CutPrefix(part, "receives "); ok {
-				require.Contains(t, messages, m)
-				take(messages[m], 0)
-			}
-			if m, ok := strings.CutPrefix(part, "sends "); ok {
-				messages[m] = clock
-			}
-		}
-		require.Equal(t, want, clock, lines[i+1])
-		clocks[host] = clock
-	}
-	require.Len(t, clocks, 3)
 }
 
 func scripted(t testing.TB, script string) []*trace.Trace {
@@ -384,12 +346,6 @@ func TestViews(t *testing.T) {
 	require.Regexp(t, order, mermaid)
 	require.Equal(t, 4, strings.Count(mermaid, "deactivate"))
 	require.Equal(t, 2*4, strings.Count(mermaid, "activate"))
-
-	log := string(d.ShiViz())
-	require.Equal(t, 2, strings.Count(log, "\ninstalls view 3: N2 N3, without N1\n"))
-	require.Equal(t, 2, strings.Count(log, "\nacts in view 3\n"))
-	require.Equal(t, 1, strings.Count(log, "\ncrashed\n"))
-	require.Regexp(t, `\nN2 {[^}]*}\ncrashed\nN`, log)
 }
 
 // A message in flight when the view changes is dropped, not lost.
@@ -589,6 +545,5 @@ func FuzzDraw(f *testing.F) {
 		require.NotContains(t, string(d.SVG()), "NaN")
 		require.NotContains(t, string(d.HTML()), "NaN")
 		d.Mermaid()
-		d.ShiViz()
 	})
 }

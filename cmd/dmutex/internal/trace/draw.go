@@ -13,7 +13,7 @@ import (
 type drawCmd struct {
 	Files  []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
 	Output string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
-	Format string   `placeholder:"svg" help:"svg, html (a page that needs nothing else), mermaid (a sequenceDiagram) or shiviz (a log with vector clocks; its first line is the regular expression for ShiViz). The default is what the output's name ends in: .svg, .html, .mmd or .log."`
+	Format string   `placeholder:"svg" help:"svg, html (a page that needs nothing else) or mermaid (a sequenceDiagram). The default is what the output's name ends in: .svg, .html or .mmd."`
 	draw.Options
 
 	write func(*draw.Drawing) []byte
@@ -44,7 +44,6 @@ func (c *drawCmd) Validate() error {
 		{"svg", ".svg", (*draw.Drawing).SVG},
 		{"html", ".html", (*draw.Drawing).HTML},
 		{"mermaid", ".mmd", (*draw.Drawing).Mermaid},
-		{"shiviz", ".log", (*draw.Drawing).ShiViz},
 	}
 	suffix := cmp.Or(filepath.Ext(c.Output), ".svg")
 	for _, f := range formats {
@@ -54,9 +53,9 @@ func (c *drawCmd) Validate() error {
 		}
 	}
 	if c.Format == "" {
-		return fmt.Errorf("--output=%s: the name must end in .svg, .html, .mmd or .log, or give --format", c.Output)
+		return fmt.Errorf("--output=%s: the name must end in .svg, .html or .mmd, or give --format", c.Output)
 	}
-	return fmt.Errorf("--format=%s: choose svg, html, mermaid or shiviz", c.Format)
+	return fmt.Errorf("--format=%s: choose svg, html or mermaid", c.Format)
 }
 
 func (c *drawCmd) Run(con *tool.Console) error {
