@@ -76,8 +76,10 @@ type SimReport struct {
 
 // A Spread is the mean and the range of several measurements.
 type Spread struct {
-	Count                 int
-	Mean, Least, Greatest float64 // 0 if there were none
+	Count    int     `json:"count"`
+	Mean     float64 `json:"mean"` // this and the others are 0 if there were none
+	Least    float64 `json:"least"`
+	Greatest float64 `json:"greatest"`
 }
 
 func (s *Spread) add(v float64) {

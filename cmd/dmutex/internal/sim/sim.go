@@ -135,32 +135,18 @@ func parseLoad(s string) (float64, error) {
 	return think, nil
 }
 
-// A measurement is the result of one run.
+// A measurement is the result of one run. Times are in T.
 type measurement struct {
-	Algorithm  string  `json:"algorithm"`
-	Load       string  `json:"load"`
-	Nodes      int     `json:"nodes"`
-	Entries    int     `json:"entries"`
-	Counted    int     `json:"counted_entries"` // those that the formula is about
-	Messages   int     `json:"messages"`
-	PerEntry   float64 `json:"messages_per_entry"` // messages / counted entries
-	Formula    string  `json:"formula"`
-	Least      int     `json:"formula_least"`
-	Greatest   int     `json:"formula_greatest"`
-	Fits       bool    `json:"fits_formula"`
-	Wait       spread  `json:"request_to_entry_T"`
-	Next       *spread `json:"release_to_next_entry_T,omitempty"` // if a node ever waited
-	Throughput float64 `json:"entries_per_T"`
-	Fairness   float64 `json:"jain_fairness"`
-
-	counted tool.Messages
-}
-
-// A spread is of times in T.
-type spread struct {
-	Mean     float64 `json:"mean"`
-	Least    float64 `json:"least"`
-	Greatest float64 `json:"greatest"`
+	Algorithm  string            `json:"algorithm"`
+	Load       string            `json:"load"`
+	Nodes      int               `json:"nodes"`
+	Entries    int               `json:"entries"`
+	Messages   tool.Messages     `json:"messages"`
+	Fits       bool              `json:"fits_formula"`
+	Wait       dmutextest.Spread `json:"request_to_entry_T"`
+	Next       dmutextest.Spread `json:"release_to_next_entry_T"` // if the node was waiting already
+	Throughput float64           `json:"entries_per_T"`
+	Fairness   float64           `json:"jain_fairness"`
 }
 
 // Run measures everything, and reports.
@@ -272,17 +258,10 @@ func (c *Cmd) measure(r run) (m measurement, err error) {
 		entries -= got.ByNode[0] // of node 1, the home
 	}
 	counted := r.algorithm.Count(r.nodes, uint64(got.Messages), entries)
-	m = measurement{
-		Algorithm: r.algorithm.Name, Load: r.load, Nodes: r.nodes, Entries: got.Entries, Counted: entries, Messages: got.Messages,
-		PerEntry: counted.PerEntry, Formula: counted.Formula, Least: counted.Least, Greatest: counted.Greatest, Fits: counted.Fit(),
-		Wait:       spread{got.Wait.Mean, got.Wait.Least, got.Wait.Greatest},
-		Throughput: got.Throughput, Fairness: got.Fairness,
-		counted: counted,
-	}
-	if got.Next.Count > 0 {
-		m.Next = &spread{got.Next.Mean, got.Next.Least, got.Next.Greatest}
-	}
-	return m, nil
+	return measurement{
+		Algorithm: r.algorithm.Name, Load: r.load, Nodes: r.nodes, Entries: got.Entries, Messages: counted, Fits: counted.Fit(),
+		Wait: got.Wait, Next: got.Next, Throughput: got.Throughput, Fairness: got.Fairness,
+	}, nil
 }
 
 func writeCSV(w io.Writer, all []measurement) error {
@@ -294,16 +273,18 @@ func writeCSV(w io.Writer, all []measurement) error {
 		"entries_per_T", "jain_fairness",
 	})
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-	for _, m := range all {
-		next := []string{"", "", ""}
-		if m.Next != nil {
-			next = []string{number(m.Next.Mean), number(m.Next.Least), number(m.Next.Greatest)}
+	spread := func(s dmutextest.Spread) []string {
+		if s.Count == 0 {
+			return []string{"", "", ""}
 		}
+		return []string{number(s.Mean), number(s.Least), number(s.Greatest)}
+	}
+	for _, m := range all {
+		c := m.Messages
 		out.Write(slices.Concat([]string{
-			m.Algorithm, m.Load, fmt.Sprint(m.Nodes), fmt.Sprint(m.Entries), fmt.Sprint(m.Counted), fmt.Sprint(m.Messages), number(m.PerEntry),
-			m.Formula, fmt.Sprint(m.Least), fmt.Sprint(m.Greatest), fmt.Sprint(m.Fits),
-			number(m.Wait.Mean), number(m.Wait.Least), number(m.Wait.Greatest),
-		}, next, []string{number(m.Throughput), number(m.Fairness)}))
+			m.Algorithm, m.Load, fmt.Sprint(m.Nodes), fmt.Sprint(m.Entries), fmt.Sprint(c.Entries), fmt.Sprint(c.Sent), number(c.PerEntry),
+			c.Formula, fmt.Sprint(c.Least), fmt.Sprint(c.Greatest), fmt.Sprint(m.Fits),
+		}, spread(m.Wait), spread(m.Next), []string{number(m.Throughput), number(m.Fairness)}))
 	}
 	out.Flush()
 	return out.Error()
@@ -334,7 +315,7 @@ func writeTable(w io.Writer, all []measurement) error {
 			rows = append(rows, m.cells())
 		}
 		tool.Tabulate(&b, headings, rows)
-		if slices.ContainsFunc(all[:end], func(m measurement) bool { return m.Counted != m.Entries }) {
+		if slices.ContainsFunc(all[:end], func(m measurement) bool { return m.Messages.Entries != m.Entries }) {
 			b.WriteString("\ncentral: the coordinator's own entries, which cost nothing, do not count.\n")
 		}
 		all = all[end:]
@@ -344,15 +325,15 @@ func writeTable(w io.Writer, all []measurement) error {
 }
 
 func (m measurement) cells() []string {
-	formula, mean, greatest := m.counted.Span(), "-", "-"
+	formula, mean, greatest := m.Messages.Span(), "-", "-"
 	if !m.Fits {
 		formula = "NOT " + formula
 	}
-	if m.Next != nil {
+	if m.Next.Count > 0 {
 		mean, greatest = decimals(m.Next.Mean), decimals(m.Next.Greatest)
 	}
 	return []string{
-		m.Algorithm, fmt.Sprint(m.Nodes), m.counted.Measured(), formula, decimals(m.Wait.Mean), decimals(m.Wait.Greatest),
+		m.Algorithm, fmt.Sprint(m.Nodes), m.Messages.Measured(), formula, decimals(m.Wait.Mean), decimals(m.Wait.Greatest),
 		mean, greatest, decimals(m.Throughput), decimals(m.Fairness),
 	}
 }

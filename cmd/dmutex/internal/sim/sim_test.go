@@ -45,9 +45,9 @@ func TestSimJSON(t *testing.T) {
 	require.Equal(t, "central", m.Algorithm)
 	require.Equal(t, "saturated", m.Load)
 	require.Equal(t, 400, m.Entries)
-	require.Equal(t, 300, m.Counted)
-	require.Equal(t, 900, m.Messages, "the coordinator's own hundred are free")
-	require.Equal(t, 3.0, m.PerEntry)
+	require.Equal(t, 300, m.Messages.Entries)
+	require.EqualValues(t, 900, m.Messages.Sent, "the coordinator's own hundred are free")
+	require.Equal(t, 3.0, m.Messages.PerEntry)
 	require.True(t, m.Fits)
 	require.Equal(t, 2.0, m.Next.Greatest)
 	require.Equal(t, 1.0, m.Fairness)
@@ -75,7 +75,7 @@ func TestSimDelay(t *testing.T) {
 	for _, delay := range []string{"constant", "uniform", "exponential"} {
 		status, stdout, stderr := invoke("sim", "--algorithm=ricart", "--nodes=5", "--load=3", "--requests=100", "--delay="+delay, "--json")
 		require.Equal(t, tool.StatusOK, status, stderr)
-		require.Contains(t, stdout, `"messages": 800`)
+		require.Contains(t, stdout, `"sent": 800`)
 	}
 }
 
