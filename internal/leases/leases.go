@@ -2,7 +2,13 @@
 // in a record. docs/modes.md has them for users, under "The times of a lease".
 package leases
 
-// Most are shares: Margin is a 16th of the lease.
+// How long a lease may be, in nanoseconds.
+const (
+	Min = 100_000_000       // 100 ms
+	Max = 3_600_000_000_000 // 1 h
+)
+
+// Shares of a lease: Margin is a 16th of it.
 const (
 	Renew  = 3  // the holder renews the lease after this share, and is late after as much again
 	Margin = 16 // what is held is lost when this share is left: time for code that learns of it to stop

@@ -315,9 +315,7 @@ var ErrRecord = errors.New("bad record")
 
 // Bounds of what a record says.
 const (
-	MaxName  = 1024                    // the length of the longest name of a lock
-	MinLease = int64(100_000_000)      // nanoseconds
-	MaxLease = int64(3600_000_000_000) // nanoseconds
+	MaxName  = 1024 // the length of the longest name of a lock
 	maxLife  = 64
 	maxFence = 1<<63 - 1 // fits the signed numbers of databases
 
@@ -358,7 +356,7 @@ func parse(text []byte, lock string) (r Record, err error) {
 	r.Holder = next()
 	switch {
 	case string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
-		r.Lease < MinLease || r.Lease > MaxLease || len(r.Holder) > maxLife || slices.ContainsFunc([]byte(r.Holder), notInLife):
+		r.Lease < leases.Min || r.Lease > leases.Max || len(r.Holder) > maxLife || slices.ContainsFunc([]byte(r.Holder), notInLife):
 		return r, badRecord("it is not one of a lock: use another record, or delete it")
 	case r.Lock != lock:
 		return r, badRecord("it is of the lock " + strconv.Quote(r.Lock) + ", not of " + strconv.Quote(lock) + ": give each lock a record of its own")

@@ -55,12 +55,8 @@ func New(cfg Config) (*Machine, error) {
 		return nil, dmutex.Misuse("a group has at most 64 members, not " + strconv.Itoa(len(nodes)) + ": " + instead)
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
-	case cfg.Clock > maxClock:
-		return nil, dmutex.Misuse("Config.Clock is after 2089: set the clock")
-	case cfg.Life == 0:
-		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
 	}
-	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: cfg.Clock, beginAt: never, doubtAt: never}
+	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: min(cfg.Clock, maxClock), beginAt: never, doubtAt: never}
 	// A former life may have promised any round up to the clock.
 	m.highest = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {

@@ -88,12 +88,10 @@ func leaseText(m *LeaseMachine) string {
 // A LeaseConfig that is not lawful is refused.
 func TestNewLeaseRefuses(t *testing.T) {
 	for name, change := range map[string]func(*LeaseConfig){
-		"no life":       func(c *LeaseConfig) { c.Life = 0 },
-		"short lease":   func(c *LeaseConfig) { c.Lease = minLease - 1 },
-		"long lease":    func(c *LeaseConfig) { c.Lease = maxLease + 1 },
-		"long address":  func(c *LeaseConfig) { c.Address = string(make([]byte, maxAddress+1)) },
-		"long settings": func(c *LeaseConfig) { c.Settings = string(make([]byte, maxSettings+1)) },
-		"high fence":    func(c *LeaseConfig) { c.Fence = 1 << 63 },
+		"short lease":  func(c *LeaseConfig) { c.Lease = leases.Min - 1 },
+		"long lease":   func(c *LeaseConfig) { c.Lease = leases.Max + 1 },
+		"long address": func(c *LeaseConfig) { c.Address = string(make([]byte, maxAddress+1)) },
+		"high fence":   func(c *LeaseConfig) { c.Fence = 1 << 63 },
 	} {
 		cfg := LeaseConfig{Life: 1, Lease: second}
 		change(&cfg)
@@ -131,7 +129,7 @@ func TestFound(t *testing.T) {
 
 // The wait covers the lease with both clocks as wrong as they may be.
 func TestDrain(t *testing.T) {
-	for _, lease := range []int64{minLease, minLease + 1, second, 10*second + 7, maxLease} {
+	for _, lease := range []int64{leases.Min, leases.Min + 1, second, 10*second + 7, leases.Max} {
 		longest := float64(lease) / 0.99                // of true time, by a slow clock
 		shortest := float64(leases.Drain(lease)) / 1.01 // by a fast one
 		require.GreaterOrEqual(t, shortest, longest-1e-3)

@@ -24,7 +24,7 @@ type LeaseConfig struct {
 
 	// What all members must agree on.
 	Lease    int64  // nanoseconds that a member may hold locks after it was last seen to be one
-	Settings string // compared for equality; at most 4096 bytes
+	Settings string // compared for equality; as long as a session takes
 
 	Fence, Clock uint64 // as in [Config]
 	Proves       bool   // the store can prove that a process is dead: this life joins after a [Live]
@@ -45,21 +45,14 @@ const (
 // [dmutex.ErrMisuse].
 func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 	switch {
-	case cfg.Life == 0:
-		return nil, dmutex.Misuse("LeaseConfig.Life is 0: give each run of the process a random number")
-	case cfg.Lease < minLease || cfg.Lease > maxLease:
+	case cfg.Lease < leases.Min || cfg.Lease > leases.Max:
 		return nil, dmutex.Misuse("LeaseConfig.Lease is " + strconv.FormatInt(cfg.Lease, 10) + " ns: it must be from 100 ms to 1 h")
 	case len(cfg.Address) > maxAddress:
 		return nil, dmutex.Misuse("LeaseConfig.Address has more than 256 bytes")
-	case !IsName(cfg.Name):
-		return nil, dmutex.Misuse("LeaseConfig.Name cannot be shown, or has more than 64 bytes")
-	case len(cfg.Settings) > maxSettings:
-		return nil, dmutex.Misuse("LeaseConfig.Settings has more than 4096 bytes")
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("LeaseConfig.Fence is 1<<63 or more: what is above is for the epochs that follow")
-	case cfg.Clock > maxClock:
-		return nil, dmutex.Misuse("LeaseConfig.Clock is after 2089: set the clock")
 	}
+	cfg.Clock = min(cfg.Clock, maxClock)
 	return &LeaseMachine{
 		cfg: cfg, speak: protocol.Spoken, drain: leases.Drain(cfg.Lease), wait: leases.Drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
 		joinAt: math.MinInt64, troubleAt: never,

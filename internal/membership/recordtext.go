@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -46,14 +47,10 @@ const (
 	// maxRecord bounds the text of a record, which every store takes.
 	maxRecord = 64 << 10
 
-	// maxAddress and maxSettings bound what one life puts into it.
-	maxAddress  = 256
-	maxName     = 64
-	maxProof    = 64
-	maxSettings = 4096
-
-	minLease = 100 * millisecond
-	maxLease = 3600 * second
+	// What one life puts into it.
+	maxAddress = 256
+	maxName    = 64
+	maxProof   = 64
 
 	recordHeader = "dmutex record 4\n"
 )
@@ -159,7 +156,7 @@ func (r *Record) invalid() string {
 		return "it has cleared an exclusion that is yet to come"
 	case len(r.Members) > MaxMembers:
 		return "it has more than 64 members"
-	case r.Lease < minLease || r.Lease > maxLease:
+	case r.Lease < leases.Min || r.Lease > leases.Max:
 		return "its lease is out of range"
 	}
 	lives := make([]uint64, 0, len(r.Members))

@@ -33,6 +33,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
@@ -72,7 +73,7 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 		return nil, errors.New("storelock: the store is nil")
 	case len(name) < 1 || len(name) > lockrecord.MaxName:
 		return nil, fmt.Errorf("storelock: the name of a lock has 1 to %d bytes, not %d", lockrecord.MaxName, len(name))
-	case int64(lease) < lockrecord.MinLease || int64(lease) > lockrecord.MaxLease:
+	case lease < leases.Min || lease > leases.Max:
 		return nil, fmt.Errorf("storelock: lock %q: the lease is 100ms to 1h, not %v", name, lease)
 	}
 	l := &mutex{store: s, name: name, lease: lease, clock: clock.New()}
