@@ -44,9 +44,9 @@ type Options struct {
 // NewObserver returns an Observer for node.Config that fills these histograms.
 // The error is the meter's.
 //
-//	dmutex.wait.duration      s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Event] says
-//	dmutex.hold.duration      s   how long a lock was held; dmutex.outcome as [node.Event] says
-//	dmutex.view.duration      s   how long nothing was granted here while the group changed
+//	dmutex.wait         s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Event] says
+//	dmutex.hold         s   how long a lock was held; dmutex.outcome as [node.Event] says
+//	dmutex.view.change  s   how long nothing was granted here while the group changed
 //
 // The histograms of time have bounds from 50 microseconds to 210 seconds, unless a
 // view of the SDK changes them.
@@ -58,9 +58,9 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 		errs = append(errs, err)
 		return h
 	}
-	wait := seconds("dmutex.wait.duration", "How long an Acquire or TryAcquire took.")
-	hold := seconds("dmutex.hold.duration", "How long a lock was held.")
-	change := seconds("dmutex.view.duration", "How long nothing was granted here while the group changed.")
+	wait := seconds("dmutex.wait", "How long an Acquire or TryAcquire took.")
+	hold := seconds("dmutex.hold", "How long a lock was held.")
+	change := seconds("dmutex.view.change", "How long nothing was granted here while the group changed.")
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func Example() {
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		switch d := m.Data.(type) {
 		case metricdata.Histogram[float64]:
-			if m.Name == "dmutex.wait.duration" {
+			if m.Name == "dmutex.wait" {
 				fmt.Println(m.Name, d.DataPoints[0].Count)
 			}
 		case metricdata.Sum[int64]:
@@ -49,7 +49,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// dmutex.wait.duration 1
+	// dmutex.wait 1
 	// dmutex.granted 1
 }
 

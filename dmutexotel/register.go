@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -18,15 +19,15 @@ import (
 // close the node. The error is the meter's.
 //
 //	dmutex.up                       1 while the node is in a view that acts, so that it can grant locks; else 0
-//	dmutex.down.duration        s   time for which dmutex.up has been 0 because no view acts; 0 while one acts
+//	dmutex.down.timestamp       s   since when no view has acted here, absent while one acts
 //	dmutex.view.epoch               epoch of the view that is installed
 //	dmutex.view.members             how many members it has
 //	dmutex.view.changes             views that have begun to act here
-//	dmutex.lease.duration       s   time until the lease ends unless it is renewed, 0 once it has ended; like the next two only in the lease mode
+//	dmutex.lease.remaining      s   time until the lease ends unless it is renewed, 0 once it has ended; like the next two only in the lease mode
 //	dmutex.lease.late               1 while the lease is late to be renewed
 //	dmutex.exclusions               how often this process was excluded
 //	dmutex.locks.draining           locks that are waited for here and that a former member may hold; like the next only in the lease mode
-//	dmutex.drain.duration       s   time until they go on at the latest; 0 if there are none
+//	dmutex.drain.timestamp      s   when they go on at the latest, absent if there are none
 //	dmutex.clients                  clients that this node serves; like the next two only in the lease mode
 //	dmutex.client.locks             what they hold and wait for, by dmutex.state: held or waiting
 //	dmutex.clients.refused          clients, and requests of clients, that Clients.Allow or a limit has refused
@@ -38,31 +39,34 @@ import (
 //	dmutex.deadlock.probes          messages sent or forwarded to find deadlocks
 //	dmutex.locks                    by dmutex.state: held or waiting, at this node
 //	dmutex.waiters                  goroutines that wait for a lock
-//	dmutex.oldest.duration      s   the longest present hold and wait, by dmutex.state: held or waiting
+//	dmutex.oldest.timestamp     s   when the longest present hold and wait began, by dmutex.state: held or waiting; absent if there is none
 //	dmutex.peer.in_view             by dmutex.peer: 1 if its present process is a member of this node's view
 //	dmutex.peer.missing             1 if this node waits for it before a view can act
-//	dmutex.peer.silent          s   time since a frame of it arrived, absent before the first; an idle group is silent, so this is not a failure detector
-//	dmutex.peer.unacked             messages that it has not acknowledged
+//	dmutex.peer.heard.timestamp s   when a frame of it last arrived, absent before the first; an idle group is silent, so this is not a failure detector
+//	dmutex.peer.unacked_messages    that it has not acknowledged
 //	dmutex.peer.backlog        By   their size: above 2 MiB, Acquire returns ErrOverflow
-//	dmutex.peer.resent              frames that were sent to it again
-//	dmutex.peer.repeated            frames that were received from it again
+//	dmutex.peer.resent_frames       that were sent to it again
+//	dmutex.peer.repeated_frames     that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
 //
+// A timestamp is in seconds since 1970. The names become those of package dmutexprom where a
+// Prometheus exporter writes a dot as _ and adds the unit, and _total to counters.
+//
 // A peer's attribute is its name, node.Config.Name, or its number while the name is not known.
-// docs/operating.md says what to alert on, with the names of package dmutexprom.
+// docs/operating.md says what to alert on.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (
 		up       = m.gauge("dmutex.up", "Whether the node is in a view that acts, so that it can grant locks.")
-		down     = m.seconds("dmutex.down.duration", "Time for which no view has acted here; 0 while one acts.")
+		down     = m.seconds("dmutex.down.timestamp", "Since when no view has acted here.")
 		epoch    = m.gauge("dmutex.view.epoch", "Epoch of the view that is installed.")
 		members  = m.gauge("dmutex.view.members", "Members of the view that is installed.")
 		changes  = m.counter("dmutex.view.changes", "{view}", "Views that have begun to act here.")
-		lease    = m.seconds("dmutex.lease.duration", "Time until the lease ends unless it is renewed; 0 once it has ended.")
+		lease    = m.seconds("dmutex.lease.remaining", "Time until the lease ends unless it is renewed; 0 once it has ended.")
 		late     = m.gauge("dmutex.lease.late", "Whether the lease is late to be renewed.")
 		excluded = m.counter("dmutex.exclusions", "{exclusion}", "How often this process was excluded.")
 		draining = m.sum("dmutex.locks.draining", "{lock}", "Locks that are waited for here and that a former member may hold.")
-		drain    = m.seconds("dmutex.drain.duration", "Time until the locks that former members may hold go on at the latest; 0 if none is waited for.")
+		drain    = m.seconds("dmutex.drain.timestamp", "When the locks that former members may hold go on at the latest.")
 		clients  = m.sum("dmutex.clients", "{client}", "Clients that this node serves.")
 		lent     = m.sum("dmutex.client.locks", "{lock}", "Locks that clients of this node hold or wait for.")
 		rejected = m.counter("dmutex.clients.refused", "{refusal}", "Clients and requests of clients that were not allowed, or too many.")
@@ -74,14 +78,14 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		probes   = m.counter("dmutex.deadlock.probes", "{message}", "Messages sent or forwarded to find deadlocks.")
 		locks    = m.sum("dmutex.locks", "{lock}", "Locks in use at this node.")
 		waiters  = m.sum("dmutex.waiters", "{goroutine}", "Goroutines that wait for a lock.")
-		oldest   = m.seconds("dmutex.oldest.duration", "Time for which the oldest lock has been held or waited for.")
+		oldest   = m.seconds("dmutex.oldest.timestamp", "When the longest present hold or wait began.")
 		inView   = m.gauge("dmutex.peer.in_view", "Whether the peer's present process is a member of this node's view.")
 		missing  = m.gauge("dmutex.peer.missing", "Whether this node waits for the peer before a view can act.")
-		silent   = m.seconds("dmutex.peer.silent", "Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.")
-		unacked  = m.sum("dmutex.peer.unacked", "{message}", "Messages that the peer has not acknowledged.")
+		heard    = m.seconds("dmutex.peer.heard.timestamp", "When a frame of the peer last arrived. An idle group is silent, so this is not a failure detector.")
+		unacked  = m.sum("dmutex.peer.unacked_messages", "{message}", "Messages that the peer has not acknowledged.")
 		backlog  = m.sum("dmutex.peer.backlog", "By", "Bytes that the peer has not acknowledged.")
-		resent   = m.counter("dmutex.peer.resent", "{frame}", "Frames that were sent again.")
-		repeated = m.counter("dmutex.peer.repeated", "{frame}", "Frames that were received again.")
+		resent   = m.counter("dmutex.peer.resent_frames", "{frame}", "Frames that were sent again.")
+		repeated = m.counter("dmutex.peer.repeated_frames", "{frame}", "Frames that were received again.")
 		trip     = m.seconds("dmutex.peer.round_trip", "Smoothed time from a frame to its acknowledgement.")
 	)
 	if err := errors.Join(m.errs...); err != nil {
@@ -98,12 +102,13 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		kinds[k] = with("dmutex.kind", dmutex.Kind(k).String())
 	}
 	return meter.RegisterCallback(func(_ context.Context, obs metric.Observer) error {
-		st := n.Status()
+		st, now := n.Status(), time.Now()
+		at := func(i metric.Float64Observable, when time.Time, with metric.MeasurementOption) {
+			obs.ObserveFloat64(i, float64(when.UnixMicro())/1e6, with)
+		}
 		obs.ObserveInt64(up, truth(st.Err == nil && st.View.Acts), plain)
-		if st.View.Acts {
-			obs.ObserveFloat64(down, 0, plain)
-		} else {
-			obs.ObserveFloat64(down, st.View.Age.Seconds(), plain)
+		if !st.View.Acts {
+			at(down, now.Add(-st.View.Age), plain)
 		}
 		obs.ObserveInt64(epoch, int64(st.View.Epoch), plain)
 		obs.ObserveInt64(members, int64(len(st.View.Members)), plain)
@@ -113,7 +118,9 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 			obs.ObserveInt64(late, truth(l.State == "late"), plain)
 			obs.ObserveInt64(excluded, int64(l.Exclusions), plain)
 			obs.ObserveInt64(draining, int64(st.Draining), plain)
-			obs.ObserveFloat64(drain, st.Drains.Seconds(), plain)
+			if st.Draining > 0 {
+				at(drain, now.Add(st.Drains), plain)
+			}
 			var holds, waits int
 			for _, c := range st.Clients {
 				holds, waits = holds+len(c.Holds), waits+len(c.WaitsFor)
@@ -134,14 +141,18 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveInt64(locks, int64(st.Held), held)
 		obs.ObserveInt64(locks, int64(st.Waiting), waiting)
 		obs.ObserveInt64(waiters, int64(st.Waiters), plain)
-		obs.ObserveFloat64(oldest, st.OldestHold.Seconds(), held)
-		obs.ObserveFloat64(oldest, st.OldestWait.Seconds(), waiting)
+		if st.Held > 0 {
+			at(oldest, now.Add(-st.OldestHold), held)
+		}
+		if st.Waiting > 0 {
+			at(oldest, now.Add(-st.OldestWait), waiting)
+		}
 		for _, p := range st.Peers {
 			peer := with("dmutex.peer", cmp.Or(p.Name, p.ID.String()))
 			obs.ObserveInt64(inView, truth(p.InView), peer)
 			obs.ObserveInt64(missing, truth(slices.Contains(st.View.Missing, p.ID)), peer)
 			if p.Silent > 0 {
-				obs.ObserveFloat64(silent, p.Silent.Seconds(), peer)
+				at(heard, now.Add(-p.Silent), peer)
 			}
 			obs.ObserveInt64(unacked, int64(p.Unacked), peer)
 			obs.ObserveInt64(backlog, int64(p.Backlog), peer)

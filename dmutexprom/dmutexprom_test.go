@@ -183,9 +183,6 @@ dmutex_deadlock_probes_total 0
 # HELP dmutex_deadlocks_total Waits at this node that were ended to break a deadlock.
 # TYPE dmutex_deadlocks_total counter
 dmutex_deadlocks_total 0
-# HELP dmutex_down_seconds Time for which no view has acted here; 0 while one acts.
-# TYPE dmutex_down_seconds gauge
-dmutex_down_seconds 0
 # HELP dmutex_granted_total Locks granted to this node.
 # TYPE dmutex_granted_total counter
 dmutex_granted_total 2
@@ -203,13 +200,16 @@ dmutex_messages_sent_total{kind="REPLY"} 1
 dmutex_messages_sent_total{kind="REQUEST"} 3
 dmutex_messages_sent_total{kind="TOKEN"} 0
 dmutex_messages_sent_total{kind="YIELD"} 0
-# HELP dmutex_oldest_seconds Time for which the oldest lock has been held or waited for.
-# TYPE dmutex_oldest_seconds gauge
-dmutex_oldest_seconds{state="held"} 7
-dmutex_oldest_seconds{state="waiting"} 7
+# HELP dmutex_oldest_timestamp_seconds When the longest present hold or wait began.
+# TYPE dmutex_oldest_timestamp_seconds gauge
+dmutex_oldest_timestamp_seconds{state="held"} 9.466848e+08
+dmutex_oldest_timestamp_seconds{state="waiting"} 9.466848e+08
 # HELP dmutex_peer_backlog_bytes Bytes that the peer has not acknowledged.
 # TYPE dmutex_peer_backlog_bytes gauge
 dmutex_peer_backlog_bytes{peer="web-2"} 0
+# HELP dmutex_peer_heard_timestamp_seconds When a frame of the peer last arrived. An idle group is silent, so this is not a failure detector.
+# TYPE dmutex_peer_heard_timestamp_seconds gauge
+dmutex_peer_heard_timestamp_seconds{peer="web-2"} 9.4668480002e+08
 # HELP dmutex_peer_in_view Whether the peer's present process is a member of this node's view.
 # TYPE dmutex_peer_in_view gauge
 dmutex_peer_in_view{peer="web-2"} 1
@@ -219,9 +219,6 @@ dmutex_peer_missing{peer="web-2"} 0
 # HELP dmutex_peer_resent_frames_total Frames that were sent again.
 # TYPE dmutex_peer_resent_frames_total counter
 dmutex_peer_resent_frames_total{peer="web-2"} 0
-# HELP dmutex_peer_silent_seconds Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.
-# TYPE dmutex_peer_silent_seconds gauge
-dmutex_peer_silent_seconds{peer="web-2"} 6.98
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up 1
@@ -234,9 +231,9 @@ dmutex_view_members 2
 # HELP dmutex_waiters Goroutines that wait for a lock.
 # TYPE dmutex_waiters gauge
 dmutex_waiters 2
-`), "dmutex_deadlock_probes_total", "dmutex_deadlocks_total", "dmutex_granted_total", "dmutex_locks", "dmutex_messages_sent_total", "dmutex_oldest_seconds", "dmutex_peer_backlog_bytes",
-			"dmutex_down_seconds", "dmutex_view_changes_total", "dmutex_view_members",
-			"dmutex_peer_in_view", "dmutex_peer_missing", "dmutex_peer_resent_frames_total", "dmutex_peer_silent_seconds", "dmutex_up", "dmutex_waiters"))
+`), "dmutex_deadlock_probes_total", "dmutex_deadlocks_total", "dmutex_granted_total", "dmutex_locks", "dmutex_messages_sent_total", "dmutex_oldest_timestamp_seconds", "dmutex_peer_backlog_bytes",
+			"dmutex_down_timestamp_seconds", "dmutex_view_changes_total", "dmutex_view_members",
+			"dmutex_peer_in_view", "dmutex_peer_missing", "dmutex_peer_resent_frames_total", "dmutex_peer_heard_timestamp_seconds", "dmutex_up", "dmutex_waiters"))
 		problems, err := testutil.CollectAndLint(c)
 		require.NoError(t, err)
 		require.Empty(t, problems)
@@ -280,16 +277,16 @@ func TestNotUp(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`
-# HELP dmutex_down_seconds Time for which no view has acted here; 0 while one acts.
-# TYPE dmutex_down_seconds gauge
-dmutex_down_seconds 5
+# HELP dmutex_down_timestamp_seconds Since when no view has acted here.
+# TYPE dmutex_down_timestamp_seconds gauge
+dmutex_down_timestamp_seconds 9.466848e+08
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
 # TYPE dmutex_peer_missing gauge
 dmutex_peer_missing{peer="2"} 1
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up 0
-`), "dmutex_down_seconds", "dmutex_peer_missing", "dmutex_up"))
+`), "dmutex_down_timestamp_seconds", "dmutex_peer_missing", "dmutex_up"))
 		require.NoError(t, n.Close(t.Context()))
 	})
 }
@@ -337,22 +334,19 @@ func TestLease(t *testing.T) {
 		c := dmutexprom.NewCollector(n)
 		time.Sleep(time.Second)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP dmutex_drain_seconds Time until the locks that former members may hold go on at the latest; 0 if none is waited for.
-# TYPE dmutex_drain_seconds gauge
-dmutex_drain_seconds 0
 # HELP dmutex_exclusions_total How often this process was excluded.
 # TYPE dmutex_exclusions_total counter
 dmutex_exclusions_total 0
 # HELP dmutex_lease_late Whether the lease is late to be renewed.
 # TYPE dmutex_lease_late gauge
 dmutex_lease_late 0
-# HELP dmutex_lease_seconds Time until the lease ends unless it is renewed; 0 once it has ended.
-# TYPE dmutex_lease_seconds gauge
-dmutex_lease_seconds 14
+# HELP dmutex_lease_remaining_seconds Time until the lease ends unless it is renewed; 0 once it has ended.
+# TYPE dmutex_lease_remaining_seconds gauge
+dmutex_lease_remaining_seconds 14
 # HELP dmutex_locks_draining Locks that are waited for here and that a former member may hold.
 # TYPE dmutex_locks_draining gauge
 dmutex_locks_draining 0
-`), "dmutex_locks_draining", "dmutex_drain_seconds", "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_seconds"))
+`), "dmutex_locks_draining", "dmutex_drain_timestamp_seconds", "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_remaining_seconds"))
 		require.NoError(t, n.Close(t.Context()))
 	})
 }

@@ -3,6 +3,7 @@ package dmutexprom_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -98,6 +99,39 @@ func (known families) text(t *testing.T, text string, label string, names []stri
 		}
 		require.True(t, has, "%s: the series have no label %s", text, use[1])
 	}
+}
+
+// The documentation lists what the code exports, with its labels, and the pages name nothing else.
+func TestDocumented(t *testing.T) {
+	known := described(t)
+	documented := make(families)
+	for _, file := range []string{"collector.go", "dmutexprom.go"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(`(?m)^//\t(dmutex_\w+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(string(text), -1) {
+			labels := strings.FieldsFunc(match[2], func(r rune) bool { return r == ',' })
+			if file == "collector.go" {
+				documented[match[1]] = labels
+				continue
+			}
+			documented[match[1]+"_count"], documented[match[1]+"_sum"] = labels, labels
+			documented[match[1]+"_bucket"] = append([]string{"le"}, labels...)
+		}
+	}
+	require.Equal(t, known, documented)
+
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	named := 0
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile("`(dmutex_\\w+)(?:\\{[^`]*\\})?`").FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, known, name[1], page)
+			named++
+		}
+	}
+	require.Greater(t, named, 10)
 }
 
 // The alerts name what the code exports.
