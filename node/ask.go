@@ -77,9 +77,8 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	if own := n.holds(m.name); own.Fence != 0 {
 		return own, nil
 	}
-	number, answers := n.numbers.Add(1), make(chan Holder, 64)
-	n.asks.Store(number, answers)
-	defer n.asks.Delete(number)
+	q := n.question(m.name)
+	defer n.asks.Delete(q.number)
 	var epoch uint64
 	var heard []dmutex.NodeID
 	look := time.Tick(time.Second) // whether the view is another now
@@ -87,7 +86,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 		view := n.group.Status().View
 		if view.Epoch != epoch { // a process that has restarted was not asked
 			epoch = view.Epoch
-			n.sendAll(&message{says: saysWho, number: number, name: m.name})
+			n.sendAll(q)
 			n.mail.Flush()
 		}
 		missing := slices.DeleteFunc(view.Members, func(id dmutex.NodeID) bool {
@@ -97,7 +96,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 			return Holder{}, nil
 		}
 		select {
-		case h := <-answers:
+		case h := <-q.answers:
 			if h.Fence != 0 {
 				h.Name = n.group.About(h.Node).Name
 				return h, nil
@@ -110,6 +109,13 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 			return Holder{}, public(m.name, fmt.Errorf("no answer from %w: %w", n.group.Describe(missing), hold.ContextError(ctx)))
 		}
 	}
+}
+
+// question asks who holds a lock. The answers come until its number is deleted from asks.
+func (n *Node) question(name string) *message {
+	q := &message{says: saysWho, number: n.numbers.Add(1), name: name, answers: make(chan Holder, 64)}
+	n.asks.Store(q.number, q.answers)
+	return q
 }
 
 // holds returns what this node answers: a Holder without a fence if it does not hold the lock.

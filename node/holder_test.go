@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -33,6 +35,44 @@ func TestHolder(t *testing.T) {
 		require.Zero(t, ask(1))
 		_, err := g.mutex(1, "").Holder(t.Context())
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
+	})
+}
+
+// The error of an Acquire that times out says who holds the lock, and for how long by the
+// holder's own account, at every member and under every algorithm.
+func TestTimeoutNamesTheHolder(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(3, "x")
+		time.Sleep(3 * time.Second)
+		for _, id := range []dmutex.NodeID{1, 2} {
+			_, err := g.mutex(id, "x").Acquire(contextFor(t, 2*time.Second))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, fmt.Sprintf("held by node 3 (web-3) for %ds: ", 3+2*id))
+		}
+		_, err := g.mutex(1, "x").Acquire(contextFor(t, 100*time.Millisecond))
+		require.ErrorContains(t, err, "held by node 3 (web-3) for 7.1s: ")
+		require.NoError(t, held.Release())
+	})
+}
+
+// A question who holds a lock takes no room that requests need.
+func TestQuestionLeavesRoom(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(2, "x")
+		g.net.Cut(1, 2)
+		var waits []<-chan outcome
+		for i := range 6000 {
+			waits = append(waits, g.acquireLater(contextFor(t, 2*time.Second+time.Duration(i)*time.Microsecond), 1, "x"))
+		}
+		time.Sleep(3 * time.Second)
+		require.Less(t, g.nodes[1].Status().Peers[0].Backlog, 70<<10)
+		for _, w := range waits {
+			require.ErrorIs(t, (<-w).err, context.DeadlineExceeded)
+		}
+		g.net.Heal()
+		require.NoError(t, held.Release())
 	})
 }
 

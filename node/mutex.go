@@ -36,11 +36,12 @@ func (m *Mutex) Name() string { return m.name }
 // other nodes that have arrived until then. The algorithm orders the requests of different
 // nodes, so their callers may be served in another order than that of their calls.
 //
-// If ctx ends first, Acquire returns at once with an error that wraps ctx's, and
-// [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
-// other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has
-// stopped by itself; an [Error] with a Peer if one stands in the way; [dmutex.ErrMisuse] for a
-// name that is empty or too long. ctx does not bound the time that the lock is held.
+// If ctx ends first, Acquire returns at once with an error that wraps ctx's, and [ErrStore] if the
+// store does not answer. It names the holder if this node knows it: half a second before ctx's
+// deadline it asks the others, as [Mutex.Holder] does. Nothing of the call is left behind, and no
+// other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has stopped by
+// itself; an [Error] with a Peer if one stands in the way; [dmutex.ErrMisuse] for a name that is
+// empty or too long. ctx does not bound the time that the lock is held.
 func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(m.acquire(ctx, false)) }
 
 // handle returns h, and no handle for nil.
@@ -128,7 +129,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(m.node.waitError(m.name, hold.ContextError(ctx)))
+			w.GiveUp(m.node.waitError(m.name, Holder{}, hold.ContextError(ctx)))
 			return
 		case <-receipt:
 		}
@@ -140,20 +141,30 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: busy})
 }
 
+// askBefore is how long before the deadline of an Acquire its node asks who holds the lock, for
+// the error.
+const askBefore = 500 * time.Millisecond
+
 func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 	n, lapsed := m.node, m.lapsed
-	var look <-chan time.Time
+	var look, ask <-chan time.Time
 	if m.txn != nil && n.cfg.Deadlock > 0 {
 		m.txn.wait(w)
 		defer m.txn.wait(nil)
 		look = time.Tick(n.cfg.Deadlock)
 	}
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		ask = time.After(left - min(left/2, askBefore))
+	}
+	var answers <-chan Holder
+	var holder Holder // that has answered; its Age is less the time of the answer
 	for {
 		select {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(n.waitError(m.name, hold.ContextError(ctx)))
+			w.GiveUp(n.waitError(m.name, holder, hold.ContextError(ctx)))
 			return
 		case <-lapsed:
 			if _, err := m.txn.holds(""); err != nil {
@@ -163,6 +174,17 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 			lapsed = nil // it has released what it held, and is granted nothing else meanwhile
 		case <-look:
 			m.txn.chase()
+		case <-ask:
+			q := n.question(m.name)
+			defer n.asks.Delete(q.number)
+			answers = q.answers
+			n.sendAll(q)
+			n.mail.Flush()
+		case h := <-answers:
+			if h.Fence != 0 {
+				holder = h
+				holder.Age -= time.Duration(n.mail.Now())
+			}
 		}
 	}
 }

@@ -89,17 +89,21 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 	n.group.Log(slog.LevelWarn, "lock is waited for", attrs...)
 }
 
-// waitError is the error of an Acquire whose context has ended: it says what the
-// call was waiting for, and wraps why.
-func (n *Node) waitError(lock string, why error) error {
+// waitError is the error of an Acquire whose context has ended: it says what the call was waiting
+// for, and wraps why. The holder, if another node has said that it is, is as await has it.
+func (n *Node) waitError(lock string, holder Holder, why error) error {
 	if !n.group.Acting() {
 		return n.notReady(why)
 	}
 	st := n.locks.Status(lock)
+	silent := n.silent(st)
+	if st.Holder == dmutex.None && holder.Fence != 0 {
+		st.Holder, st.HeldFor = holder.Node, holder.Age+time.Duration(n.mail.Now())
+	}
 	if by := n.heldBy(st, "this process"); by != "" {
 		why = fmt.Errorf("%s: %w", by, why)
 	}
-	if silent := n.silent(st); silent != nil {
+	if silent != nil {
 		why = fmt.Errorf("waiting for %w: %w", silent, why)
 	}
 	return why

@@ -26,6 +26,8 @@ type message struct {
 	fence  uint64
 	age    uint64
 	probe  chase.Chase
+
+	answers chan Holder // to a question of this node; not on the wire
 }
 
 const (
@@ -120,10 +122,13 @@ func (n *Node) send(to dmutex.NodeID, m []byte) error {
 	return err
 }
 
-// sendAll sends a message to all other members. One that is gone misses it.
+// sendAll sends a message to all other members. One that is gone misses it, and one whose backlog
+// is large a question, which leaves room for requests.
 func (n *Node) sendAll(m *message) {
 	b := m.append(nil)
 	for _, p := range n.group.Others() {
-		_ = n.send(p, b)
+		if m.says != saysWho || n.mail.Backlog(p) < probeBacklog {
+			_ = n.send(p, b)
+		}
 	}
 }
