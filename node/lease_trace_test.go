@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -111,5 +112,38 @@ func TestLeaseTrace(t *testing.T) {
 		other.Events = slices.Delete(slices.Clone(other.Events), forgotten, forgotten+1)
 		_, err := trace.Replay(&other, g.algorithm)
 		require.ErrorIs(t, err, trace.ErrDiffers)
+	})
+}
+
+// What a store proves is recorded: that a member's process has ended, and that of all who were
+// members before.
+func TestLeaseTraceProofs(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		g.proving()
+		proofs := func(s *member, file *bytes.Buffer) (proved []dmutex.NodeID) {
+			require.NoError(t, s.acquire("x").Release())
+			s.close()
+			tr, err := trace.Read("f", file)
+			require.NoError(t, err)
+			_, err = trace.Replay(tr, central.New)
+			require.NoError(t, err)
+			for _, e := range tr.Events {
+				if e.What == trace.Dead && e.N > 0 {
+					proved = append(proved, e.Peer)
+				}
+			}
+			return proved
+		}
+		stays, file := g.recorded()
+		require.NoError(t, stays.Ready(t.Context()))
+		dies := g.start()
+		dies.acquire("x")
+		dead := dies.Self()
+		dies.crash()
+		require.Contains(t, proofs(stays, file), dead)
+
+		g.start().acquire("x")
+		g.all[0].crash()
+		require.Contains(t, proofs(g.recorded()), dmutex.None)
 	})
 }
