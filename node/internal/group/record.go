@@ -124,14 +124,14 @@ func (l *record) died(now int64, id dmutex.NodeID, until int64) []membership.Mes
 		return nil
 	}
 	if !l.group.Mail.Status(id).Left {
+		e := trace.Event{What: trace.Dead, Peer: id}
+		if until == forGood {
+			e.N = 1
+		}
+		l.group.trace(e)
 		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", until == forGood))
 	}
 	p.died = until
-	proved := uint64(0)
-	if until == forGood {
-		proved = 1
-	}
-	l.group.trace(trace.Event{What: trace.Dead, Peer: id, N: proved})
 	return l.Dead(now, id)
 }
 

@@ -20,7 +20,7 @@ type event struct {
 	depth  int             // one more than that of any event that it depends on
 	sent   *event          // of a Handle: the event that sent the message, if it is known
 	causes []*event        // that, and of a Ready: where the members have installed the view
-	before []dmutex.NodeID // of a View: who may have been a member before
+	before []dmutex.NodeID // who were the members, as far as is known: of a View, before it
 	again  bool            // of a Met: the peer has restarted, and the new life has no trace
 	late   bool            // the lease had ended before
 	turns  bool            // a bar begins or ends here
@@ -163,6 +163,7 @@ func lives(t *trace.Trace, offset *int64) (files []*file) {
 				f.lapse(e.Time)
 				f.closed = true
 				next(f.self)
+				members = nil
 			}
 		}
 	}

@@ -324,7 +324,7 @@ func (e *event) mark() string {
 	case trace.Dead:
 		switch {
 		case e.Peer == dmutex.None:
-			return "only members live"
+			return ""
 		case e.N > 0:
 			return "N" + e.Peer.String() + " has ended, as the store proves"
 		}

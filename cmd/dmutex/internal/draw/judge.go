@@ -77,10 +77,10 @@ type hold struct {
 }
 
 // lock judges the holds of a lock.
-func (v *Verdict) lock(lock string, bars []*bar, proved func(dmutex.NodeID) bool) {
+func (v *Verdict) lock(lock string, bars []*bar, proved func(*bar) bool) {
 	var holds []hold
 	for _, b := range bars {
-		if b.sign == held || b.sign == presumed && !proved(b.node) {
+		if b.sign == held || b.sign == presumed && !proved(b) {
 			holds = append(holds, hold{b, b.over()})
 		}
 	}
@@ -131,17 +131,18 @@ func (b *bar) over() int64 {
 	return until
 }
 
-// proofs returns whether a store has proved that the process of a node has ended.
-func proofs(files []*file) func(dmutex.NodeID) bool {
-	proved := make(map[dmutex.NodeID]bool)
+// proofs returns whether a store has proved that the process has ended of which a bar tells that
+// its lease may run.
+func proofs(files []*file) func(b *bar) bool {
+	proved := make(map[dmutex.NodeID]int64) // when that was seen last; of all who are no members by None
 	for _, f := range files {
 		for _, e := range f.events {
 			if e.What == trace.Dead && e.N > 0 {
-				proved[e.Peer] = true
+				proved[e.Peer] = max(proved[e.Peer], e.time)
 			}
 		}
 	}
-	return func(id dmutex.NodeID) bool { return proved[id] || proved[dmutex.None] }
+	return func(b *bar) bool { return max(proved[b.node], proved[dmutex.None]) >= b.begin.time }
 }
 
 // numbered reports whether the numbers of the group come from a store.

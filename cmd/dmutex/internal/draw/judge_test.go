@@ -38,6 +38,9 @@ func TestJudge(t *testing.T) {
 			}
 		}
 	}
+	proof := func(all []*trace.Trace, at int, of dmutex.NodeID) {
+		all[0].Events = slices.Insert(all[0].Events, at, trace.Event{Time: all[0].Events[at].Time, What: trace.Dead, Peer: of, N: 1})
+	}
 	for _, tt := range []struct {
 		name string
 		do   func(all []*trace.Trace)
@@ -46,10 +49,9 @@ func TestJudge(t *testing.T) {
 		{"nothing", func([]*trace.Trace) {}, ""},
 		{"no exclusion", drop(trace.Excluded, 2), `3.trace:24: lock "invoices": N3 was granted fence 4:1 in a view without N2, which has fence 3:1, and was not excluded (`},
 		{"a lease that runs", longer, `3.trace:24: lock "invoices": N3 was granted fence 4:1 3.8060 s before N2 had given up fence 3:1 (2.trace:13)`},
-		{"and a proof that it does not", func(all []*trace.Trace) {
-			longer(all)
-			all[0].Events = append(all[0].Events, trace.Event{Time: all[0].Events[30].Time, What: trace.Dead, Peer: 2, N: 1})
-		}, ""},
+		{"and a proof that it does not", func(all []*trace.Trace) { longer(all); proof(all, 20, 2) }, ""},
+		{"and a proof of all", func(all []*trace.Trace) { longer(all); proof(all, 20, dmutex.None) }, ""},
+		{"and a proof of others before", func(all []*trace.Trace) { longer(all); proof(all, 5, dmutex.None) }, "before N2 had given up fence 3:1"},
 		{"no crash", func(all []*trace.Trace) {
 			longer(all)
 			all[1].Events = append(all[1].Events, trace.Event{Time: 5e9, What: trace.Silent, Peer: 1})
