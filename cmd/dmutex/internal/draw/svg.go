@@ -167,9 +167,13 @@ func (c *canvas) paint() {
 		c.of(e.node())
 		c.add(ground, e.x, e.x, `<circle cx="%s" cy="%s" r="2.2" fill="#444444"/>`, px(e.x), px(y))
 		if text := e.mark(); text != "" {
-			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColor, escape(text))
+			color := lossColor
+			if e.What == started || e.What == trace.Close || e.What == trace.Down && e.Err == "" {
+				color = viewColor
+			}
+			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), color, escape(text))
 			text = shorten(text, 40)
-			c.write(c.fits(e.x+4, text), y-barHalf-6, text, lossColor, "start")
+			c.write(c.fits(e.x+4, text), y-barHalf-6, text, color, "start")
 		}
 	}
 	for _, a := range c.arrows {
