@@ -30,24 +30,8 @@ import (
 	"sync"
 )
 
-// ErrStale matches every refusal, by [errors.Is]; see [StaleError].
+// ErrStale marks a refusal. The error says which fence was refused, and why.
 var ErrStale = errors.New("fence: stale")
-
-// A StaleError is an [ErrStale] that says what was refused and why.
-type StaleError struct {
-	Fence   uint64 // what was presented
-	Highest uint64 // what the gate had seen before
-}
-
-func (e *StaleError) Error() string {
-	if e.Fence == 0 {
-		return "fence: stale: 0 is the fence of no grant"
-	}
-	return fmt.Sprintf("fence: stale: %d is lower than %d, which a later holder has used", e.Fence, e.Highest)
-}
-
-// Is makes a StaleError an [ErrStale].
-func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
 // A Gate admits a fence that is not lower than any that it has admitted before.
 // An equal fence passes, so a holder can write many times. 0 never passes,
@@ -64,21 +48,24 @@ type Gate struct {
 // data, or 0 if there is none yet.
 func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
 
-// Do runs f if the fence passes, and returns f's error; otherwise it returns a
-// [StaleError]. While f runs, other calls wait, even with a higher fence, so no write
+// Do runs f if the fence passes, and returns f's error; otherwise it returns an
+// [ErrStale]. While f runs, other calls wait, even with a higher fence, so no write
 // begins before an earlier one is complete. f must not call the Gate. The fence counts as
 // seen even if f fails.
 func (g *Gate) Do(fence uint64, f func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if fence == 0 || fence < g.highest {
-		return &StaleError{fence, g.highest}
+	switch {
+	case fence == 0:
+		return fmt.Errorf("%w: 0 is the fence of no grant", ErrStale)
+	case fence < g.highest:
+		return fmt.Errorf("%w: %d is lower than %d, which a later holder has used", ErrStale, fence, g.highest)
 	}
 	g.highest = fence
 	return f()
 }
 
-// Admit returns nil if the fence passes and a [StaleError] otherwise. What the caller does
+// Admit returns nil if the fence passes and an [ErrStale] otherwise. What the caller does
 // next is not guarded, because a higher fence may pass in between: to read or write, use
 // [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }

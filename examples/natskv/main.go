@@ -63,8 +63,8 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 		if err != nil {
 			return err
 		}
-		if e.Fence < stored.Fence {
-			return &fence.StaleError{Fence: e.Fence, Highest: stored.Fence}
+		if err := fence.NewGate(stored.Fence).Admit(e.Fence); err != nil {
+			return err
 		}
 		if again && revision == 0 {
 			return errDeleted
