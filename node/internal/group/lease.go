@@ -35,7 +35,7 @@ func (l *record) check(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
 		l.giveAt = math.MaxInt64
-		l.set(now, !g.covered() || now >= l.until())
+		l.set(now)
 		return
 	}
 	if now >= l.giveAt {
@@ -54,11 +54,11 @@ func (l *record) check(now int64) {
 // end ends what is held, for the reason given.
 func (l *record) end(now int64, why error) {
 	g := l.group
-	g.Locks.SetUntil(math.MinInt64) // first, so that no grant slips in after the loss
+	g.Locks.SetUntil(l.until()) // first, so that no grant slips in after the loss
 	l.giveAt = now + l.margin
 	g.pause(now)
 	g.Locks.Lapse(why)
-	l.set(now, true)
+	l.set(now)
 }
 
 // giveBack releases lost holds.
@@ -75,11 +75,11 @@ func (l *record) giveBack() {
 }
 
 // set notes how the lease stands, and reports it if that has changed.
-func (l *record) set(now int64, ended bool) {
+func (l *record) set(now int64) {
 	g := l.group
 	state := leaseValid
 	switch {
-	case ended:
+	case now >= l.until():
 		state = leaseEnded
 	case l.Suspended():
 		state = leaseLate

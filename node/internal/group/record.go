@@ -184,8 +184,8 @@ func (l *record) Deadline() int64 {
 func (l *record) follow(now int64) {
 	g := l.group
 	if l.idle() {
-		g.Locks.SetUntil(math.MinInt64)
-		l.set(now, true)
+		g.Locks.SetUntil(l.until())
+		l.set(now)
 		if l.Phase() != membership.Left {
 			l.retire(now)
 		}
@@ -220,7 +220,7 @@ func (l *record) follow(now int64) {
 	}
 	g.Locks.SetUntil(l.until())
 	g.Locks.Clear(l.Cleared(), until)
-	l.set(now, now >= l.until())
+	l.set(now)
 	if g.covered() {
 		g.Locks.Resume()
 	}
