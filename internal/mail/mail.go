@@ -303,10 +303,12 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 
 // Flush transmits to every peer the messages and acknowledgements that are due. It
 // never waits for the network.
-func (m *Mail) Flush() {
+func (m *Mail) Flush() { m.flush(m.Now()) }
+
+func (m *Mail) flush(now int64) {
 	for _, p := range *m.peers.Load() {
 		if p.due.Load() && p.due.Swap(false) {
-			m.wakeBefore(p.transmit())
+			m.wakeBefore(p.transmit(now))
 		}
 	}
 }
@@ -491,7 +493,7 @@ func (m *Mail) keepTime() {
 		}
 		earliest := min(m.tickAt.Load(), lookAt)
 		for _, p := range *m.peers.Load() {
-			earliest = min(earliest, p.transmit())
+			earliest = min(earliest, p.transmit(now))
 		}
 		poke(m.drain) // an acknowledgement may have been the last thing to say
 		m.planned.Store(earliest)

@@ -54,10 +54,10 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	now := m.Now()
 	for _, frame := range frames {
 		if p.receive(now, frame) {
-			m.wakeBefore(p.transmit())
+			m.wakeBefore(p.transmit(now))
 		}
 	}
-	m.Flush()
+	m.flush(now)
 	poke(m.drain)
 }
 
@@ -148,14 +148,14 @@ func (p *peer) handle(in session.Input, life uint64) {
 
 // transmit sends what is due and returns when something will be due by time alone. If
 // another goroutine transmits already, or handles a frame of this peer, it does both.
-func (p *peer) transmit() (deadline int64) {
+func (p *peer) transmit(now int64) (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.flushing {
 		return never
 	}
 	p.flushing = true
-	p.now = max(p.now, p.mail.Now())
+	p.now = max(p.now, now)
 	deadline = never
 	for p.mail.link.Load() == open && !p.gone {
 		if p.handling { // perhaps since a frame was sent: what there is goes out with the answers
