@@ -94,7 +94,8 @@ func TestBrowser(t *testing.T) {
 		act("end", key("End"), left);
 		key("0")();
 		const fit = strip.getBoundingClientRect().bottom / window.innerHeight;
-		const read = ["n", "n", "p"].map((k) => { key(k)(); return what.textContent; });
+		const click = () => document.querySelector("#next").click();
+		const read = [key("n"), key("n"), key("p"), click].map((f) => { f(); return what.textContent; });
 		return { overlaps, filled, fit, did, read, labels: strip.querySelectorAll("text").length, width: document.documentElement.scrollWidth };
 	`
 	traces := busy(t)
@@ -129,6 +130,6 @@ func TestBrowser(t *testing.T) {
 		require.Greater(t, v.Did["page"], v.Did["right"])
 		require.Contains(t, v.Read[0], tt.first)
 		require.NotEqual(t, v.Read[0], v.Read[1])
-		require.Equal(t, v.Read[0], v.Read[2])
+		require.Equal(t, v.Read[:2], v.Read[2:])
 	}
 }

@@ -45,7 +45,7 @@ func (d *Drawing) HTML() []byte {
 	}
 	var legend strings.Builder
 	for _, s := range d.legend(all) {
-		fmt.Fprintf(&legend, `<span><svg width="32" height="14" viewBox="-1 -7 32 14">%s</svg> %s</span>`, s.symbol, escape(s.text))
+		fmt.Fprintf(&legend, `<span><svg aria-hidden="true" width="32" height="14" viewBox="-1 -7 32 14">%s</svg> %s</span>`, s.symbol, escape(s.text))
 	}
 	return []byte(strings.NewReplacer(
 		"{title}", escape(cmp.Or(d.options.Title, "dmutex trace")),
@@ -60,7 +60,7 @@ func (d *Drawing) HTML() []byte {
 func (c *canvas) overview(b *strings.Builder) {
 	const lane = 9
 	height := lane * len(c.nodes)
-	fmt.Fprintf(b, `<div class="overview" style="height:%dpx"><svg viewBox="0 0 %s %d" preserveAspectRatio="none">`+"\n", height, px(c.right), height)
+	fmt.Fprintf(b, `<div class="overview" style="height:%dpx"><svg aria-hidden="true" viewBox="0 0 %s %d" preserveAspectRatio="none">`+"\n", height, px(c.right), height)
 	for _, v := range c.changes {
 		for i, id := range c.nodes {
 			if e := v.install[id]; e != nil {
@@ -83,7 +83,7 @@ func (c *canvas) overview(b *strings.Builder) {
 // row is made of tiles, so that a browser has to lay out only those in view.
 func (c *canvas) strip(b *strings.Builder) {
 	tile := func(class string, from, width float64) {
-		fmt.Fprintf(b, `<div class="%s" style="--w: %s"><svg viewBox="%s %d %s %s" %s font-size="%v" fill="#111111">`+"\n",
+		fmt.Fprintf(b, `<div class="%s" style="--w: %s"><svg aria-hidden="true" viewBox="%s %d %s %s" %s font-size="%v" fill="#111111">`+"\n",
 			class, px(width), px(from), -headGap, px(width), px(c.height()), font, fontSize)
 	}
 	names := func(class, anchor string, x, off float64) {
@@ -91,7 +91,7 @@ func (c *canvas) strip(b *strings.Builder) {
 			fmt.Fprintf(b, `<text class="%sn%d" x="%s" y="%s" text-anchor="%s" font-size="14" font-weight="bold">N%d</text>`+"\n", class, id, px(x), px(c.y(id)+off), anchor, id)
 		}
 	}
-	fmt.Fprintf(b, `<div class="strip" tabindex="0" role="region" aria-label="messages of lock %s: n and p read them" style="--h: %s; --row: %s">`+"\n",
+	fmt.Fprintf(b, `<div class="strip" tabindex="0" role="application" aria-label="messages of lock %s: n and p read them" style="--h: %s; --row: %s">`+"\n",
 		escape(fmt.Sprintf("%q", c.lock)), px(c.height()), px(c.rowWidth))
 	tile("names", 0, c.drawing.names)
 	names("", "end", c.drawing.names-8, 5)
