@@ -76,9 +76,9 @@ func TestTLS(t *testing.T) {
 	server := lend.New(lend.Config{
 		Listeners: []net.Listener{listener}, Length: time.Hour, Most: 10,
 		Allow: func(net.Conn, string, string) error { return nil },
-		Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func() {
+		Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func(bool) {
 			go done(7, func(bool) {}, nil)
-			return func() {}
+			return func(bool) {}
 		},
 		Left:   func() int64 { return int64(time.Hour) },
 		Lapsed: func() <-chan struct{} { return nil },

@@ -93,7 +93,7 @@ func (n *Node) tells(lock string) string {
 // lend begins to take a lock for a client, and calls done when it has, in a goroutine of its own. A
 // wait needs no goroutine before; a try needs one for as long as it takes. Like the function of a
 // Do a lock that is lent keeps Close waiting. What was lost the group gives back a margin later.
-func (n *Node) lend(client, name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func()) {
+func (n *Node) lend(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool)) {
 	m := n.Mutex(name)
 	lent := func(h *locks.Held, err error) {
 		switch {
@@ -119,7 +119,7 @@ func (n *Node) lend(client, name string, try bool, done func(fence uint64, give 
 	if try {
 		ctx, cancel := context.WithCancel(ctx)
 		go func() { lent(m.acquire(ctx, true)) }()
-		return cancel
+		return func(bool) { cancel() }
 	}
 	called := n.mail.Now()
 	w := n.locks.Join(ctx, name, false, func(w *locks.Waiter) {
@@ -130,5 +130,5 @@ func (n *Node) lend(client, name string, try bool, done func(fence uint64, give 
 			lent(h, err)
 		}()
 	})
-	return func() { w.Quit(context.Canceled) }
+	return func(bool) { w.Quit(context.Canceled) }
 }

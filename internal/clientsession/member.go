@@ -182,16 +182,10 @@ func (m *Member) drop(which func(request) bool) {
 	}
 }
 
-// Granted tells the machine that a lock was taken. If it is not wanted any more, the
-// driver gives it back.
-func (m *Member) Granted(number, fence uint64) (wanted bool) {
-	i := find(m.requests, number)
-	if i < 0 {
-		return false
-	}
-	m.requests[i].fence = fence
+// Granted tells the machine that a lock was taken, which it has not ordered to drop since.
+func (m *Member) Granted(number, fence uint64) {
+	m.requests[find(m.requests, number)].fence = fence
 	m.send(Message{Kind: Granted, Number: number, Fence: fence})
-	return true
 }
 
 // Locks returns what the client holds and waits for.

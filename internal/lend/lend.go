@@ -25,11 +25,11 @@ type Config struct {
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string) error
 
-	// Take begins to take a lock, and calls done once, in a goroutine of its own; quit makes it call
-	// soon. give gives the lock back. If the member has lost it, give does not: then the member does
-	// by itself, when the clients have noticed. Of the errors [ErrClosing] and [lock.ErrBusy] are
-	// told apart.
-	Take func(client, name string, try bool, done func(fence uint64, give func(lost bool), err error)) (quit func())
+	// Take begins to take a lock, and calls done once, in a goroutine of its own. Each end ends that:
+	// the first makes it call done soon, and the other gives the lock back, but not if the member has
+	// lost it: then the member does that by itself, when the clients have noticed. Of the errors
+	// [ErrClosing] and [lock.ErrBusy] are told apart.
+	Take func(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool))
 
 	// Awaits says who holds a lock, or for what else its request waits.
 	Awaits func(lock string) string
@@ -76,11 +76,8 @@ type session struct {
 	takes  map[uint64]*taking
 }
 
-// A taking is a request under way, or granted.
-type taking struct {
-	quit func() // nil when it is granted
-	give func(lost bool)
-}
+// A taking is a request under way, or granted, and what ends that.
+type taking struct{ end func(lost bool) }
 
 // New begins to serve.
 func New(cfg Config) *Server {
@@ -94,18 +91,13 @@ func New(cfg Config) *Server {
 }
 
 func (s *Server) accept(l net.Listener) {
-	for {
-		nc, err := l.Accept()
-		switch {
-		case err == nil:
+	for s.ctx.Err() == nil {
+		if nc, err := l.Accept(); err == nil {
 			s.running.Go(func() { s.serve(nc) })
 			continue
-		case errors.Is(err, net.ErrClosed):
-			return
 		}
 		select { // such as too many open files
 		case <-s.ctx.Done():
-			return
 		case <-time.After(clientlink.Patience / 50):
 		}
 	}
@@ -251,10 +243,10 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 // input gives the machine of a session an input, nil is only the time, and does what it wants.
 func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
 	var lost bool
-	var back []func(lost bool)
+	var ends []func(lost bool)
 	defer func() {
-		for _, give := range back {
-			give(lost)
+		for _, end := range ends {
+			end(lost)
 		}
 	}()
 	s.mu.Lock()
@@ -287,13 +279,8 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 			s.begin(t, o)
 			continue
 		}
-		g := t.takes[o.Number]
+		ends = append(ends, t.takes[o.Number].end)
 		delete(t.takes, o.Number)
-		if g.quit != nil {
-			g.quit()
-		} else {
-			back = append(back, g.give)
-		}
 	}
 	if !t.m.Over() {
 		t.timer.Reset(time.Duration(t.m.Deadline() - now))
@@ -318,38 +305,31 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 	g := new(taking)
 	t.takes[o.Number] = g
 	s.running.Add(1)
-	g.quit = s.cfg.Take(t.name, o.Lock, o.Try, func(fence uint64, give func(lost bool), err error) {
+	g.end = s.cfg.Take(t.name, o.Lock, o.Try, func(fence uint64, end func(lost bool), err error) {
 		defer s.running.Done()
-		wanted := false
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
 			case t.takes[o.Number] != g || errors.Is(err, ErrClosing): // the client is told to leave
 			case err == nil:
-				g.quit, g.give, wanted = nil, give, m.Granted(o.Number, fence)
+				m.Granted(o.Number, fence)
+				g.end, end = end, nil
 			case errors.Is(err, lock.ErrBusy):
 				m.Refuse(o.Number, clientsession.Busy, s.cfg.Awaits(o.Lock))
 			default:
 				m.Refuse(o.Number, clientsession.Failed, err.Error())
 			}
 		})
-		if err == nil && !wanted {
-			give(false)
+		if end != nil { // nobody wants it any more
+			end(false)
 		}
 	})
 }
 
-// Close ends all connections and waits for all goroutines. Locks that clients still hold are
-// not given back: to the others this member has crashed.
+// Close ends all connections and waits for all goroutines. The member takes no lock any more. What
+// clients still hold is not given back: to the others this member has crashed.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.cancel()
-	for _, t := range s.sessions {
-		for _, g := range t.takes {
-			if g.quit != nil {
-				g.quit()
-			}
-		}
-	}
 	s.mu.Unlock()
 	for _, l := range s.cfg.Listeners {
 		_ = l.Close()

@@ -52,9 +52,9 @@ func serve(t *testing.T, test func(m *member)) {
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
-			Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func() {
+			Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func(bool) {
 				go func() { done(7, m.give, m.take()) }()
-				return func() {}
+				return func(bool) {}
 			},
 			Awaits: func(lock string) string { return "somebody has " + lock },
 			Left:   func() int64 { return int64(time.Minute) },
