@@ -140,7 +140,11 @@ func New(cfg Config) (*Client, error) {
 // Acquire and TryAcquire wait while no member can be reached. If their context ends first, the
 // error wraps its cause, and says why no member was reached, or who holds the lock: the member is
 // asked for that, for up to 200 ms. Other errors are [lock.ErrBusy], [ErrRefused] and [ErrClosed].
-func (c *Client) Mutex(name string) lock.Mutex { return &mutex{c, name} }
+func (c *Client) Mutex(name string) lock.Mutex {
+	return &hold.Mutex{Package: "client", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
+		return c.acquire(ctx, name, try)
+	}}
+}
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].

@@ -453,7 +453,7 @@ func TestRefused(t *testing.T) {
 		}
 		for _, length := range []int{0, 256} {
 			_, err = one.Mutex(string(make([]byte, length))).Acquire(t.Context())
-			require.ErrorContains(t, err, "the name of a lock has 1 to 255 bytes")
+			require.ErrorContains(t, err, "a name has 1 to 255 bytes")
 		}
 	})
 }

@@ -10,42 +10,23 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A mutex is one named lock of the group. It has no state of its own.
-type mutex struct {
-	c    *Client
-	name string
-}
-
-func (m *mutex) Name() string { return m.name }
-
-func (m *mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, false) }
-
-func (m *mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, true) }
-
-func (m *mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
-	return hold.Do(ctx, m, f)
-}
-
-func (m *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
-	c := m.c
-	switch {
-	case len(m.name) == 0 || len(m.name) > transport.MaxName:
-		return nil, fmt.Errorf("client: the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(m.name))
-	case ctx.Err() != nil:
-		return nil, m.fail(hold.ContextError(ctx))
+// acquire takes the lock of that name.
+func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held, error) {
+	if len(name) == 0 || len(name) > transport.MaxName {
+		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}
 	h := &held{c: c, ctx: ctx, ready: make(chan struct{})}
 	c.input(func(int64) {
-		h.number = c.m.Ask(m.name, try)
+		h.number = c.m.Ask(name, try)
 		c.calls[h.number] = h
 	})
 	if h.number == 0 {
-		return nil, m.fail(ErrClosed)
+		return nil, ErrClosed
 	}
 	select {
 	case <-h.ready:
 		if h.err != nil {
-			return nil, m.fail(h.err)
+			return nil, h.err
 		}
 		return h, nil
 	case <-ctx.Done():
@@ -70,13 +51,11 @@ func (m *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 			err = fmt.Errorf("%s: %w", h.text, err)
 		}
 	})
-	return nil, m.fail(c.because(err))
+	return nil, c.because(err)
 }
 
 // courtesy bounds how long a call whose context has ended waits for the name of the holder.
 const courtesy = 200 * time.Millisecond
-
-func (m *mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
 
 // A held is the handle that Acquire returns, and before that its request.
 type held struct {

@@ -29,7 +29,8 @@ const lease = 48 * 365 * 24 * time.Hour
 // A Lock is a lock in memory, and a [lock.Mutex]. Its fences are 1, 2 and so on. A lock that was
 // lost is free at once.
 type Lock struct {
-	name  string
+	lock.Mutex
+	named hold.Mutex
 	clock *clock.Clock
 
 	mu      sync.Mutex
@@ -42,21 +43,10 @@ type Lock struct {
 
 // New returns a lock that nobody holds.
 func New(name string) *Lock {
-	return &Lock{name: name, clock: clock.New(), changed: make(chan struct{})}
-}
-
-// Name returns the lock's name.
-func (l *Lock) Name() string { return l.name }
-
-// Acquire waits for the lock.
-func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
-
-// TryAcquire takes the lock if it is free, and otherwise returns [lock.ErrBusy].
-func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
-
-// Do runs f while it holds the lock; see [lock.Mutex].
-func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
-	return hold.Do(ctx, l, f)
+	l := &Lock{clock: clock.New(), changed: make(chan struct{})}
+	l.named = hold.Mutex{Package: "locktest", Lock: name, Take: l.acquire}
+	l.Mutex = &l.named
+	return l
 }
 
 func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
@@ -66,7 +56,7 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 			return h, nil
 		}
 		if err != nil {
-			return nil, l.error(err)
+			return nil, err
 		}
 		select {
 		case <-changed:
@@ -148,8 +138,6 @@ func (l *Lock) note(format string, args ...any) {
 	l.history = append(l.history, fmt.Sprintf(format, args...))
 }
 
-func (l *Lock) error(err error) error { return fmt.Errorf("locktest: lock %q: %w", l.name, err) }
-
 func (l *Lock) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -158,7 +146,7 @@ func (l *Lock) change() {
 // lost frees the lock of this grant, and returns the error of the grant.
 func (l *Lock) lost(h *held, why error) error {
 	l.free(h, fmt.Sprintf("lost: %v", why))
-	return l.error(fmt.Errorf("%w: %w", lock.ErrLost, why))
+	return l.named.Error(fmt.Errorf("%w: %w", lock.ErrLost, why))
 }
 
 func (l *Lock) free(h *held, how string) {
@@ -176,7 +164,7 @@ type held struct {
 }
 
 func (h *held) Release() error {
-	lost := h.Released(h.l.error(lock.ErrReleased))
+	lost := h.Released(h.l.named.Error(lock.ErrReleased))
 	h.l.mu.Lock()
 	defer h.l.mu.Unlock()
 	h.l.free(h, "released")

@@ -106,14 +106,42 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Do is Do of a [lock.Mutex].
-func Do(ctx context.Context, m lock.Mutex, f func(ctx context.Context, fence uint64) error) error {
-	h, err := m.Acquire(ctx)
+// A Mutex is a [lock.Mutex] of a package, whose errors it names.
+type Mutex struct {
+	Package, Lock string
+	Take          func(ctx context.Context, try bool) (lock.Held, error)
+}
+
+// Name implements [lock.Mutex].
+func (m *Mutex) Name() string { return m.Lock }
+
+// Acquire implements [lock.Mutex].
+func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.take(ctx, false) }
+
+// TryAcquire implements [lock.Mutex].
+func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.take(ctx, true) }
+
+// Do implements [lock.Mutex].
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	h, err := m.take(ctx, false)
 	if err != nil {
 		return err
 	}
 	return Run(ctx, h, f)
 }
+
+func (m *Mutex) take(ctx context.Context, try bool) (h lock.Held, err error) {
+	if err = ContextError(ctx); err == nil {
+		h, err = m.Take(ctx, try)
+	}
+	if err != nil {
+		return nil, m.Error(err)
+	}
+	return h, nil
+}
+
+// Error names the package and the lock in an error.
+func (m *Mutex) Error(err error) error { return fmt.Errorf("%s: lock %q: %w", m.Package, m.Lock, err) }
 
 // Run is Do with a lock that is held already.
 func Run(ctx context.Context, h lock.Held, f func(ctx context.Context, fence uint64) error) (err error) {

@@ -77,7 +77,7 @@ func (a *attempt) but(err error) error {
 }
 
 func (a *attempt) run() {
-	a.m = lockrecord.New(a.l.name, a.live(), int64(a.l.lease))
+	a.m = lockrecord.New(a.l.Lock, a.live(), int64(a.l.lease))
 	defer func() {
 		a.unwatch()
 		if a.held != nil {
@@ -192,14 +192,14 @@ func (a *attempt) settled() bool {
 // lost says why the lock is lost, as the machine knows it.
 func (a *attempt) lost() error {
 	if err := a.m.Err(); err != nil {
-		return a.l.fail(fmt.Errorf("%w: %w", lock.ErrLost, err))
+		return a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, err))
 	}
 	return a.lapsed()
 }
 
 // lapsed is the error of a handle whose lease has ended.
 func (a *attempt) lapsed() error {
-	return a.l.fail(a.but(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
+	return a.l.Error(a.but(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
 }
 
 // live begins a life, and returns its name. Without a store that proves anything it is only that.

@@ -44,9 +44,9 @@ var ErrRecord = lockrecord.ErrRecord
 
 // A mutex is a lock in a record.
 type mutex struct {
+	hold.Mutex
 	store  store.Store
 	prover store.Prover // nil if the store is none
-	name   string
 	lease  time.Duration
 	clock  *clock.Clock
 }
@@ -76,21 +76,13 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 	case lease < leases.Min || lease > leases.Max:
 		return nil, fmt.Errorf("storelock: lock %q: the lease is 100ms to 1h, not %v", name, lease)
 	}
-	l := &mutex{store: s, name: name, lease: lease, clock: clock.New()}
+	l := &mutex{store: s, lease: lease, clock: clock.New()}
+	l.Mutex = hold.Mutex{Package: "storelock", Lock: name, Take: l.acquire}
 	l.prover, _ = s.(store.Prover)
 	return l, nil
 }
 
-func (l *mutex) Name() string { return l.name }
-
-func (l *mutex) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
-
-func (l *mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
-
 func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
-	if ctx.Err() != nil {
-		return nil, l.fail(hold.ContextError(ctx))
-	}
 	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{}), unwatch: func() {}}
 	a.leave, a.release = context.WithCancel(context.Background())
 	_, a.slept = l.clock.Read()
@@ -102,7 +94,7 @@ func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 		if a.held != nil { // and was lost at once
 			return a.held, nil
 		}
-		return nil, l.fail(a.why)
+		return nil, a.why
 	case <-ctx.Done():
 	}
 	a.release()
@@ -110,19 +102,12 @@ func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	case <-a.over: // soon, unless a swap is under way
 	case <-time.After(courtesy):
 	}
-	return nil, l.fail(a.but(hold.ContextError(ctx)))
+	return nil, a.but(hold.ContextError(ctx))
 }
 
 // courtesy bounds how long a call whose context has ended takes back a swap that was under way.
 // If it did not, others might wait for this life as for one that has crashed.
 const courtesy = time.Second
-
-// fail names the lock in an error.
-func (l *mutex) fail(err error) error { return fmt.Errorf("storelock: lock %q: %w", l.name, err) }
-
-func (l *mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
-	return hold.Do(ctx, l, f)
-}
 
 // A held is the handle that Acquire returns.
 type held struct {
@@ -142,7 +127,7 @@ func File(h lock.Held) *os.File {
 
 // Release implements [lock.Held]; see [New].
 func (h *held) Release() error {
-	lost := h.Released(h.a.l.fail(lock.ErrReleased))
+	lost := h.Released(h.a.l.Error(lock.ErrReleased))
 	h.a.release()
 	<-h.a.over
 	return lost
