@@ -33,10 +33,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	mrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -76,10 +78,9 @@ type Config struct {
 }
 
 const (
-	dialPatience = 5 * time.Second
-	firstPause   = 20 * time.Millisecond // between attempts to connect
-	lastPause    = time.Second
-	backlog      = 1 << 20 // bytes, more than 1000 requests take
+	firstPause = 20 * time.Millisecond // between attempts to connect
+	lastPause  = time.Second
+	backlog    = 1 << 20 // bytes, more than 1000 requests take
 )
 
 // A Client takes locks through one member at a time. Its methods are safe for concurrent use.
@@ -98,7 +99,9 @@ type Client struct {
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
 
-	address string // of the member of the session; only run has it
+	// Only run has these.
+	address string // of the member of the session
+	turn    int    // of the members, in the order of cfg.Members
 }
 
 // New returns a client. It connects when it is first used.
@@ -127,10 +130,11 @@ func New(cfg Config) (*Client, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
+	cfg.Members = slices.Clone(cfg.Members)
+	mrand.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
 	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.timer = time.AfterFunc(time.Hour, func() { c.input(c.m.Tick) })
-	c.timer.Stop()
+	c.timer = time.AfterFunc(math.MaxInt64, func() { c.input(c.m.Tick) })
 	return c, nil
 }
 
@@ -156,6 +160,7 @@ func (c *Client) Close() error {
 		}
 		c.m.Close()
 	})
+	c.timer.Stop()
 	c.running.Wait()
 	return nil
 }
@@ -186,9 +191,7 @@ func (c *Client) input(input func(now int64)) {
 			}
 		}
 	}
-	if c.timer.Reset(time.Duration(max(c.m.Deadline()-now, 0))); c.ctx.Err() != nil {
-		c.timer.Stop()
-	}
+	c.timer.Reset(time.Duration(c.m.Deadline() - now))
 	if !c.connecting && c.m.Wanting() {
 		c.connecting = true
 		c.running.Go(c.run)
@@ -236,10 +239,11 @@ func (c *Client) run() {
 func (c *Client) attach() (confirmed bool) {
 	c.input(func(int64) {
 		if c.m.Session() == "" {
-			c.address = c.other()
+			c.address = c.cfg.Members[c.turn%len(c.cfg.Members)]
+			c.turn++
 		}
 	})
-	ctx, cancel := context.WithTimeout(c.ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(c.ctx, clientlink.Patience)
 	defer cancel()
 	nc, err := c.cfg.Dial(ctx, c.address)
 	if err != nil {
@@ -278,15 +282,6 @@ func (c *Client) attach() (confirmed bool) {
 		})
 	}
 	return confirmed
-}
-
-// other chooses a member other than the last, if there is one.
-func (c *Client) other() string {
-	others := slices.DeleteFunc(slices.Clone(c.cfg.Members), func(address string) bool { return address == c.address })
-	if len(others) == 0 {
-		return c.cfg.Members[0]
-	}
-	return others[mrand.IntN(len(others))]
 }
 
 // note remembers why there is no session.

@@ -40,7 +40,6 @@ type attempt struct {
 	m        *lockrecord.Machine
 	life     store.Life // nil if the store has none
 	slept    int64
-	err      error // why the last operation failed; nil if it did not
 	giveUpAt int64 // after a release
 
 	// Of a wait for a life.
@@ -59,14 +58,8 @@ func (a *attempt) now() int64 {
 	return now
 }
 
-// tell notes what the caller is told.
-func (a *attempt) tell() {
-	trouble := a.doubt
-	if a.err != nil {
-		trouble = fmt.Errorf("the store does not answer: %w", a.err)
-	}
-	a.trouble.Store(&trouble)
-}
+// tell notes what the caller is told, besides that its patience has ended.
+func (a *attempt) tell(trouble error) { a.trouble.Store(&trouble) }
 
 // but adds to an error what the caller is told.
 func (a *attempt) but(err error) error {
@@ -125,7 +118,7 @@ func (a *attempt) run() {
 			if rev != a.first {
 				a.doubt = nil
 			}
-			a.tell()
+			a.tell(a.doubt)
 			err, told := a.sleep(a.ended, min(jitter(pause), left))
 			pause = min(pause*3/2, most)
 			switch a.m.Poll(); {
@@ -174,7 +167,7 @@ func (a *attempt) settled() bool {
 			a.held = &held{hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), end, a.lapsed), a}
 			close(a.granted)
 			a.doubt = nil
-			a.tell()
+			a.tell(nil)
 		} else if a.held.Over() {
 			a.m.End() // and renew it no more
 		} else {
@@ -237,26 +230,25 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok
 	} else {
 		next, err = a.l.store.Swap(ctx, value, store.Revision(rev))
 	}
-	now := a.now()
-	switch {
-	case err == nil && op == lockrecord.Load:
-		a.m.Loaded(now, value, string(next))
-	case err == nil:
-		a.m.Swapped(now, string(next))
-	default:
+	switch now := a.now(); {
+	case err != nil:
 		a.m.Unknown(now)
+	case op == lockrecord.Load:
+		a.m.Loaded(now, value, string(next))
+	default:
+		a.m.Swapped(now, string(next))
 	}
 	switch {
 	case err == nil || errors.Is(err, store.ErrConflict):
-		a.err = nil
+		a.tell(a.doubt)
+		return true
 	case parent.Err() == nil:
-		a.err = err
+		a.tell(fmt.Errorf("the store does not answer: %w", err))
 		if errors.Is(err, store.ErrUnusable) && a.held == nil {
 			a.why = err
 		}
 	}
-	a.tell()
-	return a.err == nil
+	return false
 }
 
 // dead reports whether a life is proved to be over now, or to go on.
