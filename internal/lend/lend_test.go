@@ -53,7 +53,13 @@ func serve(t *testing.T, test func(m *member)) {
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
 			Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func(bool) {
-				go func() { done(7, m.give, m.take()) }()
+				go func() {
+					if err := m.take(); err != nil {
+						done(0, nil, err)
+					} else {
+						done(7, m.give, nil)
+					}
+				}()
 				return func(bool) {}
 			},
 			Awaits: func(lock string) string { return "somebody has " + lock },
