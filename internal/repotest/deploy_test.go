@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dmutex/dmutex/node"
 )
 
 const (
@@ -318,4 +321,34 @@ func TestAlertsOfPage(t *testing.T) {
 		}
 	}
 	require.Greater(t, watched, 5)
+}
+
+// Every field of a status that a page names is there.
+func TestStatusOfPages(t *testing.T) {
+	types := map[string]reflect.Type{
+		"Status": reflect.TypeFor[node.Status](), "PeerStatus": reflect.TypeFor[node.PeerStatus](), "View": reflect.TypeFor[node.ViewStatus](),
+		"MutexStatus": reflect.TypeFor[node.MutexStatus](), "Observer": reflect.TypeFor[node.Observer](),
+	}
+	named := 0
+	for page, text := range pages(t) {
+		if page == "CHANGELOG.md" { // names what is gone, too
+			continue
+		}
+		for _, match := range regexp.MustCompile("`(\\w+)((?:\\.\\w+)+)`").FindAllStringSubmatch(text, -1) {
+			of, ok := types[match[1]]
+			if !ok {
+				continue
+			}
+			for name := range strings.SplitSeq(match[2][1:], ".") {
+				if of.Kind() == reflect.Pointer {
+					of = of.Elem()
+				}
+				field, ok := of.FieldByName(name)
+				require.True(t, ok, "%s: %s", page, match[0])
+				of = field.Type
+			}
+			named++
+		}
+	}
+	require.Greater(t, named, 10)
 }
