@@ -177,7 +177,8 @@ func TestConnectionLost(t *testing.T) {
 	})
 }
 
-// A way to a member that takes connections and drops them, as a proxy may, is not tried without a pause.
+// A client pauses before it tries again a member whose address accepts connections and drops them,
+// as a proxy may.
 func TestConnectionDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.open("a")
@@ -233,8 +234,8 @@ func TestClientDies(t *testing.T) {
 	})
 }
 
-// The clients of a member that crashes lose what they hold before others get it, and wait anew at
-// another member by themselves.
+// The clients of a member that crashes lose what they hold before others get it, and then wait at
+// another member.
 func TestMemberCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -265,7 +266,7 @@ func TestMemberCrashes(t *testing.T) {
 	})
 }
 
-// A client holds nothing longer than its member, whose lease ends when the store is silent.
+// A client holds a lock no longer than its member, whose lease ends when the store does not answer.
 func TestMemberLosesLease(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -336,7 +337,7 @@ func TestMemberCloses(t *testing.T) {
 	}
 }
 
-// Close of a node whose context ends does not give away what a client may hold.
+// A node whose Close is cut short by its context does not give away what a client may hold.
 func TestMemberClosesLate(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -356,7 +357,7 @@ func TestMemberClosesLate(t *testing.T) {
 	})
 }
 
-// Close ends what is held and waited for, at once for the others.
+// Close ends all holds and waits of a client. The locks are free for others at once.
 func TestClose(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -398,7 +399,7 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
-// A member decides who may do what, and bounds what clients may cost it.
+// A member decides what a client may do, and bounds what clients cost it.
 func TestRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.open("a", func(c *node.Clients) {
@@ -471,7 +472,8 @@ func (p *prover) Live(context.Context) (store.Life, error) {
 func (p *prover) Over(context.Context, string) error                  { return nil }
 func (p *prover) Living(context.Context) (living []string, err error) { return nil, nil }
 
-// No proof that a member is dead spares the wait for its clients. All members serve clients, or none.
+// No proof that a member is dead shortens the wait for its clients. Either all members serve
+// clients, or none does.
 func TestProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

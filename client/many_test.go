@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A hundred clients that hold locks and wait for others die at once: nobody waits longer for a
-// free lock than before, neither at the moment nor when their sessions run out.
+// A hundred clients that hold locks and wait for others die at once. A free lock takes no longer
+// than before, neither then nor when their sessions run out.
 func TestHundredDie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

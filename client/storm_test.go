@@ -143,8 +143,8 @@ func storm(t *testing.T, w *world, seed uint64) {
 	working.Wait()
 }
 
-// A client that says nonsense is cut off, and what it costs a member is bounded. It cannot resume the
-// session of another without its name, which nobody can guess.
+// A client that sends nonsense is cut off, and its cost to a member is bounded. It cannot resume
+// the session of another client without its name, which nobody can guess.
 func TestHostile(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a", func(c *node.Clients) { c.Max = 5 })
@@ -200,8 +200,8 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// A connected client costs a member at most 10 kB, also if it holds a lock and waits for another one.
-// That is with both ends of the connections in memory.
+// A connected client costs a member at most 10 kB, even if it holds a lock and waits for another
+// one. That includes both ends of the connection, in memory.
 func TestMemory(t *testing.T) {
 	if racetest.On {
 		t.Skip("the race detector takes memory")

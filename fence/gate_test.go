@@ -28,7 +28,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Who forgets to pass the fence is not let in, by no gate.
+// Every gate refuses a caller without a fence.
 func TestGateRefusesNoFence(t *testing.T) {
 	var g fence.Gate
 	require.ErrorIs(t, g.Admit(0), fence.ErrStale)
@@ -54,8 +54,7 @@ func TestGateDo(t *testing.T) {
 	require.NoError(t, g.Do(3, func() error { return nil }), "the panic has shut the gate for good")
 }
 
-// A newer holder waits for the write that is under way; the older one does not
-// get in again.
+// A newer holder waits for the write that is in progress. The older holder does not get in again.
 func TestGateDoExcludes(t *testing.T) {
 	var (
 		g   fence.Gate
@@ -81,7 +80,7 @@ func TestGateDoExcludes(t *testing.T) {
 	require.ErrorIs(t, g.Do(1, nil), fence.ErrStale)
 }
 
-// Under any load what passes rises.
+// Fences that pass under load rise.
 func TestGateConcurrently(t *testing.T) {
 	var (
 		g      fence.Gate

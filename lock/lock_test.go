@@ -263,7 +263,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// Goroutines of two processes are in the lock one at a time, and fences rise.
+// Goroutines of two processes hold the lock one at a time, and fences rise.
 func TestExclusion(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		inside, last := 0, uint64(0)
@@ -324,7 +324,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// A lock is not lost before Until, is suspended before its lease ends, and what is lost stays lost.
+// A lock is not lost before Until, is suspended before its lease ends, and stays lost.
 func TestLoss(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		h := acquire(t, s.one)

@@ -33,8 +33,8 @@ func isAsked(h lock.Held) bool {
 	}
 }
 
-// LESSONS L48: a holder can be asked to give the lock back, from everywhere. It
-// loses nothing by it, and to ask again is to ask once.
+// LESSONS L48: any node can ask a holder to give the lock back. The holder loses nothing by it, and
+// several requests count as one.
 func TestAsk(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -128,8 +128,8 @@ func TestAskIsOfTheMoment(t *testing.T) {
 	})
 }
 
-// To ask for locks that nobody holds makes no lock, here or elsewhere, is no
-// message of the algorithm, and is nobody's mistake.
+// Asking for a lock that nobody holds creates no lock at any node, sends no message of the
+// algorithm, and is no mistake.
 func TestAskLeavesNothing(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -153,7 +153,7 @@ func TestAskLeavesNothing(t *testing.T) {
 	})
 }
 
-// What is not asked is said.
+// Ask returns an error if it asks nobody.
 func TestAskRefuses(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -218,8 +218,7 @@ func TestAskOverflow(t *testing.T) {
 	})
 }
 
-// A holder that cannot be reached is asked when it can be. One that asks does
-// not wait for that.
+// A holder that cannot be reached is asked when it is back. Ask does not wait for that.
 func TestAskUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -237,7 +236,7 @@ func TestAskUnreachable(t *testing.T) {
 	})
 }
 
-// A member that has left does not stand in the way of Ask.
+// A member that has left does not delay Ask.
 func TestAskAfterLeft(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -249,7 +248,7 @@ func TestAskAfterLeft(t *testing.T) {
 	})
 }
 
-// Those that have no handle go on as if nobody had asked.
+// Holds without a handle, those of a Locker, of Do and of a leader, ignore Ask.
 func TestAskWithoutAHandle(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)

@@ -83,10 +83,9 @@ func openLeases(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
 	return nodes
 }
 
-// BenchmarkAcquire is an Acquire and a Release that nobody else disturbs, over
-// TCP, beside what the wire itself takes: raw/1 is a request and an answer,
-// raw/2 a fan-out to two peers, and so on. The groups of those that end in lease have
-// a store.
+// BenchmarkAcquire measures an uncontended Acquire and Release over TCP, beside the cost of the
+// messages alone: raw/1 is a request and an answer, raw/2 a fan-out to two peers, and so on. Groups
+// whose names end in "lease" have a store.
 func BenchmarkAcquire(b *testing.B) {
 	for _, peers := range []int{1, 2, 7} {
 		b.Run(fmt.Sprintf("raw/%d", peers), func(b *testing.B) { benchmarkRaw(b, peers) })

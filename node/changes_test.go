@@ -122,7 +122,7 @@ func TestUseWhileTheGroupChanges(t *testing.T) {
 	}
 }
 
-// An observer goes on through a change, and hears of the leader that was elected
+// An observation continues through a view change, and reports the leader that was elected
 // meanwhile.
 func TestObserveWhileTheGroupChanges(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
@@ -142,7 +142,8 @@ func TestObserveWhileTheGroupChanges(t *testing.T) {
 	})
 }
 
-// LESSONS L54: what ends while a member is missing says which, and what is known of it.
+// LESSONS L54: the error of a call that ends while a member is missing names that member, and says
+// what is known of it.
 func TestErrorsNameTheMissing(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -173,8 +174,8 @@ func TestErrorsNameTheMissing(t *testing.T) {
 	})
 }
 
-// Many holds are carried over, in reports of many parts, also if they find no room
-// in what may be on its way to a peer.
+// Many holds are carried over in reports of many parts, even if the parts exceed what may be in
+// flight to a peer.
 func TestManyHoldsAreCarriedOver(t *testing.T) {
 	count := 20_000
 	if racetest.On || testing.Short() {
@@ -267,7 +268,7 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// LESSONS L64, L66: an evicted process that is alive finds out when it hears of the others, and has
+// LESSONS L64, L66: an evicted process that is alive notices when it hears from the others. It has
 // lost what it held.
 func TestEvictedAlive(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {

@@ -47,7 +47,7 @@ func TestProbeOnTheWire(t *testing.T) {
 	require.Less(t, len(probe(long())), 20<<10)
 }
 
-// What is beyond its bounds is refused.
+// A probe beyond the bounds is refused.
 func TestProbeRefused(t *testing.T) {
 	wait := chase.Wait{Node: 1, Txn: 2, Number: 3, Lock: "a"}
 	for why, c := range map[string]*chase.Chase{
@@ -86,7 +86,7 @@ func lone(t testing.TB, hours int) *Node {
 	return n
 }
 
-// A cycle that was found ends the wait of which it is, and no later one.
+// A cycle ends only the wait in which it was found, not a later one.
 func TestBreakCycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := lone(t, 1)
@@ -121,7 +121,7 @@ func TestBreakCycle(t *testing.T) {
 	})
 }
 
-// A wait that is over is none, also if its goroutine does not know yet.
+// A wait that has ended does not count, even if its goroutine has not noticed yet.
 func TestWaitIsOver(t *testing.T) {
 	n := lone(t, 1)
 	h, err := n.Mutex("a").Acquire(t.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A member that stays is granted within a second while another comes, locks and goes as fast
-// as it can.
+// A member that stays gets a lock within a second while another joins, locks and leaves as fast as
+// it can.
 func TestOthersComeAndGo(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {

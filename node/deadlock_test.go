@@ -128,7 +128,7 @@ func TestTwoCycles(t *testing.T) {
 	})
 }
 
-// A cycle within one node, of two and of three transactions, needs no message.
+// A cycle of two or three transactions within one node needs no message.
 func TestCycleAtHome(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -180,8 +180,7 @@ func TestCycleBehindAQueue(t *testing.T) {
 	})
 }
 
-// A chain is no cycle, nor is a cycle that is closed by a lock which nobody's
-// transaction holds.
+// A chain is no cycle, and a lock held outside of any transaction closes none.
 func TestNoCycle(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -205,8 +204,7 @@ func TestNoCycle(t *testing.T) {
 	})
 }
 
-// A cycle from which somebody withdraws ends nobody else's wait; one from which
-// a lock is taken away neither.
+// A cycle that loses a wait, or a hold, ends no other wait.
 func TestCycleDissolves(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -229,7 +227,7 @@ func TestCycleDissolves(t *testing.T) {
 	})
 }
 
-// A node that closes takes its waits and holds out of the cycle; the rest goes on.
+// A node that closes takes its waits and holds out of the cycle. The others go on.
 func TestCycleCloses(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -264,8 +262,8 @@ func TestDeadlockOnABadNetwork(t *testing.T) {
 	}
 }
 
-// Everybody takes locks in its own order, is now and then a victim, releases
-// and tries again: everybody is done some day, and no lock is left held.
+// Each transaction takes its locks in an order of its own. A victim releases and tries again. All
+// finish in the end, and no lock stays held.
 func TestEverybodyRetries(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(5)
@@ -273,8 +271,8 @@ func TestEverybodyRetries(t *testing.T) {
 	})
 }
 
-// Who takes the locks in one order is never a victim, on a network that delays
-// messages by chance. 3 seeds, and 200 with DMUTEX_LONG=1.
+// A transaction that takes its locks in one fixed order is never a victim, on a network with random
+// delays. 3 seeds, and 200 with DMUTEX_LONG=1.
 func TestNeverAVictim(t *testing.T) {
 	seeds := uint64(3)
 	if os.Getenv("DMUTEX_LONG") != "" {
@@ -346,8 +344,7 @@ func take(ctx context.Context, txn *node.Txn, locks []string, order []int, anyOr
 	return nil
 }
 
-// The one that is given up and tried again keeps its age, so it is not always
-// the victim.
+// A victim that tries again keeps its age, so it is not always the victim.
 func TestVictimGrowsOld(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -390,8 +387,8 @@ func TestAgeIsOfTheTransaction(t *testing.T) {
 	})
 }
 
-// A cycle is found also if its group changes: what was on its way to a member that
-// left is lost, and the next look finds it.
+// A cycle is found even if the view changes meanwhile: probes to a member that left are lost, and
+// the next search finds it.
 func TestCycleMeetsAViewChange(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -412,8 +409,8 @@ func TestCycleMeetsAViewChange(t *testing.T) {
 	})
 }
 
-// The same over TCP: a cycle through three nodes has one victim, and when that
-// has released everybody gets what it waits for.
+// A cycle through three nodes over TCP has one victim. Once that has released its locks, all others
+// get theirs.
 func TestCycleOverTCP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -456,7 +453,7 @@ func TestCycleOverTCP(t *testing.T) {
 	}
 }
 
-// Without Config.Deadlock nobody looks.
+// Without Config.Deadlock, no node looks for deadlocks.
 func TestDetectionOff(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -508,8 +505,7 @@ type narrow struct{ transport.Link }
 
 func (narrow) MaxFrame() int { return 1024 }
 
-// A cycle that is too long for a frame of the link is not found, and breaks
-// nothing.
+// A cycle whose probe does not fit a frame of the link is not found, and does no harm.
 func TestProbeTooLong(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -569,7 +565,7 @@ func TestDeadlockConfig(t *testing.T) {
 	}
 }
 
-// Nodes that look and nodes that do not, do not meet.
+// Nodes with and without deadlock detection form no group.
 func TestDeadlockDiffers(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -582,7 +578,7 @@ func TestDeadlockDiffers(t *testing.T) {
 	})
 }
 
-// What an Acquire allocates is the same with detection as without.
+// An Acquire allocates as much with detection as without.
 func TestDetectionAllocatesNothing(t *testing.T) {
 	allocations := func(deadlock time.Duration) (n float64) {
 		bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {

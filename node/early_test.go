@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// If an early message found no room the view is replaced as soon as it acts, once.
+// If there was no room for an early message, the view is replaced once, as soon as it acts.
 func TestEarlyWithoutRoom(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		before := one.Status().View
@@ -29,7 +29,7 @@ func TestEarlyWithoutRoom(t *testing.T) {
 	})
 }
 
-// A machine whose fences are used up costs a view, and no caller anything.
+// A machine whose fences are used up costs a view change, and no call fails.
 func TestExhausted(t *testing.T) {
 	var next atomic.Bool
 	algorithm := func(s dmutex.Start) (dmutex.Machine, error) {

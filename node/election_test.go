@@ -152,8 +152,8 @@ func rule(t *testing.T, g *group, seed uint64) {
 	}
 }
 
-// LESSONS L18, L71: leadership ends when the function has returned and not
-// before, however clearly it was told to stop.
+// LESSONS L18, L71: leadership ends when the function returns, not when the function is told to
+// stop.
 func TestLeadsUntilItReturns(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -197,8 +197,8 @@ func TestLeadsUntilItReturns(t *testing.T) {
 	})
 }
 
-// LESSONS L19, L71, L75: on every way out the leadership is given up and the
-// candidate is gone.
+// LESSONS L19, L71, L75: however a campaign ends, the leadership is given up and the candidate
+// leaves nothing behind.
 func TestEveryWayOut(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -250,8 +250,8 @@ func TestEveryWayOut(t *testing.T) {
 	})
 }
 
-// LESSONS L72: the function runs once for each election that was won, never for
-// one that was not, and the error tells which.
+// LESSONS L72: the function runs once for each election that is won, and never otherwise. The error
+// tells which it was.
 func TestNeverLed(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -300,7 +300,7 @@ func TestNeverLed(t *testing.T) {
 
 type electionKey struct{}
 
-// LESSONS L73: ctx ends a candidacy and a term; and who has led may lead again.
+// LESSONS L73: the context ends a candidacy and a term. A former leader may lead again.
 func TestCampaignContext(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -323,8 +323,8 @@ func TestCampaignContext(t *testing.T) {
 	})
 }
 
-// LESSONS L74: announcements of different nodes overtake each other, and no
-// observer is told of an older epoch after a newer one.
+// LESSONS L74: announcements of different nodes overtake each other, but no observer hears of an
+// older epoch after a newer one.
 func TestObserveOvertaken(t *testing.T) {
 	bubble(t, central.At(2), memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -349,7 +349,7 @@ func TestObserveOvertaken(t *testing.T) {
 	})
 }
 
-// A slow observer keeps nobody waiting and is told the newest.
+// A slow observer delays nobody, and sees the newest leader.
 func TestObserveSlowly(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -406,7 +406,7 @@ func TestObserveAtOnce(t *testing.T) {
 	})
 }
 
-// A candidacy, and an observation, may begin before the members have met.
+// A campaign or an observation may begin before the members have met.
 func TestElectionBeforeReady(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -461,7 +461,7 @@ func TestLeaderCloses(t *testing.T) {
 	})
 }
 
-// A leader that is alone in its group can close, too.
+// A leader that is alone in its group can close.
 func TestLonelyLeaderCloses(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
@@ -550,7 +550,7 @@ func TestObserveEnds(t *testing.T) {
 	})
 }
 
-// Elections and locks do not meet, and elections do not meet each other.
+// Elections of different names are independent of each other, and of locks.
 func TestElectionNames(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)

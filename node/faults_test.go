@@ -17,9 +17,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A holder whose process stands still, as when a computer sleeps, stays the
-// holder: nobody else is let in, however long it takes, and afterwards all go
-// on. (L12)
+// A holder whose process is paused, as when a computer sleeps, stays the holder: no other node gets
+// the lock, however long it takes. Afterwards all go on. (L12)
 func TestPause(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -48,9 +47,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A node whose link is closed under it says so when it finds out: nobody waits
-// for what cannot come, what is held is lost, and Close does not wait for a
-// farewell that nobody hears. (L31)
+// A node whose link is closed from outside says so once it notices: waiting calls return, held
+// locks are lost, and Close does not wait for a farewell that nobody can hear. (L31)
 func TestLinkClosedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -86,7 +84,7 @@ func TestLinkClosedBefore(t *testing.T) {
 	})
 }
 
-// A node that stands still while it waits loses no turn.
+// A node that is paused while it waits keeps its place in the queue.
 func TestPauseWhileWaiting(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -100,8 +98,8 @@ func TestPauseWhileWaiting(t *testing.T) {
 	})
 }
 
-// A node that is heard but does not hear, or the reverse, is no more let in, or
-// passed over, than one that is cut off altogether.
+// A node that is heard but does not hear, or the reverse, gets the lock neither sooner nor later
+// than one that is cut off in both directions.
 func TestOneWay(t *testing.T) {
 	for _, direction := range []struct {
 		name string

@@ -17,8 +17,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// Nobody acts before all members have reported, whatever was met: otherwise it could
-// restart and grant again.
+// No member acts before all members have reported: otherwise it could restart and grant a held lock
+// again.
 func TestNobodyActsAlone(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -36,8 +36,7 @@ func TestNobodyActsAlone(t *testing.T) {
 	})
 }
 
-// LESSONS L19: a Close does not wait for locks that it has nothing to do with
-// any more.
+// LESSONS L19: Close does not wait for locks that the node no longer uses.
 func TestCloseAfterCancel(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -98,8 +97,8 @@ func TestHeldIsRemembered(t *testing.T) {
 	})
 }
 
-// What a node forgets of a lock it remembers in sum: its next request is later
-// than all that it answered before.
+// A node that forgets a lock keeps the highest clock of all forgotten locks, so its next request is
+// later than all that it answered before.
 func TestTimeIsRemembered(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -193,8 +192,8 @@ func upTo(luck *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(luck.Int64N(int64(most)))
 }
 
-// All members close within some milliseconds of each other, over a slow network: a
-// member that is gone leaves nobody waiting for it.
+// All members close within milliseconds of each other, over a slow network. None waits for a member
+// that is gone.
 func TestCloseTogetherOverASlowNetwork(t *testing.T) {
 	for seed := range uint64(40) {
 		cfg := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Seed: seed}

@@ -20,8 +20,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// LESSONS L38, L47: a holder that takes too long is told to stop by a deadline of its
-// own. That is no lease: the lock stays held, and nobody else is let in.
+// LESSONS L38, L47: a deadline of its own tells a holder that takes too long to stop. It is no
+// lease: the lock stays held, and no other node gets it.
 func TestHoldDeadline(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -51,16 +51,14 @@ func TestHoldDeadline(t *testing.T) {
 	})
 }
 
-// There may be very many handles, so what a handle needs only when it is used
-// is not in it.
+// There may be very many handles, so a handle allocates what it needs only when that is used.
 func TestHeldIsSmall(t *testing.T) {
 	if strconv.IntSize == 64 {
 		require.EqualValues(t, 48, node.HeldSize, "docs/performance.md promises memory for held locks")
 	}
 }
 
-// LESSONS L71: Do gives the lock back when the function is at its end, and not
-// when its context is.
+// LESSONS L71: Do releases the lock when its function returns, not when the context ends.
 func TestDoReleasesLast(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -114,8 +112,8 @@ func TestCloseWaitsForDo(t *testing.T) {
 	})
 }
 
-// Close also waits for it if the node had stopped before, and says so if it must not
-// wait long enough.
+// Close also waits for such a function if the node has stopped before, and returns an error if its
+// context ends first.
 func TestCloseWaitsForDoOfAStoppedNode(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)

@@ -24,8 +24,7 @@ func (g *group) sent() (n int) {
 	return n
 }
 
-// No member is every lock's coordinator, and a crash stops only the locks that begin at the
-// member that has crashed.
+// The locks begin at different members, and a crash stops only those that begin at the crashed one.
 func TestHomes(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"central": central.New, "suzukikasami": suzukikasami.New} {
 		t.Run(name, func(t *testing.T) {

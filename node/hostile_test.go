@@ -51,8 +51,7 @@ func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, on
 	})
 }
 
-// Nonsense about views is refused, and messages of views that will never be are
-// bounded: they cost time and never more.
+// Nonsense about views is refused, and buffered messages of views that never come are bounded.
 func TestNonsenseAboutViews(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		held, err := one.Mutex("x").Acquire(t.Context())

@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 )
 
-// A member whose wall clock is set forward does not wait less for the lease of another.
+// A member whose wall clock is set forward waits no less for the lease of another.
 func TestLeaseClockSetForward(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
@@ -76,7 +76,7 @@ func TestLeaseGivenBack(t *testing.T) {
 	})
 }
 
-// A leader that returns in that time leads alone.
+// A leader that returns in the last sixteenth of its lease leads alone.
 func TestLeaseLeaderMargin(t *testing.T) {
 	for name, end := range map[string]func(s *member){
 		"outage":    func(s *member) { s.store.Outage(true) },
@@ -194,7 +194,7 @@ func TestLeaseErrAfterSleep(t *testing.T) {
 	})
 }
 
-// So does the status of the node.
+// The status of a node tells at once after a sleep that the lease has ended.
 func TestLeaseStatusAfterSleep(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := g.open(1)[0]
@@ -280,8 +280,7 @@ func TestLeaseCloseLeader(t *testing.T) {
 	})
 }
 
-// An Observer hears of a lost hold why it was lost, also if Close comes in the last
-// sixteenth of the lease.
+// An Observer is told why a hold was lost, even if Close comes in the last sixteenth of the lease.
 func TestLeaseClosedInItsMargin(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := g.open(2)[0]

@@ -22,9 +22,7 @@ import (
 
 // What docs/lessons.md lists and no other test shows.
 
-// LESSONS L20, L34: an Acquire that fails returns no handle, and one that
-// returns a handle has not failed; there is no third case to be taken for
-// success.
+// LESSONS L20, L34: Acquire returns either a handle or an error, never both and never neither.
 func TestHandleOrError(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -58,8 +56,8 @@ func TestHandleOrError(t *testing.T) {
 	})
 }
 
-// LESSONS L21: to give up asks nobody, so it does not hang with those that
-// cannot be reached; what is left of it is cleared away when they are back.
+// LESSONS L21: giving up a wait needs no answer, so it never hangs on an unreachable peer. What it
+// leaves there is cleared when the peer is back.
 func TestCancelUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -87,7 +85,7 @@ func TestCancelUnreachable(t *testing.T) {
 	})
 }
 
-// LESSONS L26: no reason can be taken for another.
+// LESSONS L26: each reason has an error of its own.
 func TestReasonsDiffer(t *testing.T) {
 	reasons := []error{
 		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrStopped, node.ErrClosed, node.ErrConfig,
@@ -102,8 +100,7 @@ func TestReasonsDiffer(t *testing.T) {
 	}
 }
 
-// LESSONS L28: a handle that is released from all sides at once is released
-// once.
+// LESSONS L28: a handle that several goroutines release at once is released once.
 func TestReleaseTogether(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -171,8 +168,8 @@ func (g *group) spy(n int) (links []*spyLink, sent *atomic.Int64) {
 	return links, sent
 }
 
-// LESSONS L13, L15: nobody who asks a handle, or gives it back, waits for the
-// network, not even for a link that is stuck.
+// LESSONS L13, L15: the methods of a handle, and its release, never wait for the network, not even
+// for a link that is stuck.
 func TestHandleDoesNotWait(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		links, _ := g.spy(2)
@@ -205,8 +202,8 @@ func TestHandleDoesNotWait(t *testing.T) {
 	})
 }
 
-// LESSONS L49: a lock is handed over by messages: by the time that they take,
-// one or two of them by algorithm, and no timer.
+// LESSONS L49: a hand-over takes the time of one or two messages, depending on the algorithm, and
+// no timer.
 func TestHandOverTakesMessagesOnly(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
@@ -227,8 +224,7 @@ func TestHandOverTakesMessagesOnly(t *testing.T) {
 	}
 }
 
-// LESSONS L49, L52: to hold and to wait cost nothing, for however long: no frame
-// and no timer.
+// LESSONS L49, L52: holding and waiting cost no frame and no timer, for however long.
 func TestWaitingIsIdle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -248,8 +244,8 @@ func TestWaitingIsIdle(t *testing.T) {
 	})
 }
 
-// LESSONS L54: a peer that cannot be reached is not stormed, however many callers wait
-// for it: it is sent a frame or two a second.
+// LESSONS L54: a peer that cannot be reached gets one or two frames a second, however many callers
+// wait for it.
 func TestUnreachableIsNotStormed(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		_, sent := g.spy(2)

@@ -106,7 +106,7 @@ func TestLogOfTakenNumber(t *testing.T) {
 	})
 }
 
-// What an operator reads: once each, and nothing of ordinary use.
+// What an operator reads: each thing once, and nothing of ordinary use.
 func TestLog(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		today() // so that a life that follows has a higher number
@@ -217,7 +217,7 @@ func TestLogOfClose(t *testing.T) {
 	})
 }
 
-// Neither is a leader's function cut short.
+// The same holds for a Close that waits for the function of a leader.
 func TestCloseOfLeader(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -230,8 +230,8 @@ func TestCloseOfLeader(t *testing.T) {
 	})
 }
 
-// A hostile peer cannot fill the disk, nor hold up the node by way of a slow
-// handler; the operator still hears what it does.
+// A hostile peer cannot fill the disk, nor delay the node by way of a slow handler. The operator
+// still learns what the peer does.
 func TestLogIsBounded(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -259,7 +259,7 @@ func TestLogIsBounded(t *testing.T) {
 	})
 }
 
-// Peers that come and go all the time leave room for warnings, and cause none.
+// Peers that come and go all the time cause no warning, and leave room for real ones.
 func TestLogOfChurnIsNoWarning(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}

@@ -108,8 +108,8 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 	return here, elsewhere
 }
 
-// Nothing that a held lock needs only when something happens to it is kept for
-// each lock, in a group of five.
+// A held lock keeps nothing at any member that is needed only when something happens to it, in a
+// group of five.
 func TestHeldMemory(t *testing.T) {
 	if racetest.On || testing.Short() {
 		t.Skip("the race detector has memory of its own, and it takes a while")

@@ -164,8 +164,8 @@ func (g *group) acquireLater(ctx context.Context, id dmutex.NodeID, name string)
 	return c
 }
 
-// LESSONS L2, L45: one is inside at a time, and every grant has a higher fence
-// than the one before.
+// LESSONS L2, L45: one node at a time holds the lock, and every grant has a higher fence than the
+// one before.
 func TestExclusionAndFences(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -240,8 +240,8 @@ func TestGoroutinesQueueFairly(t *testing.T) {
 	})
 }
 
-// LESSONS L3, L20, L23, L35: a cancelled wait returns at once with the
-// context's error, leaves nothing behind, and costs nobody a turn.
+// LESSONS L3, L20, L23, L35: a canceled wait returns at once with the context's error, leaves
+// nothing behind, and costs no other caller its turn.
 func TestCancel(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -267,8 +267,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// LESSONS L35, L43, L50: the deadline of the context is the only one, and it is
-// that of the wait.
+// LESSONS L35, L43, L50: the deadline of the context is the only one, and it limits the wait only.
 func TestDeadline(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -302,8 +301,7 @@ func TestAcquireAfterCancel(t *testing.T) {
 	})
 }
 
-// LESSONS L36, L43, L44: a free lock is taken at once, and a busy one is said to
-// be.
+// LESSONS L36, L43, L44: TryAcquire takes a free lock at once, and reports a busy one.
 func TestTryAcquire(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)

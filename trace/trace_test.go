@@ -73,7 +73,7 @@ func TestWriteRead(t *testing.T) {
 	require.ErrorIs(t, err, trace.ErrFormat)
 }
 
-// What is not as a Writer writes it is refused, with file and line.
+// A file that no Writer wrote is refused, with file and line.
 func TestRefused(t *testing.T) {
 	first := text(t, trace.Trace{Header: header})
 	for _, tt := range []struct{ line, why string }{
@@ -164,8 +164,8 @@ func TestTooLong(t *testing.T) {
 	require.Equal(t, []trace.Event{{What: trace.Gap, N: 1, Line: 2}, {Time: 4, What: trace.Ready, Line: 3}}, tr.Events)
 }
 
-// A writer that is slow makes gaps, which are counted where they are; nobody
-// waits, and what is kept is bounded.
+// A slow writer leaves gaps, which are counted in place. Nobody waits for it, and its buffer is
+// bounded.
 func TestSlowWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w slow

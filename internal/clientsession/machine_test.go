@@ -84,7 +84,7 @@ func TestResume(t *testing.T) {
 	require.Equal(t, []Message{order(three, "b")}, p.orders, "it is asked for again")
 }
 
-// The bounds of a session: a client that asks for more than it may is told so.
+// A session is bounded: a client that asks for more than it may is told so.
 func TestBounds(t *testing.T) {
 	p := newPair(t)
 	p.c.Connect(0, "x")
@@ -127,8 +127,8 @@ func TestGrantBeforeValid(t *testing.T) {
 	require.Empty(t, p.c.Session())
 }
 
-// Leaving a member that closes, a client asks again at the next for what it waits for, when it
-// has given back what it holds.
+// A client that leaves a closing member first gives back what it holds, and then asks the next
+// member for what it waits for.
 func TestLeave(t *testing.T) {
 	p := newPair(t)
 	p.c.Connect(0, "x")

@@ -102,7 +102,7 @@ func (m *member) begin() *caller {
 	return c
 }
 
-// A client is served that speaks a version of the member, and no other.
+// A client is served if it speaks a version of the member.
 func TestVersions(t *testing.T) {
 	serve(t, func(m *member) {
 		hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Versions{Oldest: 1, Newest: 2}, Number: 1, Session: "s", Name: "n", Fresh: true}
@@ -118,8 +118,8 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// What a client gives back is free at once. What the member has lost is not: the client may
-// hold it until it notices.
+// What a client gives back is free at once. What the member has lost is not: the client may hold it
+// until it notices.
 func TestReturn(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
@@ -204,7 +204,7 @@ func TestRefusedIsForgotten(t *testing.T) {
 	})
 }
 
-// Strangers that say nothing keep no client out, however many they are, and cost little.
+// Silent strangers keep no client out, however many they are, and cost little.
 func TestStrangers(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
@@ -236,7 +236,7 @@ type stubborn struct {
 func (stubborn) SetReadDeadline(time.Time) error { return errors.New("no deadlines") }
 func (c stubborn) Close() error                  { <-c.closed; return c.Conn.Close() }
 
-// A connection that is slow to close keeps nobody waiting.
+// A connection that is slow to close delays nobody.
 func TestSlowToClose(t *testing.T) {
 	serve(t, func(m *member) {
 		near, far := net.Pipe()

@@ -11,9 +11,9 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// Every run of two contenders does nothing wrong: one at most holds the lock while its lease
-// runs, fences rise, even if the record is deleted, and from every state all that wait can get the lock without further
-// faults. The numbers are what is there: a change of one is a finding.
+// Every run of two contenders does nothing wrong: at most one holds the lock while its lease runs,
+// fences rise even if the record is deleted, and from every state all that wait can get the lock
+// without further faults. A change of the number of states is a finding.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -41,8 +41,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// Each rule is needed: without it something goes wrong, in the shortest run, which stands in
-// testdata.
+// Each rule is needed: without it something goes wrong. The shortest run to it is in testdata.
 func TestMutants(t *testing.T) {
 	plain := setup{lease: 2, wait: 2, lives: 1, grants: 2}
 	slow := setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}

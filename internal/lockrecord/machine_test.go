@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
-// What is not a record of this lock is refused, and overwritten by nobody.
+// A value that is no record of this lock is refused, and never overwritten.
 func TestRecord(t *testing.T) {
 	good := string((&Record{"l", 7, unit, "A1"}).AppendText(nil))
 	require.Equal(t, "dmutex lock 1\nlock \"l\"\nfence 7\nlease 1000000000\nholder A1\n", good, "what docs/upgrades.md says of a change")
@@ -45,7 +45,7 @@ func TestLastFence(t *testing.T) {
 	require.ErrorContains(t, m.Err(), "its fences are used up")
 }
 
-// A clock that is set forward ends a lease, and no wait.
+// A clock that is set forward ends a lease, but no wait.
 func TestLeapt(t *testing.T) {
 	m := New("l", "A", unit)
 	m.Operation(0, 0)

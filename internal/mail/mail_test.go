@@ -245,8 +245,8 @@ func TestNothingOfAFormerLife(t *testing.T) {
 	}
 }
 
-// Left comes behind all messages; what is sent to the peer from then on is
-// refused, until it is back. A peer that closed tells what it did not handle.
+// Left comes after all messages. What is sent to the peer from then on is refused until it is back.
+// A peer that closed tells what it did not handle.
 func TestLeft(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -342,8 +342,8 @@ func count(log []string, prefix string) (n int) {
 	return n
 }
 
-// Tick comes when it has asked for it, or when Wake has, whichever is first, and
-// what it sends leaves.
+// Tick comes at the time that it asked for, or after Wake, whichever is first, and what it sends
+// leaves.
 func TestTick(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -433,7 +433,7 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// Renamed, a node leaves and is met again, at once: its peers need no patience.
+// A node that renames itself leaves and is met again at once.
 func TestRename(t *testing.T) {
 	run(t, memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, 3, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -590,7 +590,7 @@ func TestCloseAgain(t *testing.T) {
 	})
 }
 
-// While Close is under way a Mail that was never open is not opened anymore.
+// A Mail that was never open cannot be opened once Close has begun.
 func TestOpenDuringClose(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, gate := p.new(p.config(1, 10)), make(chan struct{})
@@ -652,8 +652,8 @@ func TestOpenFails(t *testing.T) {
 	})
 }
 
-// What no correct peer sends is told and changes nothing. That a peer has another
-// group is told when it is news.
+// What no correct peer sends is reported and changes nothing. That a peer belongs to another group
+// is reported once.
 func TestRefused(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one := p.open(1)

@@ -273,8 +273,8 @@ func TestPeersDuringRename(t *testing.T) {
 	})
 }
 
-// Nor do they wait for a Close that waits for a Handler. No peer can be added any
-// more, and Close does not wait for peers that are removed.
+// Add, Remove and Challenge do not wait for a Close that waits for a Handler. No peer can be added
+// anymore, and Close does not wait for peers that are removed.
 func TestPeersDuringClose(t *testing.T) {
 	run(t, memlink.Config{}, 4, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -317,8 +317,8 @@ func sendErr(b *box, to dmutex.NodeID) error {
 	return err
 }
 
-// Peers come and go while everything else goes on, on a bad network. Those that stay
-// miss nothing, and in the end all can meet and close.
+// Peers come and go while everything else goes on, on a bad network. Those that stay miss nothing,
+// and all meet and close in the end.
 func TestComeAndGo(t *testing.T) {
 	for seed := range uint64(5) {
 		run(t, bad(seed), 4, func(t *testing.T, p *post) {

@@ -97,8 +97,8 @@ func (w *wire) burst(count int) {
 	}
 }
 
-// TestEveryLossInABurst loses every subset of a burst of frames of which the last
-// arrives. That costs one round trip and one frame, and no timeout passes.
+// TestEveryLossInABurst loses every subset of a burst of frames except the last. Each costs one
+// round trip and one frame, and no timeout passes.
 func TestEveryLossInABurst(t *testing.T) {
 	const frames, oneWay = 7, millisecond / 4
 	for lost := range 1 << (frames - 1) {
@@ -249,7 +249,7 @@ func TestTimeoutFollowsAGrowingRoundTrip(t *testing.T) {
 	require.Less(t, before.Resent, uint64(12))
 }
 
-// TestAnswerEndsTheBackOff: it is a proof that the peer hears us, too.
+// TestAnswerEndsTheBackOff: an answer also proves that the peer hears us.
 func TestAnswerEndsTheBackOff(t *testing.T) {
 	p := meet(t)
 	p.send(p.a, "m")

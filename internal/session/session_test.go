@@ -355,8 +355,8 @@ func TestHandshakeIsPatient(t *testing.T) {
 	require.Zero(t, a.Stats().RoundTrip, "which of the HELLOs was answered, nobody knows")
 }
 
-// TestFloodOfStrangers: whatever the network brings up from the past, it makes
-// a session send at most one answer in MinTimeout.
+// TestFloodOfStrangers: whatever old frames arrive, a session sends at most one answer in
+// MinTimeout.
 func TestFloodOfStrangers(t *testing.T) {
 	p := meet(t)
 	old := join([]uint64{uint64(data), 9, 11, 1, 0}, []byte("\xc4\x01m"))
@@ -437,7 +437,7 @@ func TestDoneOwesNothing(t *testing.T) {
 	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
 }
 
-// TestPatience: an end is acknowledged until the peer must know, or is not there.
+// TestPatience: an end is acknowledged until the peer must know of it, or is gone.
 func TestPatience(t *testing.T) {
 	p := meet(t)
 	p.a.Close()
@@ -463,7 +463,7 @@ func TestPatience(t *testing.T) {
 	require.False(t, p.a.Done(), "all were lost")
 }
 
-// TestByeTooEarly: nobody knows that we have an end that we have not.
+// TestByeTooEarly: no peer can know that we have an end that we do not have.
 func TestByeTooEarly(t *testing.T) {
 	p := meet(t)
 	before := string(p.b.appendState(nil))

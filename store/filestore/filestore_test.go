@@ -229,7 +229,7 @@ func TestRestored(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrConflict)
 }
 
-// What no later call can overcome is told at once, and leaves no other file behind.
+// An error that no later call can overcome is returned at once, and leaves no other file behind.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {

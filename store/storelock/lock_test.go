@@ -72,7 +72,7 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// A waiter gets the lock soon after its release. One whose context ends is gone at once.
+// A waiter gets the lock soon after its release. A waiter whose context ends is gone at once.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(store.Memory)
@@ -241,7 +241,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// What waiting does not mend is an error at once, and changes nothing.
+// An error that waiting does not mend is returned at once, and changes nothing.
 func TestRefused(t *testing.T) {
 	s := new(store.Memory)
 	rev, err := s.Swap(t.Context(), []byte("dmutex record 2\nepoch 1\n"), "0")

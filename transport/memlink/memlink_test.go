@@ -233,7 +233,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// A node that is known but not there is no error, as on any network.
+// Sending to a node that is known but absent is no error, as on any network.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})

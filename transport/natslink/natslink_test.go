@@ -206,8 +206,7 @@ func awaitError(t *testing.T, nc *nats.Conn, says string) {
 	}
 }
 
-// What a server says of others does not keep a link from opening: neither an error
-// of another subject, nor one of this subject from before.
+// Errors of other subjects, and earlier errors of this one, do not keep a link from opening.
 func TestOpenIgnoresOtherErrors(t *testing.T) {
 	const ours = "-ERR 'Permissions Violation for Subscription to \"locks.1.*\"'\r\n"
 	const others = "-ERR 'Permissions Violation for Subscription to \"others\"'\r\n"
@@ -267,7 +266,7 @@ func (l stuckLog) Write(record []byte) (int, error) {
 	return len(record), nil
 }
 
-// A log that is stuck keeps no frames back.
+// A stuck log delays no frame.
 func TestStuckLog(t *testing.T) {
 	nc := connect(t, serve(t, 1<<20))
 	release := make(stuckLog)

@@ -49,9 +49,8 @@ func carry(to, from net.Conn, oneWay time.Duration) {
 	to.Close()
 }
 
-// A member is back soon though a crowd of strangers arrives faster than a
-// handshake ends: at once if it comes from elsewhere, and after a few attempts if the
-// two have one address.
+// A member reconnects soon though a crowd of strangers arrives faster than handshakes complete: at
+// once from another address, and within a few attempts from the same one.
 func TestCrowdAtTheDoor(t *testing.T) {
 	const (
 		oneWay  = 30 * time.Millisecond
@@ -153,7 +152,7 @@ func TestSource(t *testing.T) {
 	require.Equal(t, netip.Prefix{}, source(near.RemoteAddr()))
 }
 
-// What a door remembers goes with the connections.
+// A listener forgets an address when its connections end.
 func TestDoorForgets(t *testing.T) {
 	d := door{places: 3, pick: func(n int) int { return n - 1 }}
 	at := func(host byte) net.Conn {

@@ -120,7 +120,7 @@ func TestLowerLifeIsRefused(t *testing.T) {
 	require.Equal(t, arrival{2, "hello"}, next(t, got))
 }
 
-// A life that no true process can reach is refused at the door, so it cannot keep one out.
+// A life that no correct process can have is refused, so it cannot keep the true process out.
 func TestLifeFarAheadIsRefused(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	l.SetLife(5, func() uint64 { return 100 }, nil)

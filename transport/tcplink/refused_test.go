@@ -41,7 +41,7 @@ func (w lineWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Repeated refusals fill no log, and our own Close is no news.
+// Repeated refusals do not fill the log, and our own Close is not logged.
 func TestLogOfRefusals(t *testing.T) {
 	logger, told := lines()
 	take := func(n int) (records []string) {
@@ -188,7 +188,7 @@ func TestStuckLog(t *testing.T) {
 	})
 }
 
-// Nor does one keep a peer that is dialed waiting.
+// A stuck log does not delay a peer that is dialed.
 func TestStuckLogWhenDialing(t *testing.T) {
 	release := make(chan struct{})
 	listener := listenByHand(t)
@@ -246,7 +246,7 @@ func TestTakeLogger(t *testing.T) {
 	}
 }
 
-// Of two that were connected, neither tells of a loss that is its own Close.
+// Neither of two connected links logs a loss that is its own Close.
 func TestLogOfClose(t *testing.T) {
 	var text [2]bytes.Buffer
 	var links [2]*Link

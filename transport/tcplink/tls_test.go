@@ -314,7 +314,7 @@ func verified(cs tls.ConnectionState) error {
 	return nil
 }
 
-// The application names nodes as it likes, and has the last word.
+// The application's own rules name the nodes, and have the last word.
 func TestTLSOwnRules(t *testing.T) {
 	a := NewAuthority(t)
 	numbers := map[string]dmutex.NodeID{"n1.example": 1, "n2.example": 2, "n3.example": 3}
@@ -432,8 +432,8 @@ func TestSetTLS(t *testing.T) {
 	require.ErrorIs(t, plain.SetTLS(a.Config(a.Node(1))), dmutex.ErrMisuse)
 }
 
-// A peer that does not read keeps neither Send nor Close waiting, nor does it
-// when the connection breaks while TLS would like to take its leave.
+// A peer that does not read delays neither Send nor Close, not even when the connection breaks and
+// TLS would say farewell.
 func TestTLSSlowReader(t *testing.T) {
 	a := NewAuthority(t)
 	l, _ := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
@@ -502,7 +502,7 @@ func TestTLSClose(t *testing.T) {
 	})
 }
 
-// Who begins a handshake and does not end it is shown out.
+// A process that begins a handshake and does not complete it is disconnected.
 func TestTLSHandshakeDeadline(t *testing.T) {
 	a := NewAuthority(t)
 	pace := defaultPace
