@@ -118,8 +118,8 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	require.Equal(t, term{7, next + 1}, ts.elections["z"].term)
 }
 
-// Who resigns ends a context that is derived from somebody's own, whose methods may
-// use the node.
+// The context of a leader is ended under no lock: it may be derived from a context whose
+// methods use the node.
 func TestResignUnderNoLock(t *testing.T) {
 	var ts terms
 	free := false
@@ -140,7 +140,7 @@ func announcement(leads byte, epoch uint64, name string) []byte {
 	return append(b, leads)
 }
 
-// What is no announcement is refused, and changes nothing.
+// A malformed announcement is refused, and changes nothing.
 func TestAnnouncement(t *testing.T) {
 	for _, want := range []struct {
 		name string

@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"regexp"
 	"strings"
@@ -77,11 +76,7 @@ func TestCheckSubjectJSON(t *testing.T) {
 		got, stdout, stderr := invoke(append([]string{"check", "--json"}, args...)...)
 		require.Equal(t, status, got, stderr)
 		var r result
-		dec := json.NewDecoder(strings.NewReader(stdout))
-		dec.DisallowUnknownFields()
-		require.NoError(t, dec.Decode(&r), stdout)
-		_, err := dec.Token()
-		require.ErrorIs(t, err, io.EOF)
+		tooltest.Decode(t, stdout, stderr, &r)
 		require.Equal(t, status == tool.StatusOK, r.OK)
 		require.Len(t, r.Checks, 1)
 		r.Checks[0].Seconds = 0

@@ -103,11 +103,7 @@ func demoIn(t *testing.T, spell time.Duration, args ...string) (status int, r re
 	var g grammar
 	g.Demo.Tellers.spell = spell
 	status, stdout, stderr := tooltest.Run(&g, "", append([]string{"demo", "--json"}, args...)...)
-	dec := json.NewDecoder(strings.NewReader(stdout))
-	dec.DisallowUnknownFields()
-	require.NoError(t, dec.Decode(&r), "%s\n%s", stdout, stderr)
-	_, err := dec.Token()
-	require.ErrorIs(t, err, io.EOF)
+	tooltest.Decode(t, stdout, stderr, &r)
 	return status, r, stderr
 }
 

@@ -2,10 +2,8 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,11 +28,7 @@ import (
 func philosophers(t *testing.T, args ...string) (status int, r dinners, stderr string) {
 	t.Helper()
 	status, stdout, stderr := invoke(append([]string{"demo", "philosophers", "--json"}, args...)...)
-	dec := json.NewDecoder(strings.NewReader(stdout))
-	dec.DisallowUnknownFields()
-	require.NoError(t, dec.Decode(&r), "%s\n%s", stdout, stderr)
-	_, err := dec.Token()
-	require.ErrorIs(t, err, io.EOF)
+	tooltest.Decode(t, stdout, stderr, &r)
 	return status, r, stderr
 }
 

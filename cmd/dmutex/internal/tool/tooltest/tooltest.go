@@ -4,7 +4,9 @@ package tooltest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -60,6 +62,16 @@ func Refused(t *testing.T, run func(args ...string) (status int, stdout, stderr 
 			require.Contains(t, stderr, "\nTry: dmutex ")
 		})
 	}
+}
+
+// Decode requires that a command's standard output is exactly one JSON value, and decodes it.
+func Decode(t *testing.T, stdout, stderr string, into any) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(stdout))
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(into), "%s\n%s", stdout, stderr)
+	_, err := dec.Token()
+	require.ErrorIs(t, err, io.EOF)
 }
 
 // TooLong is how long a test waits before it fails.
