@@ -180,7 +180,21 @@ func (c *court) keep(name string) {
 
 func (c *court) killed() {
 	require.Empty(c, c.living())
-	first, second := c.start(""), c.start("")
+	c.ends(c.start(""), c.start(""))
+}
+
+func (c *court) closed() {
+	own := func() process {
+		l := c.live()
+		end := func() { require.NoError(c, l.Close()) }
+		return process{l.Name(), end, end}
+	}
+	c.ends(own(), own())
+}
+
+// ends checks that two lives are over when they are ended.
+func (c *court) ends(first, second process) {
+	c.Helper()
 	require.NotEqual(c, first.life, second.life)
 	returns := c.waiting(first.life)
 	require.ElementsMatch(c, []string{first.life, second.life}, c.living())
@@ -191,22 +205,8 @@ func (c *court) killed() {
 	c.over(first.life)
 	require.Equal(c, []string{second.life}, c.living())
 	c.keep(second.life)
-	second.close() // it ends by itself
+	second.close() // a process ends by itself then
 	c.over(second.life)
-}
-
-func (c *court) closed() {
-	l, other := c.live(), c.live()
-	require.NotEqual(c, l.Name(), other.Name())
-	returns := c.waiting(l.Name())
-	require.ElementsMatch(c, []string{l.Name(), other.Name()}, c.living())
-	c.lasts(l.Name())
-	c.keep(l.Name())
-	require.NoError(c, l.Close())
-	returns()
-	c.over(l.Name())
-	require.Equal(c, []string{other.Name()}, c.living())
-	require.NoError(c, other.Close())
 	require.Empty(c, c.living())
 }
 
