@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +47,7 @@ func TestLeaseTrace(t *testing.T) {
 		next := stays.acquireLater(t.Context(), "x")
 		kept := cut.acquire("kept")
 		dead.crash()
+		synctest.Wait() // until the trace is written
 		files[0] = bytes.NewBuffer(files[0].Bytes()[:bytes.Index(files[0].Bytes(), []byte(`"do":"down"`))])
 		o := <-next
 		require.NoError(t, o.err)
@@ -63,6 +65,7 @@ func TestLeaseTrace(t *testing.T) {
 		for len(g.all) > 0 {
 			g.all[0].close()
 		}
+		synctest.Wait()
 
 		var traces []*trace.Trace
 		for _, file := range files {
