@@ -20,8 +20,8 @@ import (
 // without a handle do not notice it: the functions of [Mutex.Do] and [Election.Campaign], and
 // users of a [Mutex.Locker].
 //
-// Ask sends one message to each other member, after a wait as of [Node.Ready]. Its errors are
-// those of [Mutex.Acquire]; then it has asked no holder.
+// Ask waits as [Node.Ready] does, and sends one message to each other member. Its errors are those
+// of [Mutex.Acquire]; after an error it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
 	if err := m.reach(ctx); err != nil {
 		return err

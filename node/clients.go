@@ -30,11 +30,11 @@ type Clients struct {
 	// The client gets the text of the error. Nil allows all.
 	Allow func(conn net.Conn, client, lock string) error
 
-	// Session is how long a client may hold locks after a member has last heard from it: 100 ms up
-	// to Config.Lease, which 0 stands for.
+	// Session is how long a client may hold locks after a member has last heard from it: 100 ms to
+	// Config.Lease; 0 means Config.Lease.
 	Session time.Duration
 
-	// Max is how many clients this node serves at a time; 0 stands for 4096. Each may
+	// Max is how many clients this node serves at a time; 0 means 4096. Each may
 	// hold and wait for 1000 locks.
 	Max int
 }

@@ -29,9 +29,9 @@ var (
 	ErrEvicted = group.ErrEvicted     // an operator told the other members that this process is dead
 	ErrRecord  = membership.ErrRecord // the record of the members was deleted, overwritten or restored
 	ErrFull    = membership.ErrFull   // the group has as many members as it can have
-	ErrLease   = group.ErrLease       // the store did not answer for a lease, less a margin; what was held is lost
+	ErrLease   = group.ErrLease       // the store did not confirm the lease in time; what was held is lost
 
-	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
+	// ErrStopped: the node has stopped by itself, without a Close, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again: see [Node.Done]. The
 	// error also says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
 	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
@@ -64,7 +64,7 @@ var (
 	ErrOverflow = locks.ErrOverflow
 )
 
-// An Error is what the functions of this package return, but for misuse: its text names the
+// An Error is the type of all errors of this package but [dmutex.ErrMisuse]: its text names the
 // package, and the lock or the peer that it is about. Use [errors.Is] to find out why, and
 // [errors.AsType] for the fields.
 type Error struct {

@@ -23,19 +23,18 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config is what a node can be told beside its group. The zero Config will do. Algorithm,
-// Lease, Group and Deadlock must be the same in all members, and either all have Clients or
-// none; nodes that differ refuse to meet, with [ErrConfig].
+// Config configures a node. The zero Config works. Algorithm, Lease, Group and Deadlock must be
+// the same in all members, and either all have Clients or none: members that differ refuse each
+// other with [ErrConfig].
 type Config struct {
-	// Name is what people call this process: up to 64 bytes of printable text, which the others
-	// show beside the number of this node. Empty stands for the name of the host, a slash, and
-	// the number of the process.
+	// Name names this process to people: up to 64 bytes of printable text, which all members
+	// show beside its number. If it is empty, it is the host's name, a slash, and the process ID.
 	Name string
 
-	Algorithm dmutex.Algorithm // such as ricart.New; nil stands for central.New
+	Algorithm dmutex.Algorithm // such as ricart.New; nil means central.New
 
-	// Lease is how long a member may hold locks after the store has last confirmed that it is
-	// one: 100 ms to 1 h, and 0 stands for 10 s. The locks of a process that crashes are freed
+	// Lease is how long a member may hold locks after the store last confirmed its
+	// membership: 100 ms to 1 h; 0 means 10 s. The locks of a process that crashes are freed
 	// when its lease has ended, and an outage of the store that lasts longer than a lease costs
 	// all locks: see docs/modes.md. Not for [OpenStrict].
 	Lease time.Duration
@@ -69,8 +68,8 @@ type Config struct {
 	// Logger gets a few records for the operator, which docs/operating.md lists; nil logs
 	// nothing. A record that a peer can trigger at will is written once a minute, and then with
 	// the number of times that it was repeated; of each level 20 different ones are written in
-	// a minute. A goroutine of the node writes all records: a slow handler delays only Close,
-	// which it must not call. A Link that has no logger of its own logs here, too.
+	// a minute. A slow handler delays only Close, which the handler must not call. A Link
+	// without a logger of its own logs here, too.
 	Logger *slog.Logger
 
 	Observer *Observer // may be nil
@@ -100,8 +99,8 @@ type Node struct {
 }
 
 // Open makes this process a member of the group whose record is in the store. The record gives
-// each process its number and the addresses of the others. The link is not yet opened, and was
-// made without a number; the node opens it, and closes it in Close.
+// each process its number and the addresses of the others. The link must be made without a
+// number, and not opened: the node opens it, and closes it in Close.
 //
 // Open does not wait for the other members: they may start in any order, and Acquire waits
 // until the group grants locks. If ctx has ended, Open returns its error; ctx has no effect
@@ -216,12 +215,11 @@ func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
 // remember where the token is.
 func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 
-// Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
-// locks that are still held are lost ([lock.Held.Context] ends) and released. Close waits until
-// the functions of [Mutex.Do] and [Election.Campaign] have returned, also if the node had
-// stopped by itself. Then this node leaves the view, and the others go on without it. Close also
-// closes the link, and writes Config.Trace to its end. No goroutine of the node is left when it
-// returns. A second Close waits for the first and returns nil.
+// Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and locks that are
+// still held are lost ([lock.Held.Context] ends) and released. Close waits until the functions of
+// [Mutex.Do] and [Election.Campaign] have returned. Then this node leaves the view, and the others
+// go on without it. Close also closes the link and flushes Config.Trace, and leaves no goroutine
+// behind. A second Close waits for the first and returns nil.
 //
 // In the strict mode that takes a few round trips while the other members are up. In the lease
 // mode it needs only the store, which takes this node out of the record. If a member or the store

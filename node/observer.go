@@ -23,9 +23,9 @@ type Observer struct {
 	Wait func(Event) // an Acquire or TryAcquire has ended; not called for misuse
 	Hold func(Event) // a hold has ended
 
-	// View: the group has changed, and the locks go on. It is called in a goroutine of
-	// its own, for one change at a time and in order. A slow function delays only
-	// Close, and misses changes when it is more than 64 behind. It must not call Close.
+	// View: the group has changed, and the locks go on. It is called in a goroutine of its own,
+	// in order. A slow function delays only Close, which it must not call, and misses changes
+	// when it is more than 64 behind.
 	View func(ViewStatus)
 
 	// Lease: the State of the lease has changed. It is called as View is, and only in the

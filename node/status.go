@@ -38,7 +38,7 @@ type MutexStatus struct {
 	WaitsFor []dmutex.NodeID
 
 	// Former lists the excluded members that may still hold the lock. No member requests it
-	// until their leases have ended, which is in Drains at the latest.
+	// until their leases have ended, at the latest after Drains.
 	Former []dmutex.NodeID
 	Drains time.Duration
 }
@@ -74,7 +74,7 @@ type PeerStatus struct {
 	Left   bool   // it has closed its end: by Close, or because its node has stopped
 	InView bool   // its present process is a member of the view of this node
 
-	Silent time.Duration // how long nothing has been heard of it, 0 if nothing ever was; an idle group is silent, too
+	Silent time.Duration // time since it was last heard, 0 if it never was; an idle group is silent, too
 	Err    error         // an [ErrConfig] if the peer is configured differently, or why the link does not reach it, if the link can tell
 
 	Unacked  uint64 // messages that it has not acknowledged
@@ -106,8 +106,8 @@ type Status struct {
 	OldestHold time.Duration // the highest Age of those held
 	OldestWait time.Duration // the highest Age of those waited for
 
-	// Draining is how many of those waited for may be held by a former member, and Drains
-	// when they go on at the latest: see MutexStatus.
+	// Draining counts those waited for that a former member may hold, and Drains is the time
+	// until they go on at the latest: see MutexStatus.
 	Draining int
 	Drains   time.Duration
 
