@@ -64,8 +64,8 @@ var (
 	ErrOverflow = locks.ErrOverflow
 )
 
-// An Error is the type of all errors of this package but [dmutex.ErrMisuse]: its text names the
-// package, and the lock or the peer that it is about. Use [errors.Is] to find out why, and
+// An Error is what the functions of this package return, except for a [dmutex.ErrMisuse]. Its text
+// names the package, and the lock or the peer that it is about. Use [errors.Is] to find out why, and
 // [errors.AsType] for the fields.
 type Error struct {
 	Lock   string        // the lock that the error is about, if it is about one

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -101,20 +100,13 @@ func parse(r *http.Request) (v status, asJSON bool, err error) {
 	}
 	switch format := values.Get("format"); format {
 	case "":
-		return v, accepts(r, "application/json") && !accepts(r, "text/html"), nil
+		accept := strings.ToLower(strings.Join(r.Header.Values("Accept"), ","))
+		return v, strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html"), nil
 	case "json", "html":
 		return v, format == "json", nil
 	default:
 		return v, false, fmt.Errorf("format is json or html, not %q", format)
 	}
-}
-
-// accepts reports whether the request names the media type among those that it accepts.
-func accepts(r *http.Request, media string) bool {
-	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(part string) bool {
-		kind, _, err := mime.ParseMediaType(part)
-		return err == nil && kind == media
-	})
 }
 
 // A status is what is shown: as JSON, and to the template.
