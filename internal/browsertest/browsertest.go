@@ -43,13 +43,18 @@ func Look(t *testing.T, page []byte, width, height int, dark bool, script string
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, frame, width, height, script) })
 	server := httptest.NewServer(mux)
 	defer server.Close()
+	profile, err := os.MkdirTemp("", "browser")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(profile) // what is left of the browser may still write there
 	scheme := 1
 	if dark {
 		scheme = 0
 	}
 	// The sandbox needs rights that a container does not have, and the pages are our own.
 	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(),
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+profile,
 		"--window-size=2000,1500", "--touch-events=enabled", fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme),
 		"--virtual-time-budget=20000", "--dump-dom", server.URL)
 	out, err := cmd.Output()

@@ -37,14 +37,6 @@ const (
 	font      = `font-family="Helvetica, Arial, sans-serif"`
 )
 
-// How bars are drawn, by their signs.
-var barLooks = map[int]struct{ shape, ink string }{
-	waiting:  {`fill="#d9d9d9" stroke="#8a8a8a"`, "#222222"},
-	drains:   {`fill="#fbe3d0" stroke="#d55e00"`, "#222222"},
-	held:     {`fill="#222222" stroke="#222222"`, "#ffffff"},
-	presumed: {`fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"`, "#222222"},
-}
-
 // A canvas collects the shapes of a panel, in four layers. A shape is in each row that it
 // reaches into.
 type canvas struct {
@@ -63,7 +55,7 @@ type canvas struct {
 // has to explain.
 type seen [dmutex.Kinds + len(signs)]bool
 
-// The places of the signs in seen.
+// The places of the signs in seen: those of bars first.
 const (
 	waiting = dmutex.Kinds + iota
 	drains
@@ -245,10 +237,11 @@ func (c *canvas) bar(b *bar) {
 	if b.end != nil {
 		until = c.drawing.clock(b.end)
 	}
-	look := barLooks[b.sign]
+	ink := "#222222"
 	what, texts := "waits", []string(nil)
 	switch {
 	case b.sign == held:
+		ink = "#ffffff"
 		what = "holds the lock with fence " + fence(b.fence)
 		short := c.drawing.short(fence(b.fence))
 		texts = []string{"fence " + short, short}
@@ -263,7 +256,7 @@ func (c *canvas) bar(b *bar) {
 	c.seen[b.sign] = true
 	width := max(right-left, 2)
 	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" %s><title>node %d %s, from %s to %s</title></rect>`,
-		px(left), px(y-barHalf), px(width), 2*barHalf, look.shape, b.node, what, c.drawing.clock(b.begin), until)
+		px(left), px(y-barHalf), px(width), 2*barHalf, signs[b.sign-waiting].symbol, b.node, what, c.drawing.clock(b.begin), until)
 	c.written.take(box{left, y - barHalf, left + width, y + barHalf})
 	if c.side(b.begin) < 0 {
 		return
@@ -272,7 +265,7 @@ func (c *canvas) bar(b *bar) {
 	for _, text := range texts {
 		if textWidth(text, fontSize) <= inRow-6 {
 			c.add(words, left, left+inRow, `<text x="%s" y="%s" text-anchor="middle" fill="%s" pointer-events="none">%s</text>`,
-				px(left+inRow/2), px(y+4), look.ink, escape(text))
+				px(left+inRow/2), px(y+4), ink, escape(text))
 			return
 		}
 	}
@@ -476,15 +469,16 @@ func (c *canvas) writeRow(b *strings.Builder, row int) {
 	}
 }
 
-// A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0.
+// A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0; that
+// of a bar is only how it is filled.
 type sign struct{ symbol, text string }
 
 // signs are the lines that are not about kinds of messages, in the order of their places.
 var signs = [...]sign{
-	{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"},
-	{`<rect y="-6" width="30" height="12" rx="2" fill="#fbe3d0" stroke="#d55e00"/>`, "waits for the lease of a former member to end"},
-	{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"},
-	{`<rect y="-6" width="30" height="12" rx="2" fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"/>`, "has crashed, and its lease runs"},
+	{`fill="#d9d9d9" stroke="#8a8a8a"`, "waits, with the stamp of its request"},
+	{`fill="#fbe3d0" stroke="#d55e00"`, "waits for the lease of a former member to end"},
+	{`fill="#222222" stroke="#222222"`, "in the critical section"},
+	{`fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"`, "has crashed, and its lease runs"},
 	{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"},
 	{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"},
 	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"},
@@ -502,8 +496,11 @@ func (d *Drawing) legend(seen seen) (all []sign) {
 			l := looks[k]
 			all = append(all, sign{fmt.Sprintf(`<path d="M0 0H22" stroke="%s" %s/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.color, l.line, l.color),
 				dmutex.Kind(k).String()})
+		case k <= presumed:
+			s := signs[k-waiting]
+			all = append(all, sign{`<rect y="-6" width="30" height="12" rx="2" ` + s.symbol + `/>`, s.text})
 		default:
-			all = append(all, signs[k-dmutex.Kinds])
+			all = append(all, signs[k-waiting])
 		}
 	}
 	return all
