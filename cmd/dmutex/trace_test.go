@@ -83,7 +83,7 @@ func TestTraceOfBroken(t *testing.T) {
 // no two held a lock at a time. With one that was tampered with they show what is wrong.
 func TestTraceOfCrashes(t *testing.T) {
 	dir := t.TempDir()
-	status, _, stderr := invoke("demo", "--crash", "--nodes=3", "--kills=1", "--lease=500ms", "--store=remote", "--trace", dir)
+	status, _, stderr := invoke("demo", "--crash", "--nodes=3", "--kills=1", "--think=10ms", "--lease=1s", "--store=remote", "--trace", dir)
 	require.Equal(t, tool.StatusOK, status, stderr)
 	traces := filepath.Join(dir, tool.Algorithms[0].Name)
 	status, stdout, stderr := invoke("trace", "replay", traces)

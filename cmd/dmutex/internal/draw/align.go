@@ -96,7 +96,7 @@ func open(traces []*trace.Trace) (files []*file, err error) {
 		for _, other := range traces[:i] {
 			switch h, o := &t.Header, &other.Header; {
 			case h.Group != o.Group || !slices.Equal(h.Members, o.Members):
-				return nil, fmt.Errorf("%s and %s are of different groups: draw one group at a time", other.Name, t.Name)
+				return nil, fmt.Errorf("%s and %s are of different groups: take one at a time", other.Name, t.Name)
 			case h.Self == o.Self && h.Life == o.Life:
 				return nil, fmt.Errorf("%s and %s are both of one run of a process", other.Name, t.Name)
 			}

@@ -521,13 +521,14 @@ func FuzzDraw(f *testing.F) {
 	f.Add(one, two, "a<b", int64(0))
 	f.Add(strings.Replace(one, "it closed", `\u0001]]>\u000a&`, 1), two, "", int64(2e6))
 	f.Add(pair(1e6, 1000, 9000, 5e8, 3000)[0], pair(1e6, 1000, 9000, 5e8, 3000)[1], "x", int64(1))
-	for i, tr := range restart(f) {
-		var a, b bytes.Buffer
-		require.NoError(f, tr.Write(&a))
-		require.NoError(f, restart(f)[(i+2)%6].Write(&b))
-		f.Add(a.String(), b.String(), "", int64(0))
+	for _, traces := range [][]*trace.Trace{restart(f), append(figure(f, "failover", 4), read(f, cutOff)...)} {
+		for i, tr := range traces {
+			var a, b bytes.Buffer
+			require.NoError(f, tr.Write(&a))
+			require.NoError(f, traces[(i+2)%len(traces)].Write(&b))
+			f.Add(a.String(), b.String(), "", int64(0))
+		}
 	}
-	f.Add(cutOff, cutOff, "x", int64(0))
 	f.Fuzz(func(t *testing.T, one, two, lock string, to int64) {
 		var traces []*trace.Trace
 		for _, text := range []string{one, two} {
@@ -545,5 +546,7 @@ func FuzzDraw(f *testing.F) {
 		require.NotContains(t, string(d.SVG()), "NaN")
 		require.NotContains(t, string(d.HTML()), "NaN")
 		d.Mermaid()
+		_, err = draw.Judge(traces)
+		require.NoError(t, err)
 	})
 }

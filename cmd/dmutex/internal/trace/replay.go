@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -21,7 +20,7 @@ type replayCmd struct {
 
 func (replayCmd) Help() string {
 	return `Every input of every lock's machine is given to a fresh machine of this program, and the messages that it sends, its ` +
-		`phase and its fence are compared with the recorded ones. Then the traces of a group are judged together: a message that came ` +
+		`phase and its fence are compared with the recorded ones. Then the traces, which are of one group, are judged together: a message that came ` +
 		`was sent, views have the same members, no fence is granted twice, and of two holds of a lock the one with the lower fence has ended ` +
 		`before the other begins. The members of a group with a store may have crashed or been excluded; then the lease must have ended, unless the store ` +
 		`proves that the process has. The times of the nodes are lined up as for draw.
@@ -65,36 +64,9 @@ func (c *replayCmd) Run(con *tool.Console) error {
 			fmt.Fprintln(con.Out)
 		}
 	}
-	for len(traces) > 0 {
-		group := groupOf(traces[0])
-		of := func(t *trace.Trace) bool { return groupOf(t) == group }
-		ok, err := judge(con, slices.DeleteFunc(slices.Clone(traces), func(t *trace.Trace) bool { return !of(t) }))
-		if err != nil {
-			return err
-		}
-		failed = failed || !ok
-		traces = slices.DeleteFunc(traces, of)
-	}
-	if failed {
-		return tool.ErrFailed
-	}
-	return nil
-}
-
-// groupOf names what traces that are judged together have in common.
-func groupOf(t *trace.Trace) string {
-	algorithm, _, _ := strings.Cut(t.Header.Algorithm, " ")
-	return fmt.Sprintf("%q %v %s", t.Header.Group, t.Header.Members, algorithm)
-}
-
-// mostFaults is how many faults of a group are printed.
-const mostFaults = 10
-
-// judge judges the traces of a group.
-func judge(con *tool.Console, traces []*trace.Trace) (ok bool, err error) {
 	v, err := draw.Judge(traces)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, fault := range v.Faults[:min(len(v.Faults), mostFaults)] {
 		fmt.Fprintln(con.Out, fault)
@@ -102,11 +74,15 @@ func judge(con *tool.Console, traces []*trace.Trace) (ok bool, err error) {
 	if more := len(v.Faults) - mostFaults; more > 0 {
 		fmt.Fprintf(con.Out, "and %s\n", tool.Several(more, "fault"))
 	}
-	if len(v.Faults) == 0 {
-		fmt.Fprintf(con.Out, "together: %s of %s, one after the other\n", tool.Several(v.Grants, "grant"), tool.Several(v.Locks, "lock"))
+	if failed || len(v.Faults) > 0 {
+		return tool.ErrFailed
 	}
-	return len(v.Faults) == 0, nil
+	fmt.Fprintf(con.Out, "together: %s of %s, one after the other\n", tool.Several(v.Grants, "grant"), tool.Several(v.Locks, "lock"))
+	return nil
 }
+
+// mostFaults is how many faults of a group are printed.
+const mostFaults = 10
 
 // replay replays one trace under the algorithm that was asked for, or under each
 // that describes itself as the trace says, until one does the same.
