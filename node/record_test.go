@@ -199,6 +199,7 @@ func record(t *testing.T, g *group) (traces []*trace.Trace) {
 		require.Equal(t, g.members[i], tr.Header.Self)
 		require.Equal(t, g.members, tr.Header.Members)
 		require.Equal(t, "recorded", tr.Header.Group)
+		require.NotEmpty(t, tr.Header.Name)
 		require.NotEmpty(t, tr.Header.Algorithm)
 		require.NotZero(t, tr.Header.Opened)
 		require.NotZero(t, tr.Header.Life)

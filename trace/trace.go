@@ -49,6 +49,7 @@ type Header struct {
 	Self    dmutex.NodeID   `json:"self,omitempty"`
 	Members []dmutex.NodeID `json:"members,omitempty"`
 
+	Name  string `json:"name,omitempty"` // of the process, for people
 	Group string `json:"group,omitempty"`
 
 	// Algorithm is what [Describe] returns. It identifies the algorithm for a

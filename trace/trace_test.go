@@ -20,7 +20,7 @@ import (
 )
 
 var header = trace.Header{
-	Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Group: `a "group"`, Algorithm: "ricart 2 idle", Life: 1<<64 - 1, Opened: -5,
+	Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Name: "Büro 7", Group: `a "group"`, Algorithm: "ricart 2 idle", Life: 1<<64 - 1, Opened: -5,
 }
 
 // events have every field in use, and names that are hard to write.

@@ -156,7 +156,7 @@ func New(cfg Config) (*Group, error) {
 // Open opens the link, and begins to join.
 func (g *Group) Open() error {
 	if r := g.cfg.Trace; r != nil {
-		h := trace.Header{Self: g.cfg.Self, Members: g.cfg.Members, Group: g.cfg.Group, Life: g.life, Opened: time.Now().UnixNano()}
+		h := trace.Header{Self: g.cfg.Self, Members: g.cfg.Members, Name: g.cfg.Name, Group: g.cfg.Group, Life: g.life, Opened: time.Now().UnixNano()}
 		var err error
 		if h.Algorithm, err = trace.Describe(g.cfg.Algorithm, h.Self, h.Members); err == nil {
 			err = r.Open(h)

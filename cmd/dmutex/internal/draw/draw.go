@@ -49,8 +49,9 @@ type Drawing struct {
 	panels  []*panel
 	virtual bool // time is
 	origin  int64
-	names   float64 // room for the nodes' names
-	shared  string  // the first digits of all epochs, which labels leave out
+	names   float64                  // room for the nodes' names
+	called  map[dmutex.NodeID]string // the names of their processes
+	shared  string                   // the first digits of all epochs, which labels leave out
 }
 
 // New prepares a drawing. It refuses an empty list of traces, two traces of one life
@@ -69,6 +70,10 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	all := inOrder(files)
 	if len(all) == 0 {
 		return nil, errors.New("the traces are empty")
+	}
+	d.called = make(map[dmutex.NodeID]string)
+	for _, f := range files {
+		d.called[f.self] = f.trace.Header.Name
 	}
 	largest := slices.Max(append(slices.Clone(traces[0].Header.Members), files[0].self))
 	d.origin = math.MaxInt64
@@ -288,6 +293,14 @@ func fence(f uint64) string {
 	return fmt.Sprint(f)
 }
 
+// label names a node, in XML.
+func (d *Drawing) label(id dmutex.NodeID) string {
+	if name := d.called[id]; name != "" {
+		return fmt.Sprintf("N%d<title>%s</title>", id, escape(name))
+	}
+	return fmt.Sprintf("N%d", id)
+}
+
 // short leaves out the digits that all epochs of the drawing have.
 func (d *Drawing) short(text string) string {
 	if rest, ok := strings.CutPrefix(text, d.shared); ok && len(d.shared) > 2 {
@@ -308,13 +321,14 @@ func (e *event) mark() string {
 	case trace.Close:
 		return "closed"
 	case started:
+		did := "joins"
 		switch {
 		case !e.numbered():
-			return "started"
+			did = "started"
 		case e.file.former != dmutex.None:
-			return "joins again; was N" + e.file.former.String()
+			did = "joins again; was N" + e.file.former.String()
 		}
-		return "joins"
+		return strings.TrimLeft(e.file.trace.Header.Name+" "+did, " ")
 	case crashed:
 		return "crashed"
 	case lapsed:

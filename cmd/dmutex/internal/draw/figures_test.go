@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -85,7 +86,7 @@ func failover(t *testing.T) (files map[string]*bytes.Buffer) {
 		var record store.Memory
 		open := func() *node.Node {
 			file := new(bytes.Buffer)
-			n, err := node.Open(t.Context(), &record, net.Link(dmutex.None), node.Config{Lease: 2 * time.Second, Trace: trace.NewRecorder(file)})
+			n, err := node.Open(t.Context(), &record, net.Link(dmutex.None), node.Config{Name: fmt.Sprint("web-", len(files)+1), Lease: 2 * time.Second, Trace: trace.NewRecorder(file)})
 			require.NoError(t, err)
 			require.NoError(t, n.Ready(t.Context()))
 			time.Sleep(200 * time.Millisecond)

@@ -88,7 +88,7 @@ func (c *canvas) strip(b *strings.Builder) {
 	}
 	names := func(class, anchor string, x, off float64) {
 		for _, id := range c.nodes {
-			fmt.Fprintf(b, `<text class="%sn%d" x="%s" y="%s" text-anchor="%s" font-size="14" font-weight="bold">N%d</text>`+"\n", class, id, px(x), px(c.y(id)+off), anchor, id)
+			fmt.Fprintf(b, `<text class="%sn%d" x="%s" y="%s" text-anchor="%s" font-size="14" font-weight="bold">%s</text>`+"\n", class, id, px(x), px(c.y(id)+off), anchor, c.drawing.label(id))
 		}
 	}
 	fmt.Fprintf(b, `<div class="strip" tabindex="0" role="application" aria-label="messages of lock %s: n and p read them" style="--h: %s; --row: %s">`+"\n",

@@ -18,7 +18,11 @@ func TestFailover(t *testing.T) {
 	for _, label := range []string{"view 3: N1 N2 N3", "view 4: N1 N3, N2 excluded", "view 5: N1 N3 N4", "view 6: N3 N4, without N1", "crashed", "its lease has ended", "closed"} {
 		require.Equal(t, 1, strings.Count(svg, ">"+label+"</text>"), label)
 	}
-	require.Equal(t, 3, strings.Count(svg, ">joins</text>"), "the first was there from the beginning")
+	require.Equal(t, 3, strings.Count(svg, " joins</text>"), "the first was there from the beginning")
+	require.Equal(t, 1, strings.Count(svg, ">web-4 joins</text>"))
+	for _, picture := range []string{svg, string(d.HTML())} {
+		require.Contains(t, picture, ">N1<title>web-1</title></text>")
+	}
 	require.Equal(t, 2, strings.Count(svg, ">N2 is silent</text>"))
 	require.NotContains(t, svg, `stroke-dasharray="1 5"`, "no number is used again")
 	require.Regexp(t, `node 2 holds the lock with fence 3:1, from 2.7467 s to 3.1613 s</title>`, svg)

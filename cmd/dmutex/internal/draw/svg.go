@@ -448,7 +448,7 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 		to := min(from+c.rowWidth, c.right)
 		fmt.Fprintf(b, `<g transform="translate(%s %s)">`+"\n", px(c.drawing.names), px(y+headGap))
 		for _, id := range c.nodes {
-			fmt.Fprintf(b, `<text x="-8" y="%s" text-anchor="end" font-size="14" font-weight="bold">N%d</text>`+"\n", px(c.y(id)+5), id)
+			fmt.Fprintf(b, `<text x="-8" y="%s" text-anchor="end" font-size="14" font-weight="bold">%s</text>`+"\n", px(c.y(id)+5), c.drawing.label(id))
 		}
 		// A nested svg element clips without an id.
 		fmt.Fprintf(b, `<svg x="0" y="%d" width="%s" height="%s" viewBox="%s %d %s %s">`+"\n",
