@@ -100,7 +100,8 @@ func (c *court) start(child string) process {
 		path = append(path, "^"+regexp.QuoteMeta(name)+"$")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(path, "/"))
-	cmd.Env = append(os.Environ(), witnessGroup+"="+c.group, witnessPlace+"="+c.place, witnessChild+"="+child)
+	// A witness that is killed leaves its temporary folders behind, so they are in ours.
+	cmd.Env = append(os.Environ(), witnessGroup+"="+c.group, witnessPlace+"="+c.place, witnessChild+"="+child, "TMPDIR="+c.TempDir())
 	in, input, err := os.Pipe()
 	require.NoError(c, err)
 	cmd.Stdin, cmd.Stderr = in, os.Stderr
