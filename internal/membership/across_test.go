@@ -21,10 +21,9 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// The machines of a lock do what they must across a change of the view, at whatever
-// moment each node freezes and acts: one node at most holds the lock, fences rise, and
-// every request is granted, in the one view or the other. The last node may restart
-// between the views, and what it held or wanted is gone then.
+// The machines of a lock survive a view change, at whatever moment each node freezes and acts: at
+// most one node holds the lock, fences rise, and every request is granted in one view or the other.
+// The last node may restart between the views, and then loses what it held or wanted.
 func TestAcross(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

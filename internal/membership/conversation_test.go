@@ -13,10 +13,9 @@ import (
 	"github.com/dmutex/dmutex/internal/goldentest"
 )
 
-// The protocol as conversations, to read: what happens, and under a line of four
-// dashes the messages as they arrive and what the lives become. "meet all" lets all
-// lives meet that have not met, and "deliver all" goes on until no message is on its
-// way.
+// The protocol as conversations, to read: what happens, and below a line of four dashes the
+// messages as they arrive and the new states of the lives. "meet all" lets all lives meet that have
+// not met, and "deliver all" delivers until no message is in flight.
 func TestConversations(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -90,8 +89,8 @@ func (w *world) converse(t *testing.T, script string) string {
 	return b.String()
 }
 
-// A process was paused before it was in a view, and its member runs again under another
-// number. The paused one learns that from the first peer that knows the new one.
+// A process was paused before it was in a view, and its member now runs under another number. The
+// paused process learns that from the first peer that knows the new number.
 func TestReplaced(t *testing.T) {
 	paused, err := New(Config{Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Life: 5})
 	require.NoError(t, err)

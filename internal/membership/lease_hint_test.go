@@ -50,8 +50,8 @@ func (s *slowStore) step(m *LeaseMachine, now int64) (out []Message) {
 	return out
 }
 
-// A stranger whose frames arrive all the time does not keep a member from excluding one
-// that has crashed, nor from leaving.
+// A stranger that sends frames all the time delays neither the exclusion of a crashed member nor an
+// exit.
 func TestHintsDoNotDelayChanges(t *testing.T) {
 	s := &slowStore{takes: 20 * millisecond}
 	a, _, now := pair(t, &s.ledger)
@@ -71,8 +71,7 @@ func TestHintsDoNotDelayChanges(t *testing.T) {
 	run(100*millisecond, func() bool { return a.Phase() == Left })
 }
 
-// A store that fails at every third operation does not keep a member that has crashed
-// from being excluded.
+// A store that fails at every third operation does not prevent the exclusion of a crashed member.
 func TestFlakyStore(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -96,8 +95,8 @@ func TestFlakyStore(t *testing.T) {
 	}
 }
 
-// Hints that say nothing new lead to fewer and fewer loads. The first that says something
-// new makes them frequent again, and so does a pause.
+// Hints that say nothing new lead to fewer and fewer loads. The first that says something new makes
+// loads frequent again, and so does a pause.
 func TestHintsBecomeRarer(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
@@ -128,8 +127,8 @@ func TestHintsBecomeRarer(t *testing.T) {
 	require.Zero(t, a.vain)
 }
 
-// A member tells the truth about the record: what it says is looked up at once, however
-// often strangers have cried wolf.
+// A hint of a member is looked up in the record at once, however many false hints strangers have
+// sent.
 func TestWordOfMemberIsLookedUp(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, b, now := pair(t, &s.ledger)
@@ -146,9 +145,9 @@ func TestWordOfMemberIsLookedUp(t *testing.T) {
 	require.Len(t, a.View().Members, 1)
 }
 
-// An outage that takes the store and the link away together, as that of a server for both
-// does, excludes nobody: the first member that is back waits for the others as
-// long as a member may be silent. One that does not come back is excluded then.
+// An outage of store and link together, as when one server has both, excludes no member: the first
+// member that is back waits for the others as long as a member may be silent. A member that does
+// not come back is excluded then.
 func TestOutageOfStoreAndLink(t *testing.T) {
 	for _, lasts := range []int64{testLease / 4, testLease / 2, testLease, 3 * testLease} {
 		for _, fails := range []bool{true, false} { // or the store answers late what it was asked in the outage
@@ -181,7 +180,7 @@ func TestOutageOfStoreAndLink(t *testing.T) {
 	}
 }
 
-// So does an outage that begins when the silence of a member counts already.
+// The same holds for an outage that begins while the silence of a member already counts.
 func TestSecondOutage(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
@@ -201,7 +200,7 @@ func TestSecondOutage(t *testing.T) {
 	require.Len(t, s.record(t).Members, 1)
 }
 
-// A peer that is there and has not reported has as long for it after an outage as before.
+// A member that has not reported has as much time for its report after an outage as before.
 func TestReportAfterOutage(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
@@ -227,8 +226,8 @@ func TestReportAfterOutage(t *testing.T) {
 	require.Len(t, s.record(t).Members, 1)
 }
 
-// A life that was excluded does not come back: another joins in its place, and until the
-// driver has drawn that one nothing is written.
+// A life that was excluded does not come back: another joins in its place. Nothing is written
+// before the driver has drawn it.
 func TestRejoinAsAnotherLife(t *testing.T) {
 	l := &ledger{}
 	m := joined(t, l, 9)

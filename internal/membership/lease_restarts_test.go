@@ -45,8 +45,8 @@ func (f *fleet) leave(m *LeaseMachine) {
 	f.highest = max(f.highest, f.record(f.t).Epoch)
 }
 
-// As many members as there can be join at the same instant. After that the record is lost,
-// and the fences of the next one are higher.
+// As many members as there can be join at the same instant. If the record is lost after that, the
+// fences of the next one are higher.
 func TestLostAfterManyHaveJoined(t *testing.T) {
 	f := &fleet{t: t, now: aDay}
 	for range MaxMembers {
@@ -57,7 +57,7 @@ func TestLostAfterManyHaveJoined(t *testing.T) {
 	f.join(0)
 }
 
-// Two loops of processes that join and leave at once overtake no clock.
+// Two processes that join and leave in a loop raise the epoch no faster than the clock.
 func TestLostAfterShortLives(t *testing.T) {
 	f := &fleet{t: t, now: aDay}
 	for range 5000 {
@@ -131,7 +131,8 @@ func TestLeaseIsChanged(t *testing.T) {
 	require.Equal(t, leases.Drain(testLease), m.now-m.installedAt)
 }
 
-// The 65th member is told what to do instead, in both modes, and the others do not notice.
+// The 65th member gets an error that says what to do instead, in both modes. The others do not
+// notice.
 func TestFull(t *testing.T) {
 	f := &fleet{t: t, now: aDay}
 	for range MaxMembers {

@@ -475,9 +475,9 @@ func simulateLeases(s leaseSimSetup, seed uint64, steps int) (w *leaseSim, done 
 	return w, done
 }
 
-// LESSONS L8: five members whose clocks are wrong by up to 1 % in rate never hold the
-// lock at one time, whatever happens to them, the links and the store, and act again when
-// no more happens. DMUTEX_LONG=1 makes a hundred million steps.
+// LESSONS L8: of five members whose clocks run wrong by up to 1 %, at most one holds the lock at a
+// time, whatever happens to them, the links and the store. Once nothing more goes wrong, all act
+// again. DMUTEX_LONG=1 makes a hundred million steps.
 func TestLeaseSimulate(t *testing.T) {
 	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01}, 1, 1_000_000)
 }

@@ -85,7 +85,7 @@ func leaseText(m *LeaseMachine) string {
 	return string(b)
 }
 
-// A LeaseConfig that is not lawful is refused.
+// An invalid LeaseConfig is refused.
 func TestNewLeaseRefuses(t *testing.T) {
 	for name, change := range map[string]func(*LeaseConfig){
 		"short lease":  func(c *LeaseConfig) { c.Lease = leases.Min - 1 },
@@ -127,7 +127,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// The wait covers the lease with both clocks as wrong as they may be.
+// The wait covers the lease even if both clocks are wrong by as much as allowed.
 func TestDrain(t *testing.T) {
 	for _, lease := range []int64{leases.Min, leases.Min + 1, second, 10*second + 7, leases.Max} {
 		longest := float64(lease) / 0.99                // of true time, by a slow clock
@@ -171,8 +171,8 @@ func TestLeaseTimes(t *testing.T) {
 	require.Equal(t, sent+testLease, m.LeaseEnd(), "a result of no operation")
 }
 
-// LESSONS L14: a member whose operations fail again and again, or are too late, still
-// renews in time.
+// LESSONS L14: a member whose operations fail, or come too late, again and again still renews in
+// time.
 func TestRenewalIsNotPutOff(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -265,7 +265,7 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
-// When the epochs are used up, or there is no room for another member, a life says so.
+// A life reports that the epochs are used up, or that there is no room for another member.
 func TestNoRoom(t *testing.T) {
 	for why, r := range map[string]Record{
 		"its epoch is out of range":         {Epoch: maxEpoch, Lease: testLease, Settings: "ricart"},
@@ -317,8 +317,8 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, dmutex.NodeID(2), c.Self(), "no number is given twice")
 }
 
-// A life that was excluded loses all, and joins again under a new number; again and
-// again it pauses longer before.
+// A life that was excluded loses everything, and joins again under a new number, after a pause that
+// grows with each exclusion.
 func TestJoinAgain(t *testing.T) {
 	l := &ledger{}
 	m := joined(t, l, 9)
@@ -383,7 +383,7 @@ func passOn(t *testing.T, now int64, out []Message, machines ...*LeaseMachine) {
 	}
 }
 
-// One that has waited is a witness for one that learns of it later: b acts at once.
+// A member that has waited is a witness for one that learns of the exclusion later: b acts at once.
 func TestWitness(t *testing.T) {
 	var l ledger
 	_, b, _ := pair(t, &l)
@@ -417,8 +417,8 @@ func TestRecordIsWitness(t *testing.T) {
 	}
 }
 
-// The record is no witness of a wait that was not over: that of the member that was the
-// last to leave, or that of a group that has crashed.
+// The record is no witness of a wait that was not over, such as that of the last member to leave,
+// or of a group that has crashed.
 func TestRecordIsNoWitness(t *testing.T) {
 	acts := func(t *testing.T, l *ledger) (waited int64) {
 		t.Helper()
@@ -453,7 +453,7 @@ func TestRecordIsNoWitness(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
-// No member can say for good that the leases have ended of those that are excluded later.
+// No member can claim that the leases of members that are excluded later have ended.
 func TestClearedTooEarly(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -504,7 +504,7 @@ func TestLeaveCleanly(t *testing.T) {
 	require.Equal(t, unclean, l.record(t).Unclean)
 }
 
-// Trouble counts once, for the present view, and for a member.
+// Trouble counts once, only in the present view, and only for a member.
 func TestLeaseTrouble(t *testing.T) {
 	outsider := someLease(t, 8)
 	outsider.Trouble(0, 0)
@@ -602,8 +602,8 @@ func TestExclude(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
-// A member that is dead by all evidence is excluded at once, and one that was met since is
-// not. The others wait as long as ever.
+// A member that is certainly dead is excluded at once, unless it was met since. The others wait as
+// long as for any other.
 func TestDead(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
@@ -631,7 +631,7 @@ func TestDead(t *testing.T) {
 	require.Equal(t, NoOperation, a.op)
 }
 
-// A member under whose number another process answers is excluded like one that is silent.
+// A member whose number another process uses is excluded like one that is silent.
 func TestOtherLife(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -690,7 +690,7 @@ func TestLeaseHandleOutside(t *testing.T) {
 	}
 }
 
-// A life that is not a member makes the machine look into the store, and no more.
+// A life that is not a member only makes the machine load the record.
 func TestStrangers(t *testing.T) {
 	var l ledger
 	m := joined(t, &l, 9)
@@ -755,7 +755,8 @@ func TestEarlyView(t *testing.T) {
 	require.Equal(t, Report, again[0].Kind, "it may have been lost")
 }
 
-// Who has not spoken of a view is not told what is held in it, so its life cannot have acted.
+// A member that has not spoken of a view is not told what is held in it, so its life cannot have
+// acted.
 func TestSilentMember(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -805,7 +806,7 @@ func (w *leaseSim) run(t *testing.T, until int64, done func() bool) (took time.D
 	return time.Duration(w.now - begin)
 }
 
-// All that join at once are in soon, by a few swaps each.
+// Members that join at once are in soon, by a few swaps each.
 func TestJoinTogether(t *testing.T) {
 	for _, n := range []int{2, 8, 32} {
 		w := quiet(n, 1)
@@ -836,8 +837,8 @@ func TestLeaseLeaveTogether(t *testing.T) {
 	require.Less(t, took, 3*time.Second)
 }
 
-// If two members cannot reach each other, one is excluded, and that one again whenever
-// it comes back. If one cannot reach two others, it is that one.
+// If two members cannot reach each other, one of them is excluded, and the same one whenever it
+// comes back. If one cannot reach two others, that one is excluded.
 func TestWhoGoes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -866,8 +867,8 @@ func TestWhoGoes(t *testing.T) {
 	}
 }
 
-// A member whose links to all others flap for ten minutes, or never work, brings about a
-// bounded number of views, and nobody else is excluded.
+// A member whose links to all others flap for ten minutes, or never work, causes a bounded number
+// of views, and no other member is excluded.
 func TestFlapping(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

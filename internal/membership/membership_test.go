@@ -17,7 +17,7 @@ func three(t testing.TB) *Machine {
 	return m
 }
 
-// A Config that is not lawful is refused.
+// An invalid Config is refused.
 func TestNewRefuses(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no members":   {Self: 1, Life: 1},
@@ -78,7 +78,7 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// Fences of a view have its epoch, and no other has them.
+// The fences of a view have its epoch, and those of other views do not.
 func TestFences(t *testing.T) {
 	for _, epoch := range []uint64{2, 3, 217315200000, maxClock, maxEpoch} {
 		require.Equal(t, epoch, EpochOf(FirstFence(epoch)))

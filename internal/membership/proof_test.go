@@ -61,8 +61,8 @@ func TestProved(t *testing.T) {
 	require.Empty(t, waits(m))
 }
 
-// A process that was excluded, and is stopped for longer than that is waited for, keeps nobody
-// waiting for another.
+// A process that was excluded, and is stopped for longer than its lease, delays no member that
+// waits for another.
 func TestProvedBesideStopped(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
@@ -122,8 +122,8 @@ func TestProvedIsTold(t *testing.T) {
 	require.Empty(t, m.Living(second, m.Record().Unclean, []string{"life7", "life9"}), "once")
 }
 
-// A member without a life of the store is never taken for dead: the others wait, and what is
-// not proved of it is not proved by a later exclusion either.
+// A member without a life of the store is never presumed dead: the others wait, and a later
+// exclusion does not prove its death either.
 func TestUnproved(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)

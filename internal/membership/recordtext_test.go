@@ -88,7 +88,7 @@ func TestRecordRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrRecord)
 }
 
-// A record has room for as many members as there can be, and no other.
+// A record has room for as many members as there can be, and no more.
 func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(MaxMembers) {

@@ -127,8 +127,8 @@ func TestMeetSlowly(t *testing.T) {
 	}
 }
 
-// All members that leave at once are out within some round trips, or some pauses
-// if a round trip is shorter.
+// Members that leave at once are out within some round trips, or some pauses if a round trip is
+// shorter.
 func TestLeaveTogether(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		for n := 2; n <= 6; n++ {

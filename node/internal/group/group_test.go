@@ -111,7 +111,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 	})
 }
 
-// A report that goes on and on takes memory up to a bound.
+// A report that never ends takes bounded memory.
 func TestEndlessReport(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// A length that a peer makes up is not believed.
+// The length that a list announces is not believed: memory follows what is read.
 func TestLongListsOfNothing(t *testing.T) {
 	m := someReport()
 	m.Past = nil

@@ -76,7 +76,7 @@ func TestOverruled(t *testing.T) {
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
 }
 
-// A lease that ends while Until looks is not over in the far future.
+// A lease that ends while Until looks does not seem to end in the far future.
 func TestUntilAfterTheEnd(t *testing.T) {
 	table, _ := alone(t)
 	table.cfg.Clock = func() int64 { return 100 }
@@ -191,7 +191,7 @@ func TestOwner(t *testing.T) {
 	has(nil, true)
 }
 
-// A try does not call a lock busy that nobody has, when nothing is granted for now.
+// While nothing is granted, a try does not report a free lock as busy.
 func TestTryWhileHalted(t *testing.T) {
 	table, _ := alone(t)
 	require.True(t, table.Halt())
