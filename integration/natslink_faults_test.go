@@ -190,7 +190,7 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 			return l
 		}
 	}}
-	linktest.TestSession(t, kind, 0, func() {
+	linktest.TestSession(t, kind, func() {
 		nc := connect(t, s)
 		frame := make([]byte, maxFrame)
 		// Those that read count the nonsense, the one that does not read

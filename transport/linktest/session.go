@@ -1,11 +1,8 @@
 package linktest
 
 import (
-	"bytes"
 	"context"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -17,59 +14,18 @@ import (
 )
 
 // TestSession lets three nodes send each other thousands of numbered messages at
-// once, through channels over links. Each message must arrive once and in order. If seed
-// is not 0, a tenth of the frames is lost, a tenth sent twice and a tenth held back until
-// the next one to the same node, all drawn with the seed. If midway is not nil, it is
-// called when half of the messages have arrived, to disturb the network in its own way.
-// One of the nodes receives nothing until midway returns, so the disturbance happens in
-// the middle of the traffic.
-func TestSession(t *testing.T, links Links, seed uint64, midway func()) {
-	t.Logf("seed %d", seed)
-	links.inBench(t, func(b *bench) { talk(b, seed, midway) })
+// once, through channels over links. Each message must arrive once and in order. If midway
+// is not nil, it is called when half of them have arrived, to disturb the network in its
+// own way. One of the nodes receives nothing until midway returns, so the disturbance
+// happens in the middle of the traffic.
+func TestSession(t *testing.T, links Links, midway func()) {
+	links.inBench(t, func(b *bench) { talk(b, midway) })
 }
 
-// A narrow link has small frames, so that there are many, and may be a bad one. What
-// happens to a frame depends on the seed, the receiver and how many frames were sent to
-// it before.
-type narrow struct {
-	transport.Link
-	seed uint64
+// A narrow link has small frames, so that there are many.
+type narrow struct{ transport.Link }
 
-	mu   sync.Mutex
-	luck map[dmutex.NodeID]*rand.Rand
-	held map[dmutex.NodeID][]byte // held back
-}
-
-func (*narrow) MaxFrame() int { return 1024 }
-
-// Send implements [transport.Link]. It returns nil for a frame that is lost.
-func (l *narrow) Send(to dmutex.NodeID, frame []byte) error {
-	if l.seed == 0 {
-		return l.Link.Send(to, frame)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.luck[to] == nil {
-		l.luck[to] = rand.New(rand.NewPCG(l.seed, uint64(to)))
-	}
-	lost, twice, later := l.luck[to].Float64() < .1, l.luck[to].Float64() < .1, l.luck[to].Float64() < .1
-	switch {
-	case lost:
-		return nil
-	case later && l.held[to] == nil:
-		l.held[to] = bytes.Clone(frame)
-		return nil
-	}
-	err := l.Link.Send(to, frame)
-	if twice {
-		_ = l.Link.Send(to, frame)
-	}
-	if l.held[to] != nil {
-		_ = l.Link.Send(to, l.held[to])
-		delete(l.held, to)
-	}
-	return err
-}
+func (narrow) MaxFrame() int { return 1024 }
 
 const (
 	speakers = 3
@@ -77,13 +33,13 @@ const (
 	lead     = 8   // so many at first; then one for each that is heard
 )
 
-func talk(b *bench, seed uint64, midway func()) {
+func talk(b *bench, midway func()) {
 	half, harmed, full := make(chan bool), make(chan bool), make(chan bool)
 	var heard atomic.Int32 // messages
 	all := []dmutex.NodeID{1, 2, 3}
 	bad := make(map[dmutex.NodeID]transport.Link)
 	for _, self := range all {
-		bad[self] = &narrow{Link: b.make(self), seed: seed, luck: make(map[dmutex.NodeID]*rand.Rand), held: make(map[dmutex.NodeID][]byte)}
+		bad[self] = narrow{b.make(self)}
 	}
 	for _, self := range all {
 		var said, due [speakers + 1]uint64 // by peer

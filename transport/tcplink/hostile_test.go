@@ -543,7 +543,7 @@ func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, befo
 			return l
 		}
 	}}
-	linktest.TestSession(t, links, 0, func() {
+	linktest.TestSession(t, links, func() {
 		for _, l := range nodes {
 			for _, change := range before {
 				change(l)

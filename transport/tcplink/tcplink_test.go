@@ -79,6 +79,6 @@ func TestDynamicLink(t *testing.T) {
 }
 
 func TestSession(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { linktest.TestSession(t, links(plain), 1, nil) })
-	t.Run("TLS", func(t *testing.T) { linktest.TestSession(t, links(overTLS(t)), 1, nil) })
+	t.Run("plain", func(t *testing.T) { linktest.TestSession(t, links(plain), nil) })
+	t.Run("TLS", func(t *testing.T) { linktest.TestSession(t, links(overTLS(t)), nil) })
 }
