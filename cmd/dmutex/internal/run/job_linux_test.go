@@ -77,6 +77,22 @@ func TestRunSignalWhileWaiting(t *testing.T) {
 	}
 }
 
+// A run that is killed while it waits first in the queue does not keep the next one waiting.
+func TestRunKilledWhileWaiting(t *testing.T) {
+	flags := append(inDir(t), "--lease=1h") // which nobody waits for
+	holder := start(t, flags, "say:in", "wait")
+	require.Equal(t, "in", holder.line())
+	first := start(t, flags, "say:never")
+	first.waits()
+	next := start(t, flags, "say:next")
+	require.NoError(t, first.cmd.Process.Kill())
+	holder.goOn()
+	require.Equal(t, "next", next.line())
+	next.exits(0)
+	holder.exits(0)
+	require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
+}
+
 // waits waits until a run waits for the end of a life.
 func (s *started) waits() {
 	s.t.Helper()
