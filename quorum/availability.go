@@ -8,16 +8,17 @@ import (
 // An Estimate is a probability, and how well it is known.
 type Estimate struct {
 	// Value is the probability, or the best guess at it.
-	Value float64
+	Value float64 `json:"value"`
 
 	// Low and High enclose the true probability: with certainty if Samples is 0, when
 	// they equal Value (which is right to about 1e-13), and otherwise with a
 	// confidence of 99 percent (Wilson's score interval).
-	Low, High float64
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
 
 	// Samples is the number of random states of the sites behind an estimate,
 	// and 0 if Value is exact.
-	Samples int
+	Samples int `json:"samples"`
 }
 
 // What Availability samples with where it has to.

@@ -111,18 +111,11 @@ func (q *quantiles) cells() []string {
 
 // brief writes a duration with three digits.
 func brief(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return fmt.Sprintf("%dµs", d.Microseconds())
-	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%.2fms", d.Seconds()*1e3)
-	case d < 100*time.Millisecond:
-		return fmt.Sprintf("%.1fms", d.Seconds()*1e3)
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	default:
-		return fmt.Sprintf("%.2fs", d.Seconds())
+	unit := time.Microsecond
+	for d/unit >= 1000 {
+		unit *= 10
 	}
+	return d.Round(unit).String()
 }
 
 func (r *result) closing() string {

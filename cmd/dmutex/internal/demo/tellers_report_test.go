@@ -97,7 +97,7 @@ func TestKillTable(t *testing.T) {
 algorithm     expected   actual  overlap  fence  killed  inside  closed  number  longest  all back
 ------------  -----------------  --------------  ----------------------  ---------------  --------
 central        5024.00  5024.00        0      0       7       2       1       5   3.12ms     341ms
-suzukikasami      9.00     8.00        1      1       1       0       0       1    1.20s     2.00s
+suzukikasami      9.00     8.00        1      1       1       0       0       1     1.2s        2s
 
 expected  what the lines of the account are worth, one for each deposit
 killed    with SIGKILL, and started again; inside: of these, in the critical section
@@ -140,11 +140,11 @@ func TestCrashTable(t *testing.T) {
 5 tellers make deposits over TCP, lease 2s, --store=remote, while they are killed for good and
 new ones join.
 
-                   balance         violations       killed           longest wait
-algorithm     expected   actual  overlap  fence  idle  holding    free   held  at home  views
-------------  -----------------  --------------  -------------  ----------------------  -----
-central        5024.00  5024.00        0      0     1        2  34.0ms  2.12s    2.05s      7
-suzukikasami      9.00     8.00        1      1     1        0  5.00ms      -        -      1
+                   balance         violations       killed          longest wait
+algorithm     expected   actual  overlap  fence  idle  holding  free   held  at home  views
+------------  -----------------  --------------  -------------  --------------------  -----
+central        5024.00  5024.00        0      0     1        2  34ms  2.12s    2.05s      7
+suzukikasami      9.00     8.00        1      1     1        0   5ms      -        -      1
 
 expected  what the lines of the account are worth, one for each deposit
 holding   killed while they held the lock of the account; idle: while they held none
@@ -206,13 +206,13 @@ func TestTableIncomplete(t *testing.T) {
 
 func TestBrief(t *testing.T) {
 	for d, text := range map[time.Duration]string{
-		0:                        "0µs",
+		0:                        "0s",
 		999 * time.Microsecond:   "999µs",
-		time.Millisecond:         "1.00ms",
+		time.Millisecond:         "1ms",
 		9994 * time.Microsecond:  "9.99ms",
-		10 * time.Millisecond:    "10.0ms",
+		10 * time.Millisecond:    "10ms",
 		999 * time.Millisecond:   "999ms",
-		12345 * time.Millisecond: "12.35s",
+		12345 * time.Millisecond: "12.3s",
 	} {
 		require.Equal(t, text, brief(d))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -106,16 +107,11 @@ func dial(servers, name string, security tool.TLS) (*nats.Conn, error) {
 	if parse, ok := errors.AsType[*url.Error](err); ok {
 		err = parse.Err // parse itself quotes the whole URL
 	}
-	list := strings.Split(servers, ",")
-	for i, s := range list {
-		if scheme, rest, ok := strings.Cut(s, "://"); ok {
-			list[i] = scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
-		} else {
-			list[i] = s[strings.LastIndex(s, "@")+1:]
-		}
-	}
-	return nil, fmt.Errorf("nats server at %s: %w", strings.Join(list, ","), err)
+	return nil, fmt.Errorf("nats server at %s: %w", credentials.ReplaceAllString(servers, "$1"), err)
 }
+
+// credentials stand between the scheme of a server, if it has one, and its host.
+var credentials = regexp.MustCompile(`([a-z]+://)?[^,]*@`)
 
 // serve runs a nats-server in this process.
 func serve(at string) (clients string, stop func(), err error) {

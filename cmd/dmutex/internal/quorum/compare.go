@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/quorum"
 )
 
 type compareCmd struct {
@@ -62,7 +61,7 @@ func (c *compareCmd) Run(con *tool.Console) error {
 	for _, r := range rows {
 		line := []string{r.Construction, count(r.Quorums), span(r.Size[0], r.Size[1]), bounds(r.Load[0], r.Load[1]), span(r.Resilience[0], r.Resilience[1])}
 		if r.Availability != nil {
-			line = append(line, estimate(quorum.Estimate(*r.Availability)))
+			line = append(line, estimate(*r.Availability))
 		}
 		cells = append(cells, append(line, fmt.Sprintf("%.1f", r.Messages)))
 	}

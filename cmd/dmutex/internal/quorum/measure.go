@@ -10,24 +10,16 @@ import (
 
 // A row is what compare prints about a construction.
 type row struct {
-	Construction string     `json:"construction"`
-	Quorums      int        `json:"quorums"` // at most the largest int
-	Size         [2]int     `json:"size"`
-	Load         [2]float64 `json:"load"`                   // equal where it is known exactly
-	Resilience   [2]int     `json:"resilience"`             // likewise
-	Availability *estimated `json:"availability,omitempty"` // nil if no probability was given
+	Construction string           `json:"construction"`
+	Quorums      int              `json:"quorums"` // at most the largest int
+	Size         [2]int           `json:"size"`
+	Load         [2]float64       `json:"load"`                   // equal where it is known exactly
+	Resilience   [2]int           `json:"resilience"`             // likewise
+	Availability *quorum.Estimate `json:"availability,omitempty"` // nil if no probability was given
 
 	// Messages is the mean number of messages per entry in Maekawa's algorithm without
 	// contention: a request, a reply and a release for each other site in the quorum.
 	Messages float64 `json:"messages"`
-}
-
-// estimated is a [quorum.Estimate] as JSON.
-type estimated struct {
-	Value   float64 `json:"value"`
-	Low     float64 `json:"low"`
-	High    float64 `json:"high"`
-	Samples int     `json:"samples"`
 }
 
 // compare builds every construction that exists for n sites and measures it, the best
@@ -84,7 +76,7 @@ func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row
 			p = append(p, up[(site-1)%len(up)])
 		}
 		a, err := c.Availability(p...)
-		r.Availability = (*estimated)(&a)
+		r.Availability = &a
 		return r, err
 	}
 	return r, nil

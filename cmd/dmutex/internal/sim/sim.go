@@ -3,7 +3,6 @@ package sim
 
 import (
 	"cmp"
-	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -57,7 +56,7 @@ func (Cmd) Help() string {
 		`Each run also checks that no two nodes are in the critical section, that fences rise and that all are served.
 
 Exit status: 0 if all messages were within the formula; 1 if not, or if something was wrong; 2 if the command line is wrong; ` +
-		`3 if the command could not be completed, or was stopped by Ctrl-C.`
+		`3 if the command could not be completed.`
 }
 
 // Validate refuses what could not be run.
@@ -151,8 +150,6 @@ type measurement struct {
 
 // Run measures everything, and reports.
 func (c *Cmd) Run(con *tool.Console) error {
-	ctx, stop := tool.Interruptible()
-	defer stop()
 	for _, r := range c.runs {
 		if c.Trace != "" {
 			if _, err := tool.TraceDir(c.traceDir(r)); err != nil {
@@ -164,13 +161,11 @@ func (c *Cmd) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, 1, "")
 	for _, r := range c.runs {
 		p.Live("%v", r)
-		m, err := c.measureUntil(ctx, r)
+		m, err := c.measure(r)
 		if err != nil {
 			p.Clear()
 		}
 		switch {
-		case errors.Is(err, context.Canceled):
-			return fmt.Errorf("interrupted: stopped after %s", tool.Several(len(all), "run"))
 		case errors.Is(err, errTraces):
 			return err
 		case err != nil:
@@ -200,27 +195,6 @@ func (c *Cmd) Run(con *tool.Console) error {
 func (c *Cmd) traceDir(r run) string {
 	name := fmt.Sprintf("%s-%d-%s", r.algorithm.Name, r.nodes, r.load)
 	return filepath.Join(c.Trace, strings.NewReplacer("/", "_", `\`, "_", ":", "_", " ", "_").Replace(name))
-}
-
-// measureUntil is measure, except that it returns when ctx ends and leaves
-// measure running: the program ends then too.
-func (c *Cmd) measureUntil(ctx context.Context, r run) (measurement, error) {
-	if ctx.Err() != nil {
-		return measurement{}, ctx.Err()
-	}
-	var m measurement
-	var err error
-	done := make(chan struct{})
-	go func() {
-		m, err = c.measure(r)
-		close(done)
-	}()
-	select {
-	case <-done:
-		return m, err
-	case <-ctx.Done():
-		return measurement{}, ctx.Err()
-	}
 }
 
 // measure makes one run. An error is what went wrong in it.

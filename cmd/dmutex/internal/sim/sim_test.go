@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -109,14 +108,6 @@ func (s stuck) Request() ([]dmutex.Message, error) {
 }
 
 func (s stuck) Clone() dmutex.Machine { return stuck{s.Machine.Clone()} }
-
-// Ctrl-C ends the measuring.
-func TestSimInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := new(Cmd).measureUntil(ctx, run{algorithm: tool.Algorithms[0], nodes: 2})
-	require.ErrorIs(t, err, context.Canceled)
-}
 
 func TestSimUsage(t *testing.T) {
 	tooltest.Refused(t, invoke, [][2]string{
