@@ -98,7 +98,7 @@ func (n *Node) lend(client, name string, try bool, done func(fence uint64, end f
 	lent := func(h *locks.Held, err error) {
 		switch {
 		case err == nil:
-			if _, working := h.Work(); !working {
+			if _, working := h.Work(client); !working {
 				_ = h.Release()
 				done(0, nil, lend.ErrClosing)
 				return
@@ -115,14 +115,13 @@ func (n *Node) lend(client, name string, try bool, done func(fence uint64, end f
 			done(0, nil, err)
 		}
 	}
-	ctx := context.WithValue(context.Background(), locks.ClientKey{}, client)
 	if try {
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := context.WithCancel(context.Background())
 		go func() { lent(m.acquire(ctx, true)) }()
 		return func(bool) { cancel() }
 	}
 	called := n.mail.Now()
-	w := n.locks.Join(ctx, name, false, func(w *locks.Waiter) {
+	w := n.locks.Join(context.Background(), name, false, func(w *locks.Waiter) {
 		go func() {
 			h, err := w.Result()
 			err = public(name, err)

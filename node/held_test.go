@@ -222,6 +222,32 @@ func panicOf(f func()) (err error) {
 	return nil
 }
 
+// A nosy context counts the calls of its code.
+type nosy struct {
+	context.Context
+	calls *int
+}
+
+func (c nosy) Value(key any) any {
+	*c.calls++
+	return c.Context.Value(key)
+}
+
+// No code of the application runs under the mutex of the locks, so a status asks no context.
+func TestStatusAsksNoContext(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(1)
+		calls := 0
+		h, err := g.mutex(1, "x").Acquire(nosy{t.Context(), &calls})
+		require.NoError(t, err)
+		before := calls
+		require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
+		require.Equal(t, 1, g.nodes[1].Status().Held)
+		require.Equal(t, before, calls)
+		require.NoError(t, h.Release())
+	})
+}
+
 // Each error names the package, once and first, however it came about.
 func TestErrorsNameThePackageOnce(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {

@@ -201,7 +201,7 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 	if err != nil {
 		return err
 	}
-	self, working := h.Work()
+	self, working := h.Work("")
 	defer h.Rest()
 	if !working {
 		return h.Release() // it is lost

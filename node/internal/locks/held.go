@@ -17,9 +17,6 @@ type Held struct {
 	ctx   context.Context     // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
 }
 
-// A ClientKey is the key of a value of Join's context: the name of the client that the lock is for.
-type ClientKey struct{}
-
 // A holdContext ends with the hold.
 type holdContext struct {
 	context.Context
@@ -159,16 +156,16 @@ func (h *Held) Release() error {
 	}
 }
 
-// Work notes that a function runs under the hold until Rest is called, unless the hold
-// has ended already. self is the number under which this node holds the lock.
-func (h *Held) Work() (self dmutex.NodeID, working bool) {
+// Work notes that a function runs under the hold until Rest is called, for the client of that name
+// if it is for one, unless the hold has ended already. self is the number under which this node holds the lock.
+func (h *Held) Work(client string) (self dmutex.NodeID, working bool) {
 	t := h.lock.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h.why.Load() != nil {
 		return dmutex.None, false
 	}
-	t.working[h] = struct{}{}
+	t.working[h] = client
 	return t.start.Self, true
 }
 

@@ -60,7 +60,7 @@ func (l *lock) status() Status {
 	case l.held != nil: // also while the view does not act
 		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
 		st.Holder, st.HeldFor = l.table.start.Self, st.Age
-		st.Client, _ = l.held.ctx.Value(ClientKey{}).(string)
+		st.Client = l.table.working[l.held]
 	case len(l.waiters) > 0:
 		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].since)
 	}

@@ -87,15 +87,15 @@ type Table struct {
 	oldest         int                // where to look for one to forget
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
-	message        []byte             // scratch
-	working        map[*Held]struct{} // holds, also lost ones, under which a function runs
+	message        []byte           // scratch
+	working        map[*Held]string // the clients, or "", of holds, also lost ones, under which a function runs
 }
 
 // New returns an empty Table, which acts in no view.
 func New(cfg Config) *Table {
 	t := &Table{
 		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
-		fresh: make(map[newborn]uint64), working: make(map[*Held]struct{}),
+		fresh: make(map[newborn]uint64), working: make(map[*Held]string),
 	}
 	t.ended, t.end = context.WithCancelCause(context.Background())
 	t.until.Store(math.MinInt64)
