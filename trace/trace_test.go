@@ -84,6 +84,7 @@ func TestRefused(t *testing.T) {
 		{`{"t":1,"do":"stray","peer":3,"n":1}`, `the event "stray" is unknown`},
 		{`{"t":1,"do":"stop","lock":"x","err":"why"}`, `the event "stop" is unknown`},
 		{`{"t":1,"do":"view","n":7,"members":[2,4]}`, "a member that the group does not have"},
+		{`{"t":1,"do":"view","peer":3,"n":7,"members":[2,3]}`, "another number than in the header"},
 		{`{"t":1,"do":"ready","lock":"x"}`, "lock"},
 		{`{"t":1,"do":"forget"}`, "lock"},
 		{`{"t":1,"do":"ready","more":1}`, `as it would be written: {"t":1,"do":"ready"}`},
@@ -126,6 +127,19 @@ func TestRefused(t *testing.T) {
 		require.ErrorContains(t, err, "f:1: ")
 		require.ErrorContains(t, err, tt.why)
 	}
+	// With a store, a view gives the number.
+	for _, line := range []string{`{"t":1,"do":"request","lock":"x","phase":"idle"}`, `{"t":1,"do":"view","n":1,"members":[0]}`} {
+		_, err := trace.Read("f", strings.NewReader(`{"dmutex":"trace","version":5}`+"\n"+line+"\n"))
+		require.ErrorIs(t, err, trace.ErrFormat)
+	}
+	tr, err := trace.Read("f", strings.NewReader(`{"dmutex":"trace","version":5}
+{"t":1,"do":"view","peer":7,"n":1,"members":[7,9]}
+{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":9},"out":[{"kind":"REPLY","to":9}],"phase":"idle"}
+`))
+	require.NoError(t, err)
+	require.EqualValues(t, 7, tr.Events[1].In.To)
+	require.EqualValues(t, 7, tr.Events[1].Out[0].From)
+
 	// A line that is wrong is not repeated at any length.
 	for _, line := range []string{
 		`{"t":1,"do":"ready","err":"` + strings.Repeat("x", 1000) + `"} `,
@@ -137,7 +151,7 @@ func TestRefused(t *testing.T) {
 		require.Less(t, len(err.Error()), 600)
 		require.True(t, utf8.ValidString(err.Error()))
 	}
-	_, err := trace.Read("f", io.MultiReader(strings.NewReader(first), failing{}))
+	_, err = trace.Read("f", io.MultiReader(strings.NewReader(first), failing{}))
 	require.ErrorContains(t, err, "f: on fire")
 }
 

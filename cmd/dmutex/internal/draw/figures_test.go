@@ -151,7 +151,7 @@ func rollingRestart(t *testing.T) (files map[string]*bytes.Buffer) {
 			file := new(bytes.Buffer)
 			files[id.String()+life] = file
 			nodes[id], err = node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2, 3}, net.Link(id), node.Config{
-				Algorithm: ricart.New, Trace: trace.NewRecorder(file),
+				Name: "web-" + id.String(), Algorithm: ricart.New, Trace: trace.NewRecorder(file),
 			})
 			require.NoError(t, err)
 		}
