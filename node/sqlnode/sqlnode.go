@@ -3,6 +3,8 @@
 //
 //	n, err := sqlnode.Open(ctx, db, sqlstore.PostgreSQL, "invoices",
 //		tcplink.Config{Listen: ":7000", Advertise: net.JoinHostPort(ip, "7000"), TLS: security}, node.Config{})
+//
+// On one machine, tcplink.Config{Listen: "127.0.0.1:0"} is enough.
 package sqlnode
 
 import (
