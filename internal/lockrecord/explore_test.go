@@ -121,7 +121,7 @@ func TestMutants(t *testing.T) {
 			m := w.places[i].m
 			swaps := m.op == Swap && m.phase == Waiting && m.next.Holder == m.life
 			if input(); do == "gives up" && swaps && m.phase == Waiting {
-				m.phase, m.fence, m.leaseFrom = Held, m.next.Fence, m.sentAt
+				m.phase, m.record.Fence, m.leaseFrom = Held, m.next.Fence, m.sentAt
 			}
 		}, nil},
 		{"conflict-taken-for-done", slow, func(w *world, i int, do string, input func()) {

@@ -72,7 +72,6 @@ type Machine struct {
 	unsure bool   // a swap of this life may have changed the record since
 
 	phase     Phase
-	fence     uint64
 	leaving   bool  // Release was called
 	leaseFrom int64 // when the last swap that succeeded was sent
 	err       error
@@ -114,8 +113,8 @@ func (m *Machine) Phase(now int64) Phase {
 	return m.phase
 }
 
-// Fence returns the fence of the grant, if there was one.
-func (m *Machine) Fence() uint64 { return m.fence }
+// Fence returns the fence of the grant, while the machine is Held.
+func (m *Machine) Fence() uint64 { return m.record.Fence }
 
 // Err returns why the hold has ended or the attempt is over. It is nil if it was released, or if
 // its lease has ended.
@@ -221,7 +220,7 @@ func (m *Machine) Poll() {
 }
 
 // Proved tells the machine that no process lives that could hold the lock by this revision.
-func (m *Machine) Proved(rev string) { m.proved = m.proved || m.seen && rev == m.rev }
+func (m *Machine) Proved(rev string) { m.proved = m.proved || rev == m.rev }
 
 // Guard tells the machine that the store will tell when this life is over. An empty life is none.
 func (m *Machine) Guard(life string) { m.guard = life }
@@ -255,19 +254,15 @@ func (m *Machine) settle() {
 // fail ends the attempt.
 func (m *Machine) fail(err error) { m.phase, m.err = Over, err }
 
-// finish ends the operation under way. An outcome that comes after the machine is Over changes
-// nothing else.
-func (m *Machine) finish(now int64) (over bool) {
+// finish ends the operation under way.
+func (m *Machine) finish(now int64) {
 	m.check(now)
 	m.op = None
-	return m.phase == Over
 }
 
 // Loaded takes what a load has shown. The value is empty if there is no record.
 func (m *Machine) Loaded(now int64, value []byte, rev string) {
-	if m.finish(now) {
-		return
-	}
+	m.finish(now)
 	var r Record
 	if len(value) > 0 {
 		var err error
@@ -289,15 +284,13 @@ func (m *Machine) Loaded(now int64, value []byte, rev string) {
 
 // Swapped tells the machine that the swap was done.
 func (m *Machine) Swapped(now int64, rev string) {
-	if m.finish(now) {
-		return
-	}
+	m.finish(now)
 	m.record, m.rev, m.seenAt, m.proved = m.next, rev, now, false
 	m.unsure = false
 	if m.mine() {
 		m.leaseFrom = m.sentAt
 		if m.phase == Waiting && !m.leaving && now < m.LeaseEnd() {
-			m.phase, m.fence = Held, m.record.Fence
+			m.phase = Held
 		}
 	}
 	m.settle()

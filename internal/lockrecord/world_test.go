@@ -136,7 +136,7 @@ func (w *world) AppendState(b []byte) []byte {
 			case Waiting:
 				b = fmt.Appendf(b, "%d ", ago(m.seenAt, w.wait))
 			case Held:
-				b = fmt.Appendf(b, "%d %d ", ago(m.leaseFrom, w.lease), m.fence)
+				b = fmt.Appendf(b, "%d %d ", ago(m.leaseFrom, w.lease), m.record.Fence)
 			}
 			if p.op.op == Swap || p.op.op == Load && w.alter != nil {
 				b = fmt.Appendf(b, "%d ", ago(m.sentAt, w.lease))
@@ -351,10 +351,10 @@ func (w *world) input(i int, do string, input func()) error {
 		if w.grants++; w.grants > w.setup.grants {
 			return search.ErrOutside
 		}
-		if m.fence <= w.top {
-			return search.Wrong(errFence, "a grant has the fence %d, after one with %d", m.fence, w.top)
+		if m.record.Fence <= w.top {
+			return search.Wrong(errFence, "a grant has the fence %d, after one with %d", m.record.Fence, w.top)
 		}
-		w.top = m.fence
+		w.top = m.record.Fence
 	}
 	return nil
 }
@@ -364,7 +364,7 @@ func (w *world) Do(step event) error {
 		return err
 	}
 	if w.holds(0) && w.holds(1) {
-		return search.Wrong(errTwo, "with fences %d and %d", w.places[0].m.fence, w.places[1].m.fence)
+		return search.Wrong(errTwo, "with fences %d and %d", w.places[0].m.record.Fence, w.places[1].m.record.Fence)
 	}
 	return nil
 }
@@ -381,7 +381,7 @@ func (w *world) Tell(b []byte, step event, after *world) []byte {
 	for i := range w.places {
 		is := func(w *world) string {
 			if w.holds(i) {
-				return fmt.Sprintf("holds the lock with fence %d", w.places[i].m.fence)
+				return fmt.Sprintf("holds the lock with fence %d", w.places[i].m.record.Fence)
 			}
 			return "does not hold the lock"
 		}
