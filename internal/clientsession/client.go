@@ -84,14 +84,8 @@ func (m *Client) Ask(lock string, try bool) (number uint64) {
 		return m.last
 	}
 	m.requests = append(m.requests, request{number: m.last, lock: lock, try: try})
-	m.ask(&m.requests[len(m.requests)-1])
+	m.send(m.requests[len(m.requests)-1].order())
 	return m.last
-}
-
-func (m *Client) ask(r *request) {
-	if !m.leaving {
-		m.send(r.order())
-	}
 }
 
 func (m *Client) refuse(number uint64, code Code, text string) {
@@ -131,7 +125,7 @@ func (m *Client) Connect(now int64, fresh string) {
 	m.beat(now, hello)
 	for i := range m.requests {
 		if !m.holds(m.requests[i]) {
-			m.ask(&m.requests[i])
+			m.send(m.requests[i].order())
 		}
 	}
 }
@@ -153,13 +147,8 @@ func (m *Client) Disconnect() {
 
 // Close ends the session. What is held is given back: the driver has ended it.
 func (m *Client) Close() {
-	m.requests = nil
-	m.bye()
-}
-
-func (m *Client) bye() {
-	m.over(None, "")
-	m.out = append(m.out, Message{Kind: Bye})
+	m.requests, m.leaving = nil, true
+	m.finish()
 }
 
 // Deadline returns when Tick has something to do: [math.MaxInt64] if never.
@@ -213,7 +202,8 @@ func (m *Client) over(code Code, text string) {
 // finish leaves a member that closes, when nothing is held.
 func (m *Client) finish() {
 	if m.leaving && !slices.ContainsFunc(m.requests, m.holds) {
-		m.bye()
+		m.over(None, "")
+		m.out = append(m.out, Message{Kind: Bye})
 	}
 }
 
