@@ -82,6 +82,7 @@ func TestTLS(t *testing.T) {
 		},
 		Left:   func() int64 { return int64(time.Hour) },
 		Lapsed: func() <-chan struct{} { return nil },
+		Why:    func() error { return nil },
 	})
 	defer server.Close()
 	use := func(cfg *tls.Config) *client.Client {

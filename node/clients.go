@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -73,7 +72,7 @@ func (n *Node) serveClients() {
 	}
 	n.clients = lend.New(lend.Config{
 		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow,
-		Take: n.lend, Awaits: n.tells, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(),
+		Take: n.lend, Awaits: n.tells, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(), Why: n.locks.Why,
 	})
 }
 
@@ -96,24 +95,21 @@ func (n *Node) tells(lock string) string {
 func (n *Node) lend(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool)) {
 	m := n.Mutex(name)
 	lent := func(h *locks.Held, err error) {
-		switch {
-		case err == nil:
+		if err == nil {
 			if _, working := h.Work(client); !working {
-				_ = h.Release()
-				done(0, nil, lend.ErrClosing)
-				return
+				err = h.Release() // it is lost
 			}
-			done(h.Fence(), func(lost bool) {
-				if !lost {
-					_ = h.Release()
-				}
-				h.Rest()
-			}, nil)
-		case errors.Is(err, ErrClosed), errors.Is(err, ErrStopped):
-			done(0, nil, lend.ErrClosing)
-		default:
-			done(0, nil, err)
 		}
+		if err != nil {
+			done(0, nil, err)
+			return
+		}
+		done(h.Fence(), func(lost bool) {
+			if !lost {
+				_ = h.Release()
+			}
+			h.Rest()
+		}, nil)
 	}
 	if try {
 		ctx, cancel := context.WithCancel(context.Background())

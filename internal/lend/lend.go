@@ -27,8 +27,7 @@ type Config struct {
 
 	// Take begins to take a lock, and calls done once, in a goroutine of its own. Each end ends that:
 	// the first makes it call done soon, and the other gives the lock back, but not if the member has
-	// lost it: then the member does that by itself, when the clients have noticed. Of the errors
-	// [ErrClosing] and [lock.ErrBusy] are told apart.
+	// lost it: then the member does that by itself, when the clients have noticed.
 	Take func(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool))
 
 	// Awaits says who holds a lock, or for what else its request waits.
@@ -39,11 +38,12 @@ type Config struct {
 	// tells of a later lease.
 	Left   func() int64
 	Lapsed func() <-chan struct{}
-	Ended  <-chan struct{} // this member closes
-}
 
-// ErrClosing is the error of Take when this member closes.
-var ErrClosing = errors.New("the member closes")
+	// Ended is closed when this member closes, and from then on Why says so. No Take fails for that
+	// before.
+	Ended <-chan struct{}
+	Why   func() error
+}
 
 const (
 	backlog   = 64 << 10 // bytes that wait for a connection that takes nothing
@@ -60,7 +60,6 @@ type Server struct {
 	refused atomic.Uint64 // clients and requests
 
 	mu       sync.Mutex // guards the sessions, too
-	leaving  bool
 	sessions map[string]*session
 	loose    []*clientlink.Conn // that no session has, oldest first
 }
@@ -117,9 +116,6 @@ func (s *Server) watch() {
 		case <-lapsed:
 		case <-ended:
 			ended = nil
-			s.mu.Lock()
-			s.leaving = true
-			s.mu.Unlock()
 		case <-s.ctx.Done():
 			return
 		}
@@ -200,7 +196,7 @@ func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *se
 	case t != nil:
 	case !hello.Fresh:
 		return nil, clientsession.Unknown, "the member does not know the session, or not any more"
-	case s.leaving:
+	case s.cfg.Why() != nil:
 		return nil, clientsession.Unknown, "the member closes"
 	case len(s.sessions) >= s.cfg.Most:
 		return nil, clientsession.Full, "the member serves as many clients as it may"
@@ -260,7 +256,7 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		lost = true
 		t.m.End(clientsession.Lapsed, "the member has lost its locks")
 	default:
-		if t.m.Tick(now); s.leaving {
+		if t.m.Tick(now); s.cfg.Why() != nil {
 			t.m.Close()
 		}
 		if input != nil && !t.m.Over() {
@@ -309,7 +305,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 		defer s.running.Done()
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
-			case t.takes[o.Number] != g || errors.Is(err, ErrClosing): // the client is told to leave
+			case t.takes[o.Number] != g: // it was dropped, perhaps because this member closes
 			case err == nil:
 				m.Granted(o.Number, fence)
 				g.end, end = end, nil

@@ -66,6 +66,7 @@ func serve(t *testing.T, test func(m *member)) {
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  make(chan struct{}),
+			Why:    func() error { return nil },
 		})
 		defer m.Server.Close()
 		test(m)
