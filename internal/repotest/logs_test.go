@@ -19,7 +19,7 @@ import (
 // docs/operating.md explains each key of the log, and no other.
 func TestLogKeys(t *testing.T) {
 	used := make(map[string]bool)
-	for _, dir := range []string{"node", "internal", "transport", "store"} {
+	for _, dir := range []string{"node", "internal", "transport", "store", "client", "cmd"} {
 		require.NoError(t, filepath.WalkDir(dir, func(file string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 				return err
