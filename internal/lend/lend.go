@@ -305,7 +305,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 		defer s.running.Done()
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
-			case t.takes[o.Number] != g: // it was dropped, perhaps because this member closes
+			case t.takes[o.Number] != g || m.Awaits(o.Number) == "": // it was dropped, perhaps just now because this member closes
 			case err == nil:
 				m.Granted(o.Number, fence)
 				g.end, end = end, nil

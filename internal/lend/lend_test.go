@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,8 @@ type member struct {
 	allow    func(name, lock string) error
 	take     func() error
 	lapsed   chan struct{}
-	returned []bool // lost or not
+	why      atomic.Pointer[error] // this member closes
+	returned []bool                // lost or not
 }
 
 func (m *member) Accept() (net.Conn, error) {
@@ -47,6 +49,7 @@ func (m *member) give(lost bool) { m.returned = append(m.returned, lost) }
 func serve(t *testing.T, test func(m *member)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{})}
+		m.why.Store(new(error))
 		m.allow = func(string, string) error { return nil }
 		m.take = func() error { return nil }
 		m.Server = New(Config{
@@ -66,7 +69,7 @@ func serve(t *testing.T, test func(m *member)) {
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  make(chan struct{}),
-			Why:    func() error { return nil },
+			Why:    func() error { return *m.why.Load() },
 		})
 		defer m.Server.Close()
 		test(m)
@@ -253,4 +256,27 @@ func TestSlowToClose(t *testing.T) {
 		c.hear(clientsession.Confirm)
 		close(old.closed)
 	})
+}
+
+// A member that closes lends nothing more, and refuses nothing: its clients ask elsewhere. What it was
+// granted at that moment it gives back. The session notices both in one input.
+func TestOutcomeWhileClosing(t *testing.T) {
+	closes := errors.New("the member closes")
+	for _, outcome := range []error{nil, lock.ErrBusy, closes} {
+		serve(t, func(m *member) {
+			taken := make(chan struct{})
+			m.take = func() error { <-taken; return outcome }
+			c := m.begin()
+			c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+			synctest.Wait()
+			m.why.Store(&closes)
+			close(taken)
+			c.hear(clientsession.Leave)
+			c.say(clientsession.Message{Kind: clientsession.Beat})
+			c.hear(clientsession.Confirm)
+			synctest.Wait()
+			require.Len(t, m.returned, map[bool]int{true: 1}[outcome == nil])
+			require.Empty(t, m.sessions["s"].takes)
+		})
+	}
 }
