@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +33,7 @@ func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64,
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.until.Store(end - h.lease/leases.Margin)
-	h.timer = time.AfterFunc(lease, func() { _ = h.Err() }) // which uses the timer
+	h.timer = time.AfterFunc(math.MaxInt64, func() { _ = h.Err() }) // which uses the timer, so it is set later
 	h.timer.Reset(h.left())
 	return h
 }
