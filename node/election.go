@@ -108,7 +108,8 @@ func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 // [dmutex.None] with the epoch of the last leader means that nobody leads any more. Epochs never
 // fall, and each is yielded at most twice: for its beginning and for its end. A slow observer may
 // miss outdated changes, but never the newest. As an announcement takes time to arrive, the
-// leader may have given up already.
+// leader may have given up already. While the group has more than 65,536 elections with leaders,
+// Observe may not know who already led when it began.
 //
 // The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {

@@ -26,13 +26,19 @@ func (t term) after(o term) bool {
 //
 // An election that is vacant and not observed is forgotten after keepVacant others. An outdated
 // announcement that arrives after that is believed until the end of its term arrives, too.
+//
+// Of more than maxElections, the announcements of other nodes are not kept, so that a member that
+// invents elections cannot fill the memory.
 type terms struct {
 	mu        sync.Mutex // guards all elections, too
 	elections map[string]*election
 	vacant    []*election // those that are not observed; the longest listed first
 }
 
-const keepVacant = 512
+const (
+	keepVacant   = 512
+	maxElections = 1 << 16
+)
 
 // An election is what a node remembers of one.
 type election struct {
@@ -59,6 +65,9 @@ func (ts *terms) election(name string) *election {
 func (ts *terms) learn(name string, t term, end context.CancelCauseFunc) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	if ts.elections[name] == nil && end == nil && len(ts.elections) >= maxElections {
+		return
+	}
 	ts.change(ts.election(name), t, end)
 }
 

@@ -28,6 +28,22 @@ func TestTermsAreOrdered(t *testing.T) {
 	require.False(t, term{7, 3}.after(term{9, 3}), "nobody can take an epoch over")
 }
 
+// A member that invents elections cannot fill the memory, nor hide those that this node observes
+// or leads.
+func TestTermsAreBounded(t *testing.T) {
+	var ts terms
+	seen := ts.observe("seen", 1)
+	for i := range maxElections + 10 {
+		ts.learn(fmt.Sprint(i), term{7, 1}, nil)
+	}
+	require.Len(t, ts.elections, maxElections)
+	ts.learn("seen", term{7, 1}, nil)
+	got, _ := ts.read(seen)
+	require.Equal(t, term{7, 1}, got)
+	ts.learn("own", term{3, 2}, func(error) {})
+	require.Equal(t, map[string]term{"own": {3, 2}}, ts.renew(9, func(dmutex.NodeID) bool { return false }))
+}
+
 // However the announcements of several nodes are mixed on their way, each of
 // which says in order what it has to say, an observer's terms only rise, and the
 // last is the newest.
