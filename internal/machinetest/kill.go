@@ -1,7 +1,7 @@
 package machinetest
 
 import (
-	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,12 +43,9 @@ func run(t *testing.T, test, file, source string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken, overlay := filepath.Join(t.TempDir(), "broken.go"), filepath.Join(t.TempDir(), "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {old: broken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{broken: source, overlay: string(replace)} {
+	dir := t.TempDir()
+	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
+	for name, content := range map[string]string{broken: source, overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, old, broken)} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
