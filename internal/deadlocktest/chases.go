@@ -179,10 +179,12 @@ func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
 	}
 	for k, f := range w.wire {
 		add(func(w *chases) error {
+			f := w.wire[k]
 			w.wire = slices.Delete(w.wire, k, k+1)
 			c := *f.chase
 			c.Path, c.Ask = slices.Clone(c.Path), slices.Clone(c.Ask)
-			return w.follow(view{w, f.to}, flight{f.to, &c, f.true})
+			f.chase = &c
+			return w.follow(view{w, f.to}, f)
 		}, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
 	}
 	return steps
@@ -280,11 +282,11 @@ func (w *chases) cycle(path []chase.Wait) bool {
 // youngest member finds it, and no other member's chase does.
 func (w *chases) standing() error {
 	for t := range w.txns {
-		members := w.around(t)
-		if len(members) == 0 {
+		youngest, cycle := w.around(t)
+		if !cycle {
 			continue
 		}
-		switch youngest, finds := slices.Max(members), w.chaseAlone(t); {
+		switch finds := w.chaseAlone(t); {
 		case t == youngest && !finds:
 			return search.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
 		case t != youngest && finds:
@@ -296,25 +298,28 @@ func (w *chases) standing() error {
 
 func (w *chases) cyclic() bool {
 	for t := range w.txns {
-		if len(w.around(t)) > 0 {
+		if _, cycle := w.around(t); cycle {
 			return true
 		}
 	}
 	return false
 }
 
-// around returns the cycle that a transaction is in; nothing if it is in none.
-func (w *chases) around(t int) (members []int) {
-	for at := t; ; {
-		members = append(members, at)
+// around follows the waits of a transaction. It reports whether they come back to it, and
+// the youngest in that cycle.
+func (w *chases) around(t int) (youngest int, cycle bool) {
+	youngest = t
+	for at, n := t, 0; n < len(w.txns); n++ {
 		k := w.txns[at].waits
-		if k == none || w.locks[k] == none || len(members) > len(w.txns) {
-			return nil
+		if k == none || w.locks[k] == none {
+			return 0, false
 		}
 		if at = w.locks[k]; at == t {
-			return members
+			return youngest, true
 		}
+		youngest = max(youngest, at)
 	}
+	return 0, false
 }
 
 // step is how a chase goes on at a node.
