@@ -4,6 +4,7 @@ package clientlink
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"io"
 	"math"
@@ -41,7 +42,7 @@ var count = [clientsession.Kinds]int{
 	clientsession.Confirm: 3, clientsession.Granted: 3, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
 }
 
-// fields describes a message. A text that is too long is cut.
+// fields describes a message. A text that is too long is cut, and an empty one replaced.
 func fields(f wire.Fields, m *clientsession.Message) {
 	n := count[m.Kind]
 	f.Array(&n, math.MaxInt)
@@ -73,7 +74,7 @@ func fields(f wire.Fields, m *clientsession.Message) {
 		fallthrough
 	case clientsession.Over:
 		wire.Uint(f, &m.Code, uint64(clientsession.Codes-1))
-		m.Text = m.Text[:min(len(m.Text), maxText)]
+		m.Text = cmp.Or(m.Text[:min(len(m.Text), maxText)], "no reason was given")
 		f.Name(&m.Text, maxText)
 	}
 }

@@ -109,6 +109,10 @@ func TestLongest(t *testing.T) {
 	got, err = play(Append(nil, &long)).Read()
 	require.NoError(t, err)
 	require.Len(t, got.Text, 1000)
+	long.Text = "" // as of an error that says nothing
+	got, err = play(Append(nil, &long)).Read()
+	require.NoError(t, err)
+	require.Equal(t, "no reason was given", got.Text)
 }
 
 // A peer that announces much is refused before there is memory for it.
