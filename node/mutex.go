@@ -175,6 +175,9 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 		case <-look:
 			m.txn.chase()
 		case <-ask:
+			if n.locks.Status(m.name).Holder != dmutex.None {
+				break
+			}
 			q := n.question(m.name)
 			defer n.asks.Delete(q.number)
 			answers = q.answers
