@@ -2,8 +2,11 @@ package serve
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +28,7 @@ import (
 type image struct {
 	root, entrypoint string
 	user             int
-	built            bool // else the entrypoint is this binary, and needs the files of this machine
+	alone            bool // else the entrypoint has the files of this machine, too
 }
 
 // build makes the image that deploy/container/Dockerfile describes. To run the command there
@@ -34,7 +37,7 @@ func build(t *testing.T) (i image) {
 	text, err := os.ReadFile("../../../../deploy/container/Dockerfile")
 	require.NoError(t, err)
 	var instructions, args []string
-	for _, line := range regexp.MustCompile(`(?m)^([A-Z]+) (.+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^([^#\s]\S*) *(.*)$`).FindAllStringSubmatch(string(text), -1) {
 		instructions, args = append(instructions, line[1]), append(args, line[2])
 	}
 	require.Equal(t, []string{"FROM", "WORKDIR", "COPY", "RUN", "FROM", "COPY", "USER", "ENTRYPOINT", "CMD"}, instructions)
@@ -55,8 +58,8 @@ func build(t *testing.T) (i image) {
 	require.NoError(t, err)
 
 	i.root, i.entrypoint = t.TempDir(), to
-	if i.built = os.Getenv("DMUTEX_LONG") != ""; !i.built {
-		i.entrypoint = os.Args[0]
+	if os.Getenv("DMUTEX_LONG") == "" {
+		i.entrypoint = os.Args[0] // this binary
 		return i
 	}
 	for dir := i.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) { // for the user
@@ -66,6 +69,17 @@ func build(t *testing.T) (i image) {
 	run.Dir = "../../../.."
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	file, err := elf.Open(filepath.Join(i.root, to))
+	require.NoError(t, err)
+	defer file.Close()
+	for _, p := range file.Progs {
+		require.NotEqual(t, elf.PT_INTERP, p.Type, "it needs libraries")
+	}
+	i.alone = true
+	if _, cannot := errors.AsType[*fs.PathError](i.command(command...).Run()); cannot {
+		t.Log("not in a root directory of its own, which takes root or user namespaces")
+		i.entrypoint, i.alone = filepath.Join(i.root, to), false
+	}
 	require.NoError(t, i.command(command...).Run())
 	return i
 }
@@ -74,7 +88,7 @@ func build(t *testing.T) (i image) {
 func (i image) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(i.entrypoint, args...)
 	cmd.Env = []string{}
-	if !i.built {
+	if !i.alone {
 		return cmd
 	}
 	cmd.Dir = "/"
@@ -191,7 +205,7 @@ func TestDeploy(t *testing.T) {
 			file = filepath.Join(i.root, d.env[name])
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 			require.NoError(t, os.WriteFile(file, pem, 0o644))
-			if !i.built {
+			if !i.alone {
 				d.env[name] = file
 			}
 		}
@@ -206,7 +220,7 @@ func TestDeploy(t *testing.T) {
 	for _, m := range slices.Backward(members) { // the last one acts when both are members
 		require.NoError(t, tooltest.Acquire(t, dial(t, ours, m).Mutex("x")).Release())
 	}
-	if i.built {
+	if i.alone {
 		run := i.command("run", "--at="+members[0].clients, "--cert="+d.env["DMUTEX_CERT"], "--key="+d.env["DMUTEX_KEY"], "--authority="+d.env["DMUTEX_AUTHORITY"], "--lock=x", "--", i.entrypoint, "--version")
 		out, err := run.CombinedOutput()
 		require.NoError(t, err, "%s", out)
