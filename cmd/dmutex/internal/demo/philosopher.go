@@ -24,29 +24,22 @@ func (philosopherCmd) Run(con *tool.Console) error {
 		}
 		for range w.task.Meals {
 			if err := p.dine(ctx); err != nil {
-				return fmt.Errorf("meal %d: %w", p.Meals+1, err)
+				return fmt.Errorf("meal %d: %w", p.meals+1, err)
 			}
 		}
-		if _, err := p.expect(ctx, wordRise); err != nil {
+		if _, err := p.expect(ctx, wordSit); err != nil { // else some are eating
 			return err
 		}
-		return w.report(report{Word: wordDone, Supper: &p.supper})
+		return w.report(report{Word: wordDone, Overlaps: p.overlaps})
 	})
 }
 
 // A philosopher eats with two forks. Each fork is a lock.
 type philosopher struct {
 	*worker
-	supper
-	badge   string // see occupy
-	retries bool   // at this meal all philosophers have already had the left fork
-}
-
-// A supper is what a philosopher has seen.
-type supper struct {
-	Meals    int `json:"meals"`
-	Victim   int `json:"victim"`   // how often it had to put its fork back
-	Overlaps int `json:"overlaps"` // forks that it took while they were in another hand
+	badge    string // see occupy
+	meals    int    // eaten
+	overlaps int    // forks that it took while they were in another hand
 }
 
 // A cycle of philosophers: each waits for a fork that the next one holds. The
@@ -55,7 +48,7 @@ type cycle []edge
 
 type edge struct {
 	Waiter dmutex.NodeID `json:"waiter"`
-	Fork   string        `json:"fork"`
+	Lock   string        `json:"fork"`
 	Holder dmutex.NodeID `json:"holder"`
 }
 
@@ -65,7 +58,7 @@ func (c cycle) around(philosophers int) bool {
 	n := dmutex.NodeID(philosophers)
 	for i, e := range c {
 		right := e.Waiter%n + 1
-		if e.Fork != fork(right) || e.Holder != right || c[(i+1)%len(c)].Waiter != right {
+		if e.Lock != fork(right) || e.Holder != right || c[(i+1)%len(c)].Waiter != right {
 			return false
 		}
 	}
@@ -81,19 +74,18 @@ func (p *philosopher) dine(ctx context.Context) error {
 	if _, err := p.expect(ctx, wordSit); err != nil {
 		return err
 	}
-	p.retries = false
-	t := p.node.Txn()
-	for meal := p.Meals; p.Meals == meal; {
-		if err := p.try(ctx, t); err != nil {
+	t, pause := p.node.Txn(), p.reach
+	for meal := p.meals; p.meals == meal; pause = p.think { // later, others are eating already
+		if err := p.try(ctx, t, pause); err != nil {
 			return err
 		}
 	}
-	return p.report(report{Word: wordProgress, Made: p.Meals})
+	return p.report(report{Word: wordProgress, Made: p.meals})
 }
 
-// try takes the left fork, then the right one, and eats. A victim puts its fork
+// try takes the left fork, then, after a pause, the right one, and eats. A victim puts its fork
 // back and has not eaten.
-func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
+func (p *philosopher) try(ctx context.Context, t *node.Txn, pause func(context.Context) error) (err error) {
 	var hand []func() error // removes the markers of the forks in it
 	defer func() {
 		for _, leave := range hand {
@@ -107,7 +99,7 @@ func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
 		}
 		leave, overlap, err := occupy(filepath.Join(p.task.Dir, filepath.Base(fork)), p.badge)
 		if overlap {
-			p.Overlaps++
+			p.overlaps++
 		}
 		if err == nil {
 			hand = append(hand, leave)
@@ -117,26 +109,23 @@ func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
 	if err := take(fork(p.task.Self)); err != nil {
 		return err
 	}
-	if err := p.pause(ctx); err != nil {
+	if err := pause(ctx); err != nil {
 		return err
 	}
 	if err := take(fork(p.task.Self%dmutex.NodeID(p.task.Nodes) + 1)); err != nil {
 		return p.cycle(err)
 	}
-	if err := sleep(ctx, p.task.Think); err != nil {
+	if err := p.think(ctx); err != nil {
 		return err
 	}
-	p.Meals++
+	p.meals++
 	return nil
 }
 
-// pause comes between the forks. At the first try it lasts until all have their
-// left fork; later, when the others are eating already, only a moment.
-func (p *philosopher) pause(ctx context.Context) error {
-	if p.retries {
-		return sleep(ctx, p.task.Think)
-	}
-	p.retries = true
+func (p *philosopher) think(ctx context.Context) error { return sleep(ctx, p.task.Think) }
+
+// reach waits until all have their left fork.
+func (p *philosopher) reach(ctx context.Context) error {
 	if err := p.report(report{Word: wordSeated}); err != nil {
 		return err
 	}
@@ -151,10 +140,9 @@ func (p *philosopher) cycle(err error) error {
 	if !ok || !errors.Is(err, node.ErrDeadlock) {
 		return err
 	}
-	p.Victim++
 	var c cycle
 	for _, e := range found.Cycle {
-		c = append(c, edge{e.Waiter, e.Lock, e.Holder})
+		c = append(c, edge(e))
 	}
 	return p.report(report{Word: wordCycle, Cycle: c})
 }

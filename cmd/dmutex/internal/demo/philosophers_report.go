@@ -119,7 +119,7 @@ func (c cycle) String() string {
 		if i == 0 {
 			b.WriteString(e.Waiter.String())
 		}
-		fmt.Fprintf(&b, " -%s-> %v", e.Fork, e.Holder)
+		fmt.Fprintf(&b, " -%s-> %v", e.Lock, e.Holder)
 	}
 	return b.String()
 }

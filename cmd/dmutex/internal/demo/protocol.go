@@ -32,11 +32,10 @@ import (
 // Philosophers have more words for each meal, so that each has one fork before any wants
 // the second. They report progress when they have eaten.
 //
-//	sit       ->               all have eaten
+//	sit       ->               all have eaten; after the last meal the answer is done
 //	          <-   seated      with the left fork
 //	reach     ->               for the right one
 //	          <-   cycle      a deadlock that ended a wait of this process
-//	rise      ->               after the last meal; the answer is done
 //
 // Until it is told to leave, a process keeps answering the messages of the others. When
 // its standard input ends it exits, so a demo that dies leaves no processes behind.
@@ -48,14 +47,14 @@ type order struct {
 }
 
 type report struct {
-	Word    string   `json:"word"`
-	Address string   `json:"address,omitempty"`
-	Made    int      `json:"made,omitempty"` // deposits or meals so far
-	Records []record `json:"records,omitempty"`
-	Counts  *counts  `json:"counts,omitempty"`
-	Cycle   cycle    `json:"cycle,omitempty"`
-	Supper  *supper  `json:"supper,omitempty"`
-	View    *view    `json:"view,omitempty"`
+	Word     string   `json:"word"`
+	Address  string   `json:"address,omitempty"`
+	Made     int      `json:"made,omitempty"` // deposits or meals so far
+	Records  []record `json:"records,omitempty"`
+	Counts   *counts  `json:"counts,omitempty"`
+	Cycle    cycle    `json:"cycle,omitempty"`
+	Overlaps int      `json:"overlaps,omitempty"` // forks that were taken while in another hand
+	View     *view    `json:"view,omitempty"`
 
 	// Of a teller with a lease.
 	Self  dmutex.NodeID   `json:"self,omitempty"`  // the number of its node
@@ -82,7 +81,6 @@ const (
 	wordSeated = "seated"
 	wordReach  = "reach"
 	wordCycle  = "cycle"
-	wordRise   = "rise"
 )
 
 // A task is what a process has to do.
