@@ -17,14 +17,6 @@ type crash struct {
 	Home   time.Duration `json:"home_ns,omitempty"` // for those at home with it, if there are any
 }
 
-// A crashRun is what a run with crashes knows of the present one.
-type crashRun struct {
-	homes map[string]dmutex.NodeID // of the locks, as they were told last
-	fell  time.Time                // when the last teller was killed
-	lost  map[string]bool          // the locks at home with it
-	due   map[string]bool          // the locks that were not granted since
-}
-
 // replaceOne kills a teller for good, and starts a new one when all locks go on. Every other time the
 // teller holds the lock of the account; otherwise it holds none.
 func (k *killRun) replaceOne(ctx context.Context, p *process) error {

@@ -157,15 +157,15 @@ func (s *stage) reachNATS() (stop func(), err error) {
 }
 
 // group returns a group that is to do a task under an algorithm, with an empty
-// directory of this name for its files. A group that is traced must be the only
-// one of its algorithm.
+// directory of this name for its files. It must be ended. A group that is traced must be
+// the only one of its algorithm.
 func (s *stage) group(t task, a tool.Algorithm, name string, traced bool) (*group, error) {
 	t.Algorithm, t.Link, t.NatsURL, t.Prefix = a.Name, s.Link, s.url, natsPrefix()
 	t.Dir = filepath.Join(s.dir, name)
 	if s.Trace != "" && traced {
 		t.Trace = filepath.Join(s.Trace, a.Name)
 	}
-	return &group{task: t, timeout: s.Timeout}, os.Mkdir(t.Dir, 0o700)
+	return &group{task: t, timeout: s.Timeout, news: make(chan news), over: make(chan struct{})}, os.Mkdir(t.Dir, 0o700)
 }
 
 // network is the name of the link for people.

@@ -236,11 +236,8 @@ func TestKillRunTook(t *testing.T) {
 		return turn{fell.Add(after).UnixNano(), wait, home}
 	}
 	k := killRun{
-		epochs: make(map[uint64]bool),
-		crashRun: crashRun{
-			homes: make(map[string]dmutex.NodeID), fell: fell,
-			lost: map[string]bool{accountLock: true, "box/1": true}, due: map[string]bool{accountLock: true, "box/1": true, "box/2": true},
-		},
+		homes: make(map[string]dmutex.NodeID), fell: fell,
+		lost: map[string]bool{accountLock: true, "box/1": true}, due: map[string]bool{accountLock: true, "box/1": true, "box/2": true},
 	}
 	hear := func(turns map[string]turn) { require.True(t, k.hear(nil, report{Word: wordProgress, Turns: turns})) }
 	hear(map[string]turn{"box/3": at(time.Second, time.Second, 4)})

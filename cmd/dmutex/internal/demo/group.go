@@ -22,6 +22,7 @@ type group struct {
 	sofar   func() string                   // the progress, for the error when nothing happens anymore
 
 	processes []*process    // by number
+	began     time.Time     // when they were told to begin
 	news      chan news     // what they report
 	over      chan struct{} // closed when no more news is read
 	reading   sync.WaitGroup
@@ -34,34 +35,26 @@ type news struct {
 	err    error // why it ended
 }
 
-// errEnough ends a run before its processes have done their task.
-var errEnough = errors.New("enough has been seen")
-
-// run starts the processes, lets them meet and begin, and calls play, which may give
-// orders. Then it waits until all are done, counts their messages and lets them leave.
-// When run returns, all processes have ended in any case.
-func (g *group) run(ctx context.Context, play func(context.Context) error, done func(p *process, r report)) (counted []counts, took time.Duration, err error) {
-	g.news, g.over = make(chan news), make(chan struct{})
-	defer g.end()
+// begin starts the processes, and lets them meet and begin.
+func (g *group) begin(ctx context.Context) error {
 	var all []*process
 	for id := range dmutex.NodeID(g.task.Nodes) {
 		all = append(all, g.newcomer(id+1))
 	}
 	if err := g.meet(ctx, all...); err != nil {
-		return nil, 0, err
+		return err
 	}
-	began := time.Now()
+	g.began = time.Now()
 	g.tell(order{Word: wordBegin})
-	switch err := play(ctx); {
-	case errors.Is(err, errEnough):
-		return nil, 0, nil
-	case err != nil:
-		return nil, 0, err
-	}
+	return nil
+}
+
+// finish waits until all are done, counts their messages and lets them leave.
+func (g *group) finish(ctx context.Context, done func(p *process, r report)) (counted []counts, took time.Duration, err error) {
 	if err := g.await(ctx, wordDone, done); err != nil {
 		return nil, 0, err
 	}
-	took = time.Since(began)
+	took = time.Since(g.began)
 	if counted, err = g.count(ctx); err != nil {
 		return nil, 0, err
 	}

@@ -52,9 +52,14 @@ type killRun struct {
 	stage *stage
 	spell time.Duration
 	killOutcome
-	crashRun
 	first  uint64          // the epoch in which the tellers began
 	epochs map[uint64]bool // those after it
+
+	// Of a run with crashes.
+	homes map[string]dmutex.NodeID // of the locks, as they were told last
+	fell  time.Time                // when the last teller was killed
+	lost  map[string]bool          // the locks at home with it
+	due   map[string]bool          // the locks that were not granted since
 }
 
 // workUnderKills does one run with kills, on a new account.
@@ -66,8 +71,11 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	if err := createAccount(g.task.Dir); err != nil {
 		return killOutcome{}, err
 	}
-	k := &killRun{group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint64]bool)}
-	k.homes = make(map[string]dmutex.NodeID)
+	k := &killRun{
+		group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name},
+		epochs: make(map[uint64]bool), homes: make(map[string]dmutex.NodeID),
+	}
+	defer g.end()
 	g.heard = k.hear
 	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
 	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}
@@ -77,11 +85,13 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	case s.stopServer != nil:
 		events = slices.Insert(events, 2, k.restartServer)
 	}
-	began := time.Now()
-	if _, _, err = g.run(ctx, func(ctx context.Context) error { return k.play(ctx, c.Kills, events) }, nil); err != nil {
+	if err := g.begin(ctx); err != nil {
 		return killOutcome{}, err
 	}
-	k.Took = time.Since(began)
+	if err := k.play(ctx, c.Kills, events); err != nil {
+		return killOutcome{}, err
+	}
+	k.Took = time.Since(k.began)
 	k.evidence, err = readPassbook(g.task.Dir)
 	k.Faults = k.faults()
 	k.OK = len(k.Faults) == 0
@@ -128,7 +138,7 @@ func (k *killRun) play(ctx context.Context, times int, events []func(context.Con
 		return err
 	}
 	k.tell(order{Word: wordLeave})
-	return cmp.Or(k.await(ctx, wordLeave, nil), errEnough)
+	return k.await(ctx, wordLeave, nil)
 }
 
 // killOne kills the teller that is now in the critical section, or p if there is none.

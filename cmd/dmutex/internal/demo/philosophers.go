@@ -101,6 +101,7 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 	if err != nil {
 		return d, err
 	}
+	defer g.end()
 	g.sofar = func() string { return fmt.Sprint("meals eaten by each: ", d.Meals) }
 	advance := func(p *process, r report) { s.progress.At(progressed(d.Meals, p, r.Made)) }
 	g.heard = func(p *process, r report) bool {
@@ -114,27 +115,24 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 		}
 		return true
 	}
-	serve := func(ctx context.Context) error {
-		for range c.Meals {
-			g.tell(order{Word: wordSit})
-			if err := g.await(ctx, wordSeated, nil); err != nil {
-				return err
-			}
-			g.tell(order{Word: wordReach})
-			if detect == 0 {
-				if err := g.watch(ctx, c.Watch); err != nil {
-					return err
-				}
-				return errEnough
-			}
-			if err := g.await(ctx, wordProgress, advance); err != nil {
-				return err
-			}
-		}
-		g.tell(order{Word: wordSit})
-		return nil
+	if err := g.begin(ctx); err != nil {
+		return d, err
 	}
-	counted, took, err := g.run(ctx, serve, func(_ *process, r report) { d.Overlaps += r.Overlaps })
+	for range c.Meals {
+		g.tell(order{Word: wordSit})
+		if err := g.await(ctx, wordSeated, nil); err != nil {
+			return d, err
+		}
+		g.tell(order{Word: wordReach})
+		if detect == 0 {
+			return d, g.watch(ctx, c.Watch)
+		}
+		if err := g.await(ctx, wordProgress, advance); err != nil {
+			return d, err
+		}
+	}
+	g.tell(order{Word: wordSit})
+	counted, took, err := g.finish(ctx, func(_ *process, r report) { d.Overlaps += r.Overlaps })
 	d.Took = took
 	for _, n := range counted {
 		d.Busy += n.Busy

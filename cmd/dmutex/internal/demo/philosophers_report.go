@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,8 +56,15 @@ func (r *dinners) writeText(w io.Writer) error {
 		r.Philosophers, tool.Several(r.Meals, "meal"), network(r.Link))))
 	var rows [][]string
 	for _, t := range r.Runs {
-		for _, s := range sightings(t.With.Cycles) {
-			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(s.n), s.cycle)
+		var found []string // in the order in which they were first found
+		seen := make(map[string]int)
+		for _, c := range t.With.Cycles {
+			if seen[c.String()]++; seen[c.String()] == 1 {
+				found = append(found, c.String())
+			}
+		}
+		for _, c := range found {
+			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(seen[c]), c)
 		}
 		d := t.With
 		rows = append(rows, []string{
@@ -76,25 +82,6 @@ func (r *dinners) writeText(w io.Writer) error {
 	b.WriteString(r.closing() + "\n")
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// A sighting is a cycle and how often it was found.
-type sighting struct {
-	cycle string
-	n     int
-}
-
-// sightings counts equal cycles, in the order in which they were first found.
-func sightings(cycles []cycle) (all []sighting) {
-	for _, c := range cycles {
-		text := c.String()
-		i := slices.IndexFunc(all, func(s sighting) bool { return s.cycle == text })
-		if i < 0 {
-			i, all = len(all), append(all, sighting{cycle: text})
-		}
-		all[i].n++
-	}
-	return all
 }
 
 func times(n int) string {

@@ -106,10 +106,8 @@ func (c *Tellers) Validate() (err error) {
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
 	r := result{Lease: c.Lease, Store: c.Store, Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
+	p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
 	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a tool.Algorithm, s *stage) error {
-		if len(r.Runs)+len(r.KillRuns) == 0 {
-			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
-		}
 		if len(r.Runs) == len(c.algorithms) {
 			o, err := c.workUnderKills(ctx, a, s)
 			if err != nil {
@@ -142,6 +140,7 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 	if err := createAccount(g.task.Dir); err != nil {
 		return o, err
 	}
+	defer g.end()
 	made := make([]int, c.Nodes)
 	advance := func(p *process, n int) { s.progress.At(progressed(made, p, n)) }
 	g.sofar = func() string { return fmt.Sprint("deposits made by each: ", made) }
@@ -152,7 +151,10 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 		return r.Word == wordProgress
 	}
 	w := work{records: make([][]record, c.Nodes)}
-	w.counts, w.took, err = g.run(ctx, func(context.Context) error { return nil }, func(p *process, r report) {
+	if err := g.begin(ctx); err != nil {
+		return o, err
+	}
+	w.counts, w.took, err = g.finish(ctx, func(p *process, r report) {
 		w.records[p.id-1] = r.Records
 		advance(p, len(r.Records))
 	})
