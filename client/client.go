@@ -213,7 +213,6 @@ func (c *Client) take(news *clientsession.Message) {
 		if news.Code == clientsession.Busy {
 			why = lock.ErrBusy
 		}
-		h.text = news.Text
 		h.end(c.loss(news.Text), fmt.Errorf("%w: %s", why, news.Text))
 	}
 }
@@ -332,7 +331,7 @@ func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held,
 			h.End(lock.ErrReleased)
 		}
 	})
-	if waits { // the member answers who holds the lock
+	if waits { // the member answers that the lock is busy, and who holds it
 		select {
 		case <-h.ready:
 		case <-c.ctx.Done():
@@ -341,8 +340,8 @@ func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held,
 	}
 	err := hold.ContextError(ctx)
 	c.input(func(int64) {
-		if delete(c.calls, h.number); h.text != "" {
-			err = fmt.Errorf("%s: %w", h.text, err)
+		if delete(c.calls, h.number); h.err != nil {
+			err = fmt.Errorf("%v: %w", h.err, err)
 		}
 	})
 	return nil, c.because(err)
@@ -359,7 +358,6 @@ type held struct {
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set
 	err        error
-	text       string // of the member, with err
 }
 
 // end ends the hold or the request, for these reasons. The caller has the mutex of the client.
