@@ -106,8 +106,10 @@ func (c *Tellers) Validate() (err error) {
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
 	r := result{Lease: c.Lease, Store: c.Store, Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
-	p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
 	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a tool.Algorithm, s *stage) error {
+		if len(r.Runs)+len(r.KillRuns) == 0 {
+			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
+		}
 		if len(r.Runs) == len(c.algorithms) {
 			o, err := c.workUnderKills(ctx, a, s)
 			if err != nil {
