@@ -162,7 +162,8 @@ func roam(s setup, seed uint64, steps int) (done int, run []event, err error) {
 }
 
 // Groups of three to five members with many faults, in random runs, do nothing
-// wrong, and always come to rest in a view of all that are there.
+// wrong, and always come to rest in a view of all that are there, unless a clock was set back (see
+// outlived).
 // DMUTEX_LONG=1 makes ten million steps.
 func TestSimulate(t *testing.T) {
 	for _, s := range simulated {
