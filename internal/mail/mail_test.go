@@ -439,7 +439,9 @@ func TestRename(t *testing.T) {
 		boxes := p.meet()
 		one, two := boxes[0], boxes[1]
 		one.say(2, "old")
+		require.NotZero(t, one.Backlog(2))
 		one.Rename(11)
+		require.Zero(t, one.Backlog(2))
 		require.Zero(t, one.Status(2).Life)
 		time.Sleep(30 * time.Millisecond)
 		require.Equal(t, []string{"met 2 as 20", "met 3 as 30"}, sorted(one.take()))
