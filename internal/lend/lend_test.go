@@ -280,3 +280,30 @@ func TestOutcomeWhileClosing(t *testing.T) {
 		})
 	}
 }
+
+// A client may use the number of a request that it has dropped again. What the former one was granted
+// meanwhile is given back.
+func TestNumberAgain(t *testing.T) {
+	serve(t, func(m *member) {
+		taken := make(chan struct{})
+		m.take = func() error { <-taken; return nil }
+		c := m.begin()
+		ask := clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"}
+		c.say(ask)
+		c.say(clientsession.Message{Kind: clientsession.Drop, Number: 1})
+		require.Equal(t, "somebody has l", c.hear(clientsession.Refused).Text)
+		synctest.Wait()
+		next := make(chan struct{})
+		m.take = func() error { <-next; return nil }
+		c.say(ask)
+		synctest.Wait()
+		close(taken)
+		synctest.Wait()
+		require.Equal(t, []bool{false}, m.returned)
+		close(next)
+		c.hear(clientsession.Granted)
+		c.say(clientsession.Message{Kind: clientsession.Drop, Number: 1})
+		synctest.Wait()
+		require.Equal(t, []bool{false, false}, m.returned)
+	})
+}
