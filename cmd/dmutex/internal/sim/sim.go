@@ -161,16 +161,10 @@ func (c *Cmd) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, 1, "")
 	for _, r := range c.runs {
 		p.Live("%v", r)
-		m, err := c.measure(r)
+		m, err := c.measure(r, p)
 		if err != nil {
 			p.Clear()
-		}
-		switch {
-		case errors.Is(err, errTraces):
 			return err
-		case err != nil:
-			fmt.Fprintf(con.Err, "dmutex: %v: %v\n", r, err)
-			return tool.ErrFailed
 		}
 		all = append(all, m)
 	}
@@ -197,8 +191,8 @@ func (c *Cmd) traceDir(r run) string {
 	return filepath.Join(c.Trace, strings.NewReplacer("/", "_", `\`, "_", ":", "_", " ", "_").Replace(name))
 }
 
-// measure makes one run. An error is what went wrong in it.
-func (c *Cmd) measure(r run) (m measurement, err error) {
+// measure makes one run, and says what was wrong in it.
+func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 	config := dmutextest.SimConfig{
 		Algorithm: r.algorithm.New,
 		Members:   dmutextest.Nodes(r.nodes),
@@ -212,20 +206,17 @@ func (c *Cmd) measure(r run) (m measurement, err error) {
 		config.Entries = max(50*r.nodes, 1000)
 	}
 	if c.Trace != "" {
-		var traces *traces
-		if traces, err = newTraces(c.traceDir(r), r.algorithm, config.Members); err != nil {
-			return m, fmt.Errorf("%w: %w", errTraces, err)
+		traces := make(traces)
+		defer func() { err = cmp.Or(err, traces.close()) }()
+		if err := traces.open(c.traceDir(r), r.algorithm, config.Members); err != nil {
+			return m, err
 		}
-		defer func() {
-			if failed := traces.close(); err == nil && failed != nil {
-				err = fmt.Errorf("%w: %w", errTraces, failed)
-			}
-		}()
 		config.Trace = traces.write
 	}
 	got, err := dmutextest.Simulate(config)
 	if err != nil {
-		return m, err
+		p.Say("dmutex: %v: %v", r, err)
+		return m, tool.ErrFailed
 	}
 	entries := got.Entries
 	if r.algorithm.OwnFree {

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -13,10 +12,7 @@ import (
 )
 
 // traces are the traces of a simulation, as they are written.
-type traces struct {
-	nodes map[dmutex.NodeID]*nodeTrace
-	err   error
-}
+type traces map[dmutex.NodeID]*nodeTrace
 
 type nodeTrace struct {
 	file *os.File
@@ -27,51 +23,42 @@ type nodeTrace struct {
 // together is how many events are written at a time, so that the recorder loses none.
 const together = 64
 
-// errTraces marks that traces could not be written.
-var errTraces = errors.New("traces")
-
-func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces, err error) {
-	if dir, err = tool.TraceDir(dir); err != nil {
-		return nil, err
+// open begins the traces of the members. They must be closed, also if it fails.
+func (s traces) open(dir string, a tool.Algorithm, members []dmutex.NodeID) error {
+	if _, err := tool.TraceDir(dir); err != nil {
+		return err
 	}
-	made := &traces{nodes: make(map[dmutex.NodeID]*nodeTrace)}
-	defer func() {
-		if err != nil {
-			_ = made.close()
-		}
-	}()
 	for _, id := range members {
 		text, err := trace.Describe(a.New, id, members)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		file, err := tool.CreateTrace(dir, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		n := &nodeTrace{file: file, Recorder: trace.NewRecorder(file)}
-		made.nodes[id] = n
-		if err := n.Open(trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
-			return nil, err
+		s[id] = &nodeTrace{file: file, Recorder: trace.NewRecorder(file)}
+		if err := s[id].Open(trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
+			return err
 		}
 	}
-	return made, nil
+	return nil
 }
 
-func (s *traces) write(id dmutex.NodeID, e *trace.Event) {
-	n := s.nodes[id]
+func (s traces) write(id dmutex.NodeID, e *trace.Event) {
+	n := s[id]
 	n.Record(e)
 	if n.events++; n.events%together == 0 {
-		s.err = cmp.Or(s.err, n.Flush(context.Background()))
+		_ = n.Flush(context.Background()) // its error stays until close
 	}
 }
 
-func (s *traces) close() error {
-	for _, n := range s.nodes {
-		s.err = cmp.Or(s.err, n.Flush(context.Background()), n.file.Close())
+func (s traces) close() (err error) {
+	for _, n := range s {
+		err = cmp.Or(err, n.Flush(context.Background()), n.file.Close())
 		if lost := n.Lost(); lost > 0 {
-			s.err = cmp.Or(s.err, fmt.Errorf("%s: %d events are missing", n.file.Name(), lost))
+			err = cmp.Or(err, fmt.Errorf("%s: %d events are missing", n.file.Name(), lost))
 		}
 	}
-	return s.err
+	return err
 }
