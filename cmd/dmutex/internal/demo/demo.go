@@ -147,12 +147,12 @@ func (s *stage) reachNATS() (stop func(), err error) {
 		}
 		stop = func() { s.stopServer() } // the present one
 	}
-	probe, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
+	_, disconnect, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	probe.Close()
+	disconnect()
 	return stop, nil
 }
 

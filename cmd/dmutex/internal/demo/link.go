@@ -11,21 +11,16 @@ import (
 )
 
 // connect makes the link that a task asks for, not yet opened.
-func connect(t *task) (*tool.Meeting, error) {
+func connect(t *task) (link transport.DynamicLink, stop func(), err error) {
 	self := t.Self
 	if t.Lease != 0 {
 		self = dmutex.None
 	}
 	if t.Link == "nats" {
-		return tool.NATS.Connect(tool.BrokerConfig{
-			URL: t.NatsURL, Name: fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), Self: self, Prefix: t.Prefix,
-		})
+		return tool.NATS.Connect(t.NatsURL, fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), self, t.Prefix)
 	}
-	link, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
-	if err != nil {
-		return nil, err
-	}
-	return &tool.Meeting{Link: link, Close: func() { _ = link.Close() }}, nil // the node may have closed it
+	tcp, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
+	return tcp, func() { _ = tcp.Close() }, err // the node may have closed it
 }
 
 // address is where a link listens, if the other nodes have to know.

@@ -104,12 +104,11 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 	}
 	var link transport.DynamicLink // none without a lock
 	if alg.New != nil {
-		m, err := connect(w.task)
-		if err != nil {
+		var stop func()
+		if link, stop, err = connect(w.task); err != nil {
 			return err
 		}
-		defer m.Close()
-		link = m.Link
+		defer stop()
 	}
 	if err := w.report(report{Word: wordAddress, Address: address(link)}); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/client/natsclient"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -22,26 +23,27 @@ import (
 	"github.com/dmutex/dmutex/node/natsnode"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/natsstore"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
 // Broker is what a build with NATS has as [tool.NATS].
 var Broker = &tool.Broker{Connect: connect, Open: open, Join: join, Visit: visit, Serve: serve}
 
-func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
-	nc, err := dial(c.URL, c.Name, tool.TLS{})
+func connect(url, name string, self dmutex.NodeID, prefix string) (transport.DynamicLink, func(), error) {
+	nc, err := dial(url, name, tool.TLS{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	link, err := natslink.New(nc, natslink.Config{Self: c.Self, Prefix: c.Prefix})
+	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
 	if err != nil {
 		nc.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return &tool.Meeting{Link: link, Close: func() {
+	return link, func() {
 		_ = link.Close() // the node may have closed it
 		nc.Close()
-	}}, nil
+	}, nil
 }
 
 func open(c tool.StoreConfig) (s store.Store, stop func(), err error) {

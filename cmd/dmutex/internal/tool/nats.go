@@ -18,8 +18,9 @@ var NATS *Broker
 
 // A Broker connects to servers, and runs one.
 type Broker struct {
-	// Connect makes a link over one of the servers of a URL.
-	Connect func(BrokerConfig) (*Meeting, error)
+	// Connect makes a link over one of the servers of a URL. The name is for the operators of
+	// the server. stop closes the link, and the connection below it.
+	Connect func(url, name string, self dmutex.NodeID, prefix string) (link transport.DynamicLink, stop func(), err error)
 	// Open opens a record in a bucket. stop closes the connection.
 	Open func(StoreConfig) (s store.Store, stop func(), err error)
 	// Join opens a member of the group of this name, which also serves clients over NATS. stop
@@ -31,21 +32,6 @@ type Broker struct {
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
-}
-
-// A Meeting is where a process meets the others of its group. Close closes the link, and
-// the connection below it.
-type Meeting struct {
-	Link  transport.DynamicLink
-	Close func()
-}
-
-// BrokerConfig says how to connect.
-type BrokerConfig struct {
-	URL    string
-	Name   string // of the connection, for the server's operators
-	Self   dmutex.NodeID
-	Prefix string // of the subjects
 }
 
 // StoreConfig says where a record is.
