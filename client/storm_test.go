@@ -71,12 +71,22 @@ func storm(t *testing.T, w *world, seed uint64) {
 		working.Go(func() {
 			for ctx.Err() == nil {
 				name := fmt.Sprint("l", luck.IntN(3))
-				h, err := u.Mutex(name).Acquire(ctx)
-				if err != nil {
-					if ctx.Err() == nil && !u.dead() {
+				// Some calls have little patience, or none.
+				brief, cancel := context.WithTimeout(ctx, time.Duration(luck.Int64N(int64(20*session))))
+				take, try := u.Mutex(name).Acquire, luck.IntN(5) == 0
+				if try {
+					take = u.Mutex(name).TryAcquire
+				}
+				h, err := take(brief)
+				patient := brief.Err() == nil && !try
+				if cancel(); err != nil {
+					if patient && !u.dead() {
 						t.Errorf("seed %d: %v", seed, err)
 					}
-					return
+					if patient || u.dead() {
+						return
+					}
+					continue
 				}
 				ref.granted(t, name, h)
 				grants[i].Add(1)
