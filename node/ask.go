@@ -81,7 +81,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	defer n.asks.Delete(q.number)
 	var epoch uint64
 	var heard []dmutex.NodeID
-	look := time.Tick(time.Second) // whether the view is another now
+	look := time.Tick(time.Second)
 	for {
 		view := n.group.Status().View
 		if view.Epoch != epoch { // a process that has restarted was not asked
@@ -102,7 +102,8 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 				return h, nil
 			}
 			heard = append(heard, h.Node)
-		case <-look:
+		case <-look: // whether the view is another now
+			epoch = 0 // and ask again: there may have been no room
 		case <-n.locks.Ended():
 			return Holder{}, public(m.name, n.locks.Why())
 		case <-ctx.Done():

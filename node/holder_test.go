@@ -56,7 +56,7 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 	})
 }
 
-// A question who holds a lock takes no room that requests need.
+// A question who holds a lock takes no room that requests need, and is asked when there is some.
 func TestQuestionLeavesRoom(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -71,7 +71,10 @@ func TestQuestionLeavesRoom(t *testing.T) {
 		for _, w := range waits {
 			require.ErrorIs(t, (<-w).err, context.DeadlineExceeded)
 		}
-		g.net.Heal()
+		time.AfterFunc(time.Second, g.net.Heal)
+		h, err := g.mutex(1, "x").Holder(contextFor(t, time.Minute)) // asks again when there is room
+		require.NoError(t, err)
+		require.Equal(t, held.Fence(), h.Fence)
 		require.NoError(t, held.Release())
 	})
 }
