@@ -72,7 +72,7 @@ func TestMessages(t *testing.T) {
 // What no correct program sends is refused, whatever it is.
 func TestRefused(t *testing.T) {
 	for _, wire := range []string{
-		"0000", "90", "91 00", "91 0b", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
+		"0000", "90", "90 00", "91 00", "91 0b", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
 		"97 01 02 a153 a16e 01 01 90", "97 01 01 a0 a16e 01 01 90", "94 03 07 a3616263 02", "94 03 07 a0 00",
 		"93 0a 07 a26e6f", "93 06 cfffffffffffffffff cf00000002540be400", "98 01 01 01 a153 a16e 00 01 dd ffffffff",
 	} {

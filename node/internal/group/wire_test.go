@@ -2,12 +2,14 @@ package group
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/wire"
 )
 
 // someReport is a REPORT with everything that there may be in one.
@@ -74,4 +76,12 @@ func TestLongListsOfNothing(t *testing.T) {
 	got, err := readMessage(hostile, 2)
 	require.ErrorIs(t, err, dmutex.ErrPeer)
 	require.LessOrEqual(t, len(got.Holds), 1)
+}
+
+// A peer's name that cannot be shown is refused: it stands in logs and on pages.
+func TestNameIsRefused(t *testing.T) {
+	for _, name := range []string{"", "two\nlines", "\x1b[31m", "\u202eleft", "\xff", strings.Repeat("n", 65)} {
+		message := wire.Write(nil, func(f wire.Fields) { nameFields(f, &name) })
+		require.ErrorIs(t, wire.Read(message, func(f wire.Fields) { nameFields(f, new(string)) }), dmutex.ErrPeer, "%q", name)
+	}
 }
