@@ -92,7 +92,6 @@ func (o *lockOptions) give(assigned quorum.Assignment[int64]) {
 		}
 		o.quorums[uint64(site)] = "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(members), " ", ","), "[]") + "}"
 	}
-	o.algorithms = slices.Clone(o.algorithms)
 	o.algorithms[0].New = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return asked[site] })
 }
 

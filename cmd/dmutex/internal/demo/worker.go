@@ -98,7 +98,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 		return err
 	}
 	w.task = first.Task
-	alg, ok := tool.Find(w.task.Algorithm)
+	alg, ok := tool.Find(w.task.Algorithm, tool.NoLock, tool.Broken)
 	if !ok {
 		return fmt.Errorf("there is no algorithm %q", w.task.Algorithm)
 	}

@@ -211,6 +211,7 @@ func TestServeUsage(t *testing.T) {
 		{"serve --group=g --listen=:0", "--listen=:0 is open to other machines: give --cert"},
 		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
 		{"serve --group=g --listen=127.0.0.1:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
+		{"serve --group=g --listen=127.0.0.1:0 --algorithm=broken", "--algorithm=broken: choose one of central"},
 		{"serve --group=g --listen=127.0.0.1:0 --grace=-1s", "--grace=-1s: choose 0s or more"},
 	})
 	group := "--group=" + filepath.Join(t.TempDir(), "g")

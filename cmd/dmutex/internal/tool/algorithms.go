@@ -76,20 +76,20 @@ func Choose(name string) ([]Algorithm, error) {
 	if name == "all" {
 		return Algorithms, nil
 	}
-	if i := slices.IndexFunc(Algorithms, func(a Algorithm) bool { return a.Name == name }); i >= 0 {
-		return Algorithms[i : i+1], nil
+	if a, ok := Find(name); ok {
+		return []Algorithm{a}, nil
 	}
 	return nil, fmt.Errorf("--algorithm=%s: choose all or one of %s", name, AlgorithmNames())
 }
 
-// Find returns the algorithm of that name, NoLock and Broken included.
-func Find(name string) (Algorithm, bool) {
-	for _, a := range append(slices.Clone(Algorithms), NoLock, Broken) {
+// Find returns the algorithm of that name, which may also be one of some more.
+func Find(name string, more ...Algorithm) (a Algorithm, ok bool) {
+	for _, a := range slices.Concat(Algorithms, more) {
 		if a.Name == name {
 			return a, true
 		}
 	}
-	return Algorithm{}, false
+	return a, false
 }
 
 // Messages compares the messages of a run with the formula.

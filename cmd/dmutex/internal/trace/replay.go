@@ -34,8 +34,8 @@ func (c *replayCmd) Validate() error {
 	if c.Algorithm == "" {
 		return nil
 	}
-	a, ok := tool.Find(c.Algorithm)
-	if !ok || a.New == nil {
+	a, ok := tool.Find(c.Algorithm, tool.Broken)
+	if !ok {
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
 	}
 	c.algorithms = []tool.Algorithm{a}
