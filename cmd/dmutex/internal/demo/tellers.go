@@ -51,7 +51,7 @@ In the last run, and with --kill in every run, tellers are killed and started ag
 
 With --crash the tellers come and go. They are in no list: a file that they share says who they are. Each takes 20 more locks again and again, for a moment. ` +
 		`A teller is killed for good, in turn while it holds the lock of the account and while it holds none, and a new one is added, with a new number. The others exclude ` +
-		`the one that was killed, and go on. The table has their longest wait for a lock: for those that the dead neither held nor was the home of, ` +
+		`the one that was killed, and go on. The table has their longest wait for a lock after a kill, up to the next kill: for those that the dead neither held nor was the home of, ` +
 		`for the one that it held, and for those at home with it. With --store=file, which is the default, the file also proves that a process is dead; with --store=remote ` +
 		`the others wait until its lease must have ended, as with a record on another machine. The evidence is the same.
 

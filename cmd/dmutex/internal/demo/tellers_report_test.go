@@ -148,7 +148,8 @@ suzukikasami      9.00     8.00        1      1     1        0   5ms      -     
 
 expected  what the lines of the account are worth, one for each deposit
 holding   killed while they held the lock of the account; idle: while they held none
-free      longest wait of the others for a lock that the dead neither held nor was the home of
+free      longest wait of the others, up to the next kill, for a lock that the dead neither held
+          nor was the home of
 held      for the one that it held; at home: for those at home with it
 views     view changes of the group
 

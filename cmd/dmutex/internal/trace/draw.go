@@ -22,7 +22,7 @@ type drawCmd struct {
 func (drawCmd) Help() string {
 	return `A node records if its Config.Trace is set; demo and sim record with --trace DIR. The times of the nodes are lined up by ` +
 		`their wall clocks, and then so that no message arrives before it was sent. Where much happens time is stretched; the numbers ` +
-		`on the axis are true. If the session sent a message again before it arrived, the first sending counts as lost.
+		`on the axis are true.
 
 Exit status: 0 if the picture was drawn; 2 if the command line is wrong; 3 if a file is not a trace, or there is nothing to draw.`
 }
