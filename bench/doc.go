@@ -93,9 +93,9 @@
 // lock with a coordinator reaches 8 there.
 //
 // A client of a member on one core: its lock takes about 110 us where a member's own takes 44, a
-// message there and back 23, and one through a relay 64. Of the member in between two thirds of the
-// time is the kernel's, in three writes and four reads, and a sixth that of the thread which watches
-// Go's scheduler: a process that sleeps for longer than 20 us is woken together with that thread.
+// message there and back 23, and one through a relay 64. The member in between spends two thirds of
+// its time in the kernel, for three writes and four reads, and a sixth in the thread that watches Go's
+// scheduler: a process that sleeps for longer than 20 us is woken together with that thread.
 //
 // Where 8 contend without a pause on one core, the node that has the token of
 // suzukikasami enters again and again before it hears of the others (Jain 0.13).

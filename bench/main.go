@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags.SetOutput(progress)
 	rounds := flags.Int("rounds", 5, "how often each system has its turn, at least 1")
 	each := flags.Duration("time", 300*time.Millisecond, "how long a turn lasts, more than 0")
-	only := flags.String("only", "", "measure only what matches this regular expression, such as '^dmutex central, many$'; what matches nothing is answered with all names")
+	only := flags.String("only", "", "measure only what matches this regular expression, such as '^dmutex central, many$'; if nothing matches, the error lists all names")
 	flags.StringVar(&e.profile, "cpuprofile", "", "write CPU profiles into this file, and with .1 and so on behind its name, of the servers and peers")
 	flags.BoolVar(&e.external, "servers", true, "start the servers of other systems that are on the PATH")
 	flags.StringVar(&e.redisAt, "redis", "", "address of a running Redis, host:port")

@@ -18,7 +18,8 @@ func (m *machine) withdraw(r dmutex.Stamp) {
 	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
 }
 
-// cancelAtOnce tells the coordinator instead of running its course.
+// cancelAtOnce tells the coordinator at once that a request is withdrawn. The machine waits for the
+// grant and releases it.
 func cancelAtOnce(m *machine) ([]dmutex.Message, error) {
 	r := m.Stamp()
 	if _, err := m.Cancel(); err != nil {
@@ -30,7 +31,7 @@ func cancelAtOnce(m *machine) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// withdraws takes a RELEASE for a request that still waits as its end.
+// withdraws lets a RELEASE withdraw a request that still waits.
 func withdraws(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	if msg.Kind == dmutex.Release {
 		r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
@@ -39,7 +40,7 @@ func withdraws(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Handle(msg)
 }
 
-// anyGrant takes every GRANT for the present request.
+// anyGrant takes every GRANT as one of the present request.
 func anyGrant(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	if msg.Kind == dmutex.Grant && m.Pending() {
 		msg.Attempt = m.Stamp().Clock

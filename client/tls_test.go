@@ -113,7 +113,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, err, "no session: member "+listener.Addr().String()+": tls: failed to verify certificate")
 
 	stranger := theirs.config()
-	stranger.RootCAs, stranger.MaxVersion = ours.pool(), tls.VersionTLS12 // in which a client hears of it while it dials
+	stranger.RootCAs, stranger.MaxVersion = ours.pool(), tls.VersionTLS12 // with which the dial fails, not the first read
 	require.ErrorContains(t, refused(stranger), "tls: unknown certificate authority")
 	require.Len(t, server.Status(), 1)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// For all waits, and all changes of them while messages travel:
-// every deadlock is declared by a node in it, and none that does not exist.
+// For all waits, and all changes of them while messages travel: a node in each deadlock declares
+// it, and no node declares one that does not exist.
 // The numbers are those found: a change of one is a finding. DMUTEX_LONG=1
-// adds the large groups: four nodes that wait once each, for one other. Of the OR
-// model these call Detect together with Wait only; at any time is more than fits
-// into 3 GB.
+// adds the large groups: four nodes that wait once each, for one other. In the OR
+// model they call Detect only together with Wait, because Detect at any time needs more
+// than 3 GB.
 func TestExplore(t *testing.T) {
 	for _, tt := range []struct {
 		or        bool

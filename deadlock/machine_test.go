@@ -54,7 +54,7 @@ func text(t *testing.T, m detector) string {
 	return string(b)
 }
 
-// A group that is not lawful is refused, with what to change.
+// An invalid group is refused, and the error says what to change.
 func TestBirth(t *testing.T) {
 	for _, tt := range []struct {
 		self    dmutex.NodeID
@@ -188,7 +188,7 @@ func TestNextWait(t *testing.T) {
 	require.False(t, m.Deadlocked())
 }
 
-// The output is the caller's, and a clone has nothing in common that changes.
+// The caller may keep the output, and a clone shares nothing that changes.
 func TestOutput(t *testing.T) {
 	for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) detector{newAnd, newOr} {
 		m := born(1, dmutextest.Nodes(3))

@@ -76,7 +76,7 @@ func (n *Node) serveClients() {
 	})
 }
 
-// tells tells a client what its request for a lock waits for.
+// tells returns the text for a client that says what its request for a lock waits for.
 func (n *Node) tells(lock string) string {
 	if !n.group.Acting() {
 		return "its member waits for others of the group"
@@ -90,8 +90,8 @@ func (n *Node) tells(lock string) string {
 }
 
 // lend begins to take a lock for a client, and calls done when it has, in a goroutine of its own. A
-// wait needs no goroutine before; a try needs one for as long as it takes. Like the function of a
-// Do a lock that is lent keeps Close waiting. What was lost the group gives back a margin later.
+// wait needs no goroutine before; a try needs one for as long as it takes. Close waits
+// for a lock that is lent as for the function of a Do. The group gives back a lost lock a margin later.
 func (n *Node) lend(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool)) {
 	m := n.Mutex(name)
 	lent := func(h *locks.Held, err error) {

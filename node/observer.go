@@ -72,7 +72,7 @@ func outcome(err error) string {
 	}
 }
 
-// observe tells the Observer, if there is one, how a wait from this time on has ended.
+// observe tells the Observer, if there is one, how a wait that began at this time has ended.
 func (m *Mutex) observe(called int64, h *locks.Held, err error) {
 	n := m.node
 	if n.cfg.Observer == nil || n.cfg.Observer.Wait == nil {

@@ -90,7 +90,7 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 }
 
 // waitError is the error of an Acquire whose context has ended: it says what the call was waiting
-// for, and wraps why. The holder, if another node has said that it is, is as await has it.
+// for, and wraps why. holder is what another node has answered to await, if this node knows none.
 func (n *Node) waitError(lock string, holder Holder, why error) error {
 	if !n.group.Acting() {
 		return n.notReady(why)
@@ -109,7 +109,7 @@ func (n *Node) waitError(lock string, holder Holder, why error) error {
 	return why
 }
 
-// heldBy says who holds a lock, or may hold it, as far as this node, which is called so, knows.
+// heldBy says who holds a lock, or may hold it, as far as this node knows, which is called here.
 func (n *Node) heldBy(st locks.Status, here string) string {
 	who := here
 	switch {

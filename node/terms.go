@@ -27,8 +27,8 @@ func (t term) after(o term) bool {
 // An election that is vacant and not observed is forgotten after keepVacant others. An outdated
 // announcement that arrives after that is believed until the end of its term arrives, too.
 //
-// Of more than maxElections, the announcements of other nodes are not kept, so that a member that
-// invents elections cannot fill the memory.
+// Announcements of other nodes are kept for at most maxElections, so that a member that invents
+// elections cannot fill the memory.
 type terms struct {
 	mu        sync.Mutex // guards all elections, too
 	elections map[string]*election

@@ -122,8 +122,8 @@ func (n *Node) send(to dmutex.NodeID, m []byte) error {
 	return err
 }
 
-// sendAll sends a message to all other members. One that is gone misses it, and one whose backlog
-// is large a question, which leaves room for requests.
+// sendAll sends a message to all other members. A member that is gone misses it. A question is not
+// sent to a member with a large backlog, which leaves room for requests.
 func (n *Node) sendAll(m *message) {
 	b := m.append(nil)
 	for _, p := range n.group.Others() {

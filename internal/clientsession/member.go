@@ -39,8 +39,8 @@ func NewMember(now, length int64) *Member {
 // Over reports whether the session is over.
 func (m *Member) Over() bool { return m.over }
 
-// Newer reports whether the connection of this number is newer than those before, and the newest from
-// now on. An old hello must not end what was asked for since.
+// Newer reports whether the connection of this number is newer than those before. If so, it is the
+// newest from now on. An old hello must not end what was asked for since.
 func (m *Member) Newer(link uint64) (newer bool) {
 	newer = link > m.link
 	m.link = max(m.link, link)

@@ -63,7 +63,7 @@ func parse(t *testing.T, line string) map[string]any {
 	return top
 }
 
-// A stuck handler gets on only when open is closed.
+// A stuck handler goes on only when open is closed.
 type stuck struct {
 	slog.Handler
 	open chan struct{}
@@ -78,8 +78,8 @@ func (s stuck) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return stuck{s.Handler.WithAttrs(attrs), s.open}
 }
 
-// TestStuckHandler: a handler that is stuck delays nobody who logs. What there was
-// no room for is counted, and what waits is written in the end.
+// TestStuckHandler: a stuck handler delays no caller. Records that find no room are counted,
+// and those that wait are written in the end.
 func TestStuckHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -108,7 +108,7 @@ func TestStuckHandler(t *testing.T) {
 	})
 }
 
-// TestDisabled: the handler behind is asked for its level, though later.
+// TestDisabled: records below the level of the handler behind are dropped.
 func TestDisabled(t *testing.T) {
 	var text bytes.Buffer
 	l := latelog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))

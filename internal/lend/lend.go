@@ -25,9 +25,9 @@ type Config struct {
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string) error
 
-	// Take begins to take a lock, and calls done once, in a goroutine of its own. Each end ends that:
-	// the first makes it call done soon, and the other gives the lock back, but not if the member has
-	// lost it: then the member does that by itself, when the clients have noticed.
+	// Take begins to take a lock, and calls done once, in a goroutine of its own. The end that Take
+	// returns makes it call done soon. The end that done gets gives the lock back. A member that has
+	// lost the lock gives it back by itself, when the clients have noticed.
 	Take func(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool))
 
 	// Awaits says who holds a lock, or for what else its request waits.
@@ -39,15 +39,15 @@ type Config struct {
 	Left   func() int64
 	Lapsed func() <-chan struct{}
 
-	// Ended is closed when this member closes, and from then on Why says so. No Take fails for that
-	// before.
+	// Ended is closed when this member closes, and from then on Why says so. No Take fails before
+	// because the member closes.
 	Ended <-chan struct{}
 	Why   func() error
 }
 
 const (
 	backlog   = 64 << 10 // bytes that wait for a connection that takes nothing
-	strangers = 256      // connections that no session has, beside one for each session that may be
+	strangers = 256      // connections without a session, besides one for each session that is allowed
 )
 
 // A Server serves clients.

@@ -127,7 +127,10 @@ type pace struct {
 	grace      int64 // how long a peer has to answer before a higher life replaces it
 }
 
-var defaultPace = pace{256 << 10, 20 * millisecond, 5 * millisecond, 50 * millisecond, 2000 * millisecond, 250 * millisecond}
+var defaultPace = pace{
+	window: 256 << 10, ackDelay: 20 * millisecond, pushDelay: 5 * millisecond,
+	minTimeout: 50 * millisecond, maxTimeout: 2000 * millisecond, grace: 250 * millisecond,
+}
 
 // The errors of [Session.Send], which then has changed nothing.
 var (
@@ -233,9 +236,9 @@ type streams struct {
 
 var unused = streams{next: 1, resendAt: never, wentBackAt: always, timed: timed{1, always}, ackAt: never}
 
-// A rival is a life of the peer's node that is higher than the peer, which has time to answer until
-// then. If it was silent, the rival's place is lost again then. If it has answered, there is no
-// rival, and it is not asked again before.
+// A rival is a life of the peer's node that is higher than the peer, which has until then to answer.
+// If the peer is silent, the rival may replace it, and that ends at a new until. If the peer answers,
+// there is no rival, and the peer is not asked again before until.
 type rival struct {
 	life   uint64 // 0 if there is none
 	until  int64

@@ -43,7 +43,7 @@ func Ready(n *node.Node) http.Handler {
 		case st.View.Err != nil:
 			fmt.Fprintf(&b, "not ready for %s: %v", age(st.View.Age), st.View.Err)
 		case len(st.View.Missing) == 0:
-			fmt.Fprintf(&b, "not ready for %s: the members agree on a view just now", age(st.View.Age))
+			fmt.Fprintf(&b, "not ready for %s: the members are agreeing on a view", age(st.View.Age))
 		default:
 			fmt.Fprintf(&b, "not ready for %s", age(st.View.Age))
 		}

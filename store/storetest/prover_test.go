@@ -13,8 +13,8 @@ import (
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
-// RunProver must catch stores that prove what is not so. Each mutant is run in a process of
-// its own, since it is meant to fail.
+// RunProver must catch stores whose proofs are wrong. Each mutant runs in a process of its own,
+// because it must fail.
 func TestRunProverCatches(t *testing.T) {
 	for _, test := range []struct{ mutant, check, says string }{
 		{"takes all for dead", "a life is over when its process", "elements differ"},
@@ -37,7 +37,7 @@ func TestRunProverCatches(t *testing.T) {
 	}
 }
 
-// TestMutantProver is the other half. Called without a mutant it tests a good store.
+// TestMutantProver runs in that process. Without a mutant it tests a good store.
 func TestMutantProver(t *testing.T) {
 	storetest.RunProver(t, t.TempDir(), func(t *testing.T, dir, group string) store.Prover {
 		s, err := filestore.Open(filepath.Join(dir, group))

@@ -13,8 +13,7 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// links are links whose nodes listen on a free port each, another one after a
-// restart.
+// links are links whose nodes listen on free ports, and on other ones after a restart.
 func links(secure func(self dmutex.NodeID) *tls.Config) linktest.Links {
 	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
@@ -49,7 +48,7 @@ func TestLink(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) { linktest.TestLink(t, links(overTLS(t))) })
 }
 
-// dynamic are links that are given their numbers and peers.
+// dynamic are links that are made without numbers and peers.
 func dynamic(secure func() *tls.Config) linktest.Links {
 	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {

@@ -156,8 +156,9 @@ func (h *Held) Release() error {
 	}
 }
 
-// Work notes that a function runs under the hold until Rest is called, for the client of that name
-// if it is for one, unless the hold has ended already. self is the number under which this node holds the lock.
+// Work notes that a function runs under the hold until Rest is called, unless the hold has ended
+// already. client is empty, or the name of the client for which it runs. self is the number under
+// which this node holds the lock.
 func (h *Held) Work(client string) (self dmutex.NodeID, working bool) {
 	t := h.lock.table
 	t.mu.Lock()

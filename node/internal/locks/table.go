@@ -88,7 +88,7 @@ type Table struct {
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
 	message        []byte           // scratch
-	working        map[*Held]string // the clients, or "", of holds, also lost ones, under which a function runs
+	working        map[*Held]string // the holds under which a function runs, also lost ones, with its client or ""
 }
 
 // New returns an empty Table, which acts in no view.

@@ -16,7 +16,7 @@ type Waiter struct {
 	try   bool              // it does not wait for a holder
 	asked []<-chan struct{} // the receipts of its request, if it is a try
 
-	tell  func(*Waiter) // what is called when it is over; nil for a goroutine while that has not to wait
+	tell  func(*Waiter) // what is called when it is over; of a goroutine nil until it has to wait, and then closes ready
 	ready chan struct{} // of a goroutine that waits
 	held  *Held         // if it is over, one of these is set
 	err   error

@@ -102,8 +102,8 @@ type task struct {
 	Views    bool `json:"views,omitempty"`    // report them
 
 	// Lease, if not 0, is that of tellers who come and go. The record of the members is a
-	// file in Dir. Self and Nodes mean nothing to their nodes then. If Remote, the record
-	// proves no process dead, like one on another machine.
+	// file in Dir. Their nodes ignore Self and Nodes. If Remote, the record proves
+	// no process dead, like one on another machine.
 	Lease  time.Duration `json:"lease,omitempty"`
 	Remote bool          `json:"remote,omitempty"`
 
@@ -121,16 +121,15 @@ type record struct {
 	Left    int64  `json:"left"`    // and Release was called
 }
 
-// A turn is the last of the grants of a lock that a report is about, and the longest wait
-// for one of them.
+// A turn is the last grant of a lock since the last report, and the longest wait for a
+// grant since then.
 type turn struct {
 	Granted int64         `json:"granted"` // as in a record
 	Wait    time.Duration `json:"wait"`
 	Home    dmutex.NodeID `json:"home"`
 }
 
-// A view is one that has begun to act at a node, and for how long nothing was
-// granted there.
+// A view is a view that acts at a node, and how long nothing was granted there before.
 type view struct {
 	Epoch uint64        `json:"epoch"`
 	Took  time.Duration `json:"took"`

@@ -73,8 +73,8 @@ func (t *teller) untilTold(ctx context.Context) error {
 	return err
 }
 
-// boxes are locks that the tellers with a lease take besides that of the account, all the
-// time and only for a moment: the homes of some are with each.
+// Besides the lock of the account, tellers with a lease take the locks of boxes again and again,
+// each for a moment. Each teller is the home of some.
 const (
 	accountLock = "account"
 	boxes       = 20

@@ -26,8 +26,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Options says what is drawn: all up to eight locks if Lock is empty, to the end if To is
-// 0, and in rows of 1500 pixels if Width is 0. The tags are for trace draw.
+// Options says what is drawn. If Lock is empty, that is all locks, at most eight; if To is 0, all
+// to the end; if Width is 0, rows have 1500 pixels. The tags are for trace draw.
 type Options struct {
 	Lock  string        `help:"Draw this lock only."`
 	From  time.Duration `help:"Begin this long after the first event."`
@@ -47,7 +47,7 @@ const (
 type Drawing struct {
 	options Options
 	panels  []*panel
-	virtual bool // time is
+	virtual bool // the time is virtual
 	origin  int64
 	names   float64                  // room for the nodes' names
 	called  map[dmutex.NodeID]string // the names of their processes
@@ -196,12 +196,12 @@ func (p *panel) note(changes map[uint64]*change, e *event) {
 		return
 	}
 	c.install[e.node()] = e
-	if who := e.members(); len(who) > len(c.who) { // who has joined does not know who has gone
+	if who := e.members(); len(who) > len(c.who) { // a member that joins does not know who has gone
 		c.who = who
 	}
 }
 
-// members names those of a view, and those that are gone.
+// members names the members of a view, and those that are gone.
 func (e *event) members() string {
 	var in, out, excluded []string
 	for _, id := range e.Members {
@@ -309,7 +309,7 @@ func (d *Drawing) short(text string) string {
 	return text
 }
 
-// mark is what is written at an event that concerns the node or the lock as a
+// mark returns what is written at an event that concerns the node or the lock as a
 // whole.
 func (e *event) mark() string {
 	switch e.What {
@@ -359,7 +359,7 @@ func (e *event) mark() string {
 	return ""
 }
 
-// plain replaces what cannot be written in a line.
+// plain replaces the characters that cannot be printed in a line.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

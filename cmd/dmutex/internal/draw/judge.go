@@ -20,7 +20,7 @@ type Verdict struct {
 // Judge finds out whether traces agree, and whether any two nodes held a lock at a time. Of two
 // holds the one with the lower fence must have ended before the other begins: by a release, by
 // the end of the lease, or by the end of the process if it was excluded and a store has proved
-// its end. What is missing in a trace that was cut off counts for nobody. The error is that of
+// its end. What a trace that was cut off lacks is no fault. The error is that of
 // [New] for traces that do not belong together.
 func Judge(traces []*trace.Trace) (v Verdict, err error) {
 	files, arrows, err := align(traces)
@@ -113,8 +113,8 @@ func (v *Verdict) lock(lock string, bars []*bar, proved func(*bar) bool) {
 	}
 }
 
-// over returns when the bar is known to have ended. If the trace does not show that, it has
-// lasted as long as the trace is whole.
+// over returns when the bar has ended. If the trace does not show that, the bar counts up to the
+// first gap or the end of the trace.
 func (b *bar) over() int64 {
 	f := b.begin.file
 	until := f.events[len(f.events)-1].time
@@ -131,10 +131,10 @@ func (b *bar) over() int64 {
 	return until
 }
 
-// proofs returns whether a store has proved that the process has ended of which a bar tells that
-// its lease may run.
+// proofs returns a function for bars of processes whose leases may run. It reports whether a store
+// has proved that the process has ended.
 func proofs(files []*file) func(b *bar) bool {
-	proved := make(map[dmutex.NodeID]int64) // when that was seen last; of all who are no members by None
+	proved := make(map[dmutex.NodeID]int64) // when that was seen last; None stands for all that are no members
 	for _, f := range files {
 		for _, e := range f.events {
 			if e.What == trace.Dead && e.N > 0 {

@@ -82,14 +82,13 @@ func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar, noted
 	}
 }
 
-// content is a message without its way.
+// content returns the text of a message without its sender and receiver.
 func content(m *trace.Message) string {
 	_, after, _ := strings.Cut(m.String(), " ")
 	return after
 }
 
-// mermaid makes a text one of Mermaid, for which # and ; have a meaning, and %%
-// anywhere.
+// mermaid escapes a text for Mermaid, where #, ; and %% have a meaning.
 func mermaid(text string) string {
 	return strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;").Replace(plain(text))
 }

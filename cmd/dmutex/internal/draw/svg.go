@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A look is how the line of a kind of message is drawn. The color-blind can tell the colors
-// apart, which are those of Okabe and Ito. On paper the dashes differ.
+// A look is how the line of a kind of message is drawn. The colors are those of Okabe and Ito,
+// which the color-blind can tell apart. On paper the dashes differ.
 type look struct{ color, line string }
 
 var looks = [dmutex.Kinds]look{
@@ -51,11 +51,11 @@ type canvas struct {
 	owner string // the class of what is being drawn: its node, or both nodes of a message
 }
 
-// seen says which kinds of messages and which signs the picture shows, and the legend
-// has to explain.
+// seen says which kinds of messages and which signs the picture shows, so that the legend
+// explains them.
 type seen [dmutex.Kinds + len(signs)]bool
 
-// The places of the signs in seen: those of bars first.
+// The places of the signs in seen. Those of bars come first.
 const (
 	waiting = dmutex.Kinds + iota
 	drains
@@ -284,7 +284,7 @@ func join(ids []dmutex.NodeID) string {
 	return strings.Join(names, " and ")
 }
 
-// rowEnd returns the end of the row that x is in: the next tile of a page is beside it.
+// rowEnd returns the end of the row that x is in. A page has one row.
 func (c *canvas) rowEnd(x float64) float64 {
 	if c.page {
 		return c.right
@@ -470,10 +470,11 @@ func (c *canvas) writeRow(b *strings.Builder, row int) {
 }
 
 // A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0; that
-// of a bar is only how it is filled.
+// of a bar is only its fill.
 type sign struct{ symbol, text string }
 
-// signs are the lines that are not about kinds of messages, in the order of their places.
+// signs are the lines of the legend that are not about kinds of messages, in the order of their
+// places in seen.
 var signs = [...]sign{
 	{`fill="#d9d9d9" stroke="#8a8a8a"`, "waits, with the stamp of its request"},
 	{`fill="#fbe3d0" stroke="#d55e00"`, "waits for the lease of a former member to end"},

@@ -26,7 +26,7 @@ import (
 // rise, although runs and commands are killed. While the command of a killed run lives,
 // nothing else runs (L77).
 func TestRun(t *testing.T) {
-	flags := append(inDir(t), "--lease=1h") // which nobody waits for
+	flags := append(inDir(t), "--lease=1h") // no run waits for it
 	inside := filepath.Join(t.TempDir(), "inside")
 	var runs []*started
 	for range 6 {
@@ -142,7 +142,8 @@ func TestRunGivesUp(t *testing.T) {
 	s.exits(0)
 }
 
-// inBucket returns the flags of all that use a lock in a bucket of a server, which the first makes.
+// inBucket starts a server, and returns flags for runs under a lock in a bucket. The first run makes
+// the bucket.
 func inBucket(t *testing.T) []string {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{
@@ -181,8 +182,8 @@ func takeTurns(t *testing.T, runs []*started) {
 	}
 }
 
-// NATS does not tell whether a holder lives. So a run that gives up says what replaces a dead
-// one, and -w does.
+// NATS does not tell whether a holder lives. So a run that gives up says how long a
+// run has to wait to replace a dead one, and a run with such a -w does.
 func TestStoreNATSCrash(t *testing.T) {
 	flags := append(inBucket(t), "--lease=1s")
 	holder := start(t, flags, "say:in", "wait")
@@ -197,7 +198,7 @@ func TestStoreNATSCrash(t *testing.T) {
 	s.exits(0)
 }
 
-// Every store takes the names of records.
+// The name of a record has only characters that every store takes.
 func TestRecordName(t *testing.T) {
 	require.Equal(t, "a-Z_9", recordName("a-Z_9"))
 	require.Equal(t, "=2E=2E=2Fa=3D=C3=BC", recordName("../a=\u00fc"))

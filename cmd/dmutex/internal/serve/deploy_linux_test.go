@@ -97,7 +97,7 @@ func (i image) command(args ...string) *exec.Cmd {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(i.user), Gid: uint32(i.user)}
 		return cmd
 	}
-	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER // in which anybody may change the root
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER // in it any user may change the root
 	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: i.user, HostID: os.Getuid(), Size: 1}}
 	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: i.user, HostID: os.Getgid(), Size: 1}}
 	return cmd
