@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -675,6 +676,7 @@ func TestLeaseMisuse(t *testing.T) {
 			{"Open needs a link", &g.store, nil, node.Config{}},
 			{"the link was made for node 8", &g.store, g.net.Link(8), node.Config{}},
 			{"100 ms", &g.store, g.net.Link(dmutex.None), node.Config{Lease: time.Millisecond}},
+			{"choose a shorter Config.Group", &g.store, g.net.Link(dmutex.None), node.Config{Group: strings.Repeat("g", 5000)}},
 		} {
 			_, err := node.Open(t.Context(), tc.record, tc.link, tc.config)
 			require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -625,6 +626,7 @@ func TestStrictMisuse(t *testing.T) {
 		{"such as ring.New", 1, members, link, node.Config{Algorithm: ring.Circulate(1)}},
 		{"Config.Lease has no meaning without a store", 1, members, link, node.Config{Lease: time.Second}},
 		{"Config.Deadlock is at least 0", 1, members, link, node.Config{Deadlock: -1}},
+		{"choose a shorter Config.Group", 1, members, link, node.Config{Group: strings.Repeat("g", 5000)}},
 	} {
 		_, err := node.OpenStrict(t.Context(), tc.self, tc.members, tc.link, tc.config)
 		require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)

@@ -107,7 +107,7 @@ func TestFound(t *testing.T) {
 		fence, clock uint64
 		epoch        uint64
 	}{
-		{0, 0, 1}, {0, 217315200, 217315200}, {7 << 22, 0, 7}, {7<<22 + 1, 0, 8}, {300000000 << 22, 217315200, 300000000},
+		{0, 0, 1}, {0, 217315200, 217315200}, {0, math.MaxUint64, maxClock}, {7 << 22, 0, 7}, {7<<22 + 1, 0, 8}, {300000000 << 22, 217315200, 300000000},
 	} {
 		m, err := NewLease(LeaseConfig{Life: 9, Address: "here", Lease: testLease, Settings: "ricart", Fence: tt.fence, Clock: tt.clock})
 		require.NoError(t, err)

@@ -59,7 +59,12 @@ func TestEpochsAreNotUsedUp(t *testing.T) {
 		_, err = m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: max(tt.most, tt.clock+2*day)})
 		require.NoError(t, err, "time has passed")
 	}
-	_, err := New(Config{Self: 1, Members: []dmutex.NodeID{1}, Life: 1, Fence: 1 << 63})
+	m, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Life: 1, Clock: math.MaxUint64})
+	require.NoError(t, err)
+	m.Met(0, 2, 5)
+	_, err = m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: maxClock + day})
+	require.NoError(t, err, "a clock that is far ahead")
+	_, err = New(Config{Self: 1, Members: []dmutex.NodeID{1}, Life: 1, Fence: 1 << 63})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 }
 
