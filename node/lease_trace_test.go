@@ -92,6 +92,7 @@ func TestLeaseTrace(t *testing.T) {
 		require.True(t, did(traces[1], trace.Excluded, of(numbers[1])), "it learns of it, too")
 		require.True(t, did(traces[1], trace.View, of(4)), "and has another number")
 		require.True(t, did(traces[3], trace.View, of(5)))
+		require.False(t, did(traces[3], trace.Excluded, of(numbers[2])), "it has left")
 
 		// The lease is known at any time, also when it has ended.
 		until, ended := int64(0), 0
