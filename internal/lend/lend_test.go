@@ -76,6 +76,13 @@ func serve(t *testing.T, test func(m *member)) {
 	})
 }
 
+// left returns how many connections no session has.
+func (m *member) left() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.loose)
+}
+
 // A caller is a client's end of a connection.
 type caller struct {
 	*clientlink.Conn
@@ -217,7 +224,7 @@ func TestStrangers(t *testing.T) {
 			m.call()
 		}
 		synctest.Wait()
-		require.Len(t, m.loose, 10+strangers)
+		require.Equal(t, 10+strangers, m.left())
 		c.say(clientsession.Message{Kind: clientsession.Beat})
 		c.hear(clientsession.Confirm)
 		again := m.call()
@@ -227,7 +234,7 @@ func TestStrangers(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		time.Sleep(clientlink.Patience)
 		synctest.Wait()
-		require.Empty(t, m.loose)
+		require.Zero(t, m.left())
 	})
 }
 
@@ -305,5 +312,24 @@ func TestNumberAgain(t *testing.T) {
 		c.say(clientsession.Message{Kind: clientsession.Drop, Number: 1})
 		synctest.Wait()
 		require.Equal(t, []bool{false, false}, m.returned)
+	})
+}
+
+// Connections that a session has left count as those of strangers while they are written to, so a client
+// that connects again and again, and takes nothing, costs little.
+func TestLeftConnections(t *testing.T) {
+	serve(t, func(m *member) {
+		begin := time.Now()
+		hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Session: "s", Name: "n", Fresh: true}
+		for range 1000 {
+			hello.Number++
+			m.call().say(hello)
+			synctest.Wait()
+		}
+		require.Equal(t, 10+strangers-1, m.left(), "the session has one more")
+		require.Zero(t, time.Since(begin))
+		time.Sleep(clientlink.Patience)
+		synctest.Wait()
+		require.Zero(t, m.left())
 	})
 }
