@@ -19,7 +19,7 @@ type Clock struct {
 	slept  atomic.Int64
 	asleep func() int64 // how long the machine has slept since the birth, nil if only the wall clock tells; takes microseconds
 
-	mu     sync.Mutex // guards changes of all
+	mu     sync.Mutex // guards changes of the fields
 	kernel int64      // what asleep returned when it counted last
 }
 
@@ -52,7 +52,7 @@ func (c *Clock) pair() (passed, wall int64) {
 	return int64(t.Sub(c.birth)), t.UnixNano() - c.birth.UnixNano()
 }
 
-// at is read after so much by the monotonic clock, and by the wall clock.
+// at returns what Read does when the monotonic clock and the wall clock have passed so much.
 func (c *Clock) at(passed, wall int64) (now, slept int64) {
 	if moved := wall - passed - c.ahead.Load(); moved > drift || moved < -drift {
 		c.look(wall - passed)
@@ -61,7 +61,8 @@ func (c *Clock) at(passed, wall int64) (now, slept int64) {
 	return passed + slept, slept
 }
 
-// look finds out whether the machine has slept, when the wall clock is so far ahead.
+// look finds out whether the machine has slept. ahead is how far the wall clock is before the
+// monotonic one.
 func (c *Clock) look(ahead int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/lock"
 )
 
-// A Hold is a grant whose lease runs by a clock. It has the methods of a [lock.Held] but Release.
+// A Hold is a grant whose lease runs by a clock. It has the methods of a [lock.Held] except Release.
 // It is lost a margin before the end: see package leases.
 type Hold struct {
 	clock  *clock.Clock

@@ -236,7 +236,7 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 	return more
 }
 
-// input gives the machine of a session an input, nil is only the time, and does what it wants.
+// input gives the machine of a session an input, and does what it wants. A nil input is only the time.
 func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
 	var lost bool
 	var ends []func(lost bool)

@@ -29,8 +29,8 @@
 // D/(1+rho) of true time, which is L/(1-rho). Its swap succeeds only if no other swap has
 // come between. This needs no word about how long operations take.
 //
-// A swap that was given up takes effect before the next one from its revision, and makes that
-// one fail, or never.
+// A swap that was given up may still take effect before the next one from its revision, which then
+// fails. Otherwise it never takes effect.
 package lockrecord
 
 import (
