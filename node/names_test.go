@@ -37,6 +37,8 @@ func TestMemberNames(t *testing.T) {
 		held := g.acquire(3, "x")
 		_, err = g.mutex(1, "x").TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "x": lock is busy: held by node 3 (web-new) for 0s`)
+		_, err = g.mutex(1, "x").Acquire(contextFor(t, 10*time.Millisecond))
+		require.ErrorContains(t, err, "waiting for 3 (web-new, heard just now): held by node 3 (web-new) for 0s")
 		_, err = g.mutex(1, "x").Acquire(contextFor(t, time.Second))
 		require.ErrorContains(t, err, "held by node 3 (web-new) for 1s: context deadline exceeded")
 		require.ErrorContains(t, err, "waiting for 3 (web-new, silent for")

@@ -195,8 +195,10 @@ func (g *Group) Describe(ids []dmutex.NodeID) (all error) {
 		case known != nil:
 		case st.Left:
 			known = errors.New("gone")
-		case st.Silent > 0:
+		case st.Silent >= 50*time.Millisecond:
 			known = fmt.Errorf("silent for %v", st.Silent.Round(100*time.Millisecond))
+		case st.Silent > 0:
+			known = errors.New("heard just now")
 		default:
 			known = errors.New("never heard")
 		}
