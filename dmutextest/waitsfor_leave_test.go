@@ -31,7 +31,7 @@ type leaving struct {
 	unnamed  dmutex.NodeID // left out of WaitsFor
 }
 
-var errStuck = errors.New("some wait for ever, and none of them for the leaver")
+var errStuck = errors.New("some wait forever, and none of them for the leaver")
 
 func newLeaving(t *testing.T, a dmutex.Algorithm, seed uint64) *leaving {
 	l := &leaving{luck: rand.New(rand.NewPCG(seed, 0))}

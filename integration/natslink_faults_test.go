@@ -61,7 +61,7 @@ func TestNATSLinkDrain(t *testing.T) {
 	require.Equal(t, heard{1, "before"}, await(t, got))
 	require.NoError(t, nc.Drain())
 	await(t, gone)
-	eventually(t, "the link takes frames for ever", func() bool {
+	eventually(t, "the link never stops taking frames", func() bool {
 		return errors.Is(l.Send(2, []byte("after")), transport.ErrClosed)
 	})
 	require.Empty(t, got)

@@ -127,8 +127,8 @@ func (n *Node) holds(name string) (own Holder) {
 	return own
 }
 
-// answered takes the answer of a peer. One that nobody waits for any more is dropped, and so
-// are those of a peer that answers more than once.
+// answered takes the answer of a peer. An answer that nobody waits for is dropped, and so is one
+// more than the peers have to give.
 func (n *Node) answered(from dmutex.NodeID, m *message) {
 	answers, _ := n.asks.Load(m.number)
 	c, _ := answers.(chan Holder)

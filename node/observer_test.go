@@ -392,8 +392,7 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 	})
 }
 
-// L52: who waits burns nothing, neither messages nor time, and it can be seen for
-// whom it waits.
+// L52: a waiter costs neither messages nor time, and the status shows which members it waits for.
 func TestWaitersRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -25,7 +25,7 @@ type Estimate struct {
 const (
 	defaultSamples = 1 << 18 // the interval is at most 0.0051 wide
 	fewestSamples  = 1 << 12 // 0.041
-	sampleWork     = 1 << 30 // bounds the words that more than the fewest look at
+	sampleWork     = 1 << 30 // how many words are looked at, unless fewestSamples need more
 	defaultSeed    = 1
 )
 
