@@ -5,8 +5,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,49 +24,12 @@ import (
 	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/sqlstore"
-	"github.com/dmutex/dmutex/store/storelock"
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == jobArg {
-		if err := job(os.Args[2], os.Args[3]); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		return
-	}
 	_, missing := servers.PostgreSQL()
 	servers.Main(m, missing)
-}
-
-// jobArg makes this program a job, on the database and with the file of its next arguments.
-const jobArg = "job"
-
-// job takes the lock of one record, in which nobody else has the file, and prints its fence.
-func job(dsn, inside string) error {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	record, err := sqlstore.Open(context.Background(), db, sqlstore.PostgreSQL, "job")
-	if err != nil {
-		return err
-	}
-	mutex, err := storelock.New(record, "job", 0)
-	if err != nil {
-		return err
-	}
-	return mutex.Do(context.Background(), func(_ context.Context, fence uint64) error {
-		file, err := os.OpenFile(inside, os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		time.Sleep(50 * time.Millisecond)
-		fmt.Println(fence)
-		return errors.Join(file.Close(), os.Remove(inside))
-	})
 }
 
 type postgres struct{ *servers.Postgres }
@@ -190,18 +152,25 @@ func TestPostgreSQL(t *testing.T) {
 
 	// Processes that are started at once run one after the other, and none fails. With
 	// DMUTEX_LONG=1 they are a hundred, and -v says how long they take.
+	// Many runs of one lock at once, each of which has it alone.
 	t.Run("jobs", func(t *testing.T) {
 		many := 10
 		if os.Getenv("DMUTEX_LONG") != "" {
 			many = 100
 		}
+		dir := t.TempDir()
+		tool := filepath.Join(dir, "dmutex")
+		out, err := exec.Command("go", "build", "-tags", "postgres", "-o", tool, "github.com/dmutex/dmutex/cmd/dmutex").CombinedOutput()
+		require.NoError(t, err, string(out))
+		at := url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/postgres", RawQuery: url.Values{"host": {p.Dir()}}.Encode()}
 		fences := make([]string, many)
-		inside := filepath.Join(t.TempDir(), "inside")
 		begin := time.Now()
 		var running sync.WaitGroup
 		for i := range fences {
 			running.Go(func() {
-				out, err := exec.Command(os.Args[0], jobArg, p.DSN("postgres"), inside).CombinedOutput()
+				job := exec.Command(tool, "run", "--store", at.String(), "--lock", "job", "--", "sh", "-c", "mkdir inside && sleep 0.05 && echo $DMUTEX_FENCE && rmdir inside")
+				job.Dir = dir
+				out, err := job.CombinedOutput()
 				if fences[i] = string(out); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}

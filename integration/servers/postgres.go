@@ -92,6 +92,9 @@ func (p *Postgres) Start() {
 // Crash ends the server at once. It writes nothing more.
 func (p *Postgres) Crash() { p.process.stop() }
 
+// Dir is where the server's socket is.
+func (p *Postgres) Dir() string { return p.dir }
+
 // DSN is how a user connects, for pgx.
 func (p *Postgres) DSN(user string) string {
 	return fmt.Sprintf("host=%s port=5432 user=%s dbname=postgres", p.dir, user)

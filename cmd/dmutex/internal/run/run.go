@@ -16,7 +16,7 @@ import (
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Store    *tool.Place   `env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, or nats://HOST:PORT/BUCKET."`
+	Store    *tool.Place   `env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, nats://HOST:PORT/BUCKET, or postgres://USER@HOST/DATABASE."`
 	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
 	Nonblock bool          `short:"n" xor:"wait" env:"DMUTEX_NONBLOCK" help:"Do not wait: if the lock is taken, run nothing."`
@@ -47,14 +47,14 @@ func (Cmd) Help() string {
 	return `This is flock(1) across processes and machines: it waits for the lock, runs the command, and releases the lock. ` +
 		`With --store the lock is one record in a store, and waiting processes are served in no order. With --at it is a lock of a group, which serves them in theirs.
 
---store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. ` +
-		`This tool has no drivers for PostgreSQL and etcd: for those, write a program with package storelock, and sqlstore or etcdstore.
+--store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. --store=postgres://USER@HOST/DATABASE is, too, and the table dmutex_groups is created; give the password in PGPASSWORD. ` +
+		`For etcd and other databases, write a program with package storelock, and etcdstore or sqlstore.
 
 --at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients, and --at=nats://HOST:PORT/NAME the group of that name which does so over NATS: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
 
-If the machine crashes, the next process gets the lock after --lease. With a NATS store it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
+If the machine crashes, the next process gets the lock after --lease. With NATS or PostgreSQL it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
 		`no process ever gets the lock of a dead one, however often it is run. Such a run says so; with a lease of 10s, give --wait 11. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
-		`command goes on and keeps the lock, as with flock, until it and all processes that have its file descriptor 3 have ended; then the next one gets it at once. With NATS or --at, ` +
+		`command goes on and keeps the lock, as with flock, until it and all processes that have its file descriptor 3 have ended; then the next one gets it at once. With NATS, PostgreSQL or --at, ` +
 		`on Linux, the command is killed with it (not the processes that the command has started), and the next one gets the lock after --lease. Elsewhere the command goes on, and only a check of DMUTEX_FENCE protects what it writes to.
 
 If the store or the member does not answer for a lease, the lock is lost. The command gets SIGTERM when a sixteenth of the lease is left, and SIGKILL after --grace: ` +
@@ -94,10 +94,12 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--conflict-exit-code=%d: choose 0 to 255", c.Code)
 	case c.Grace < 0:
 		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
-	case c.Store != nil && c.Store.Path == "" && tool.NATS == nil:
+	case c.Store != nil && c.Store.Servers != "" && tool.NATS == nil:
 		return fmt.Errorf("--store: %w", tool.ErrNoNATS)
-	case c.Store != nil && c.Store.Path != "" && c.Cert != "":
-		return errors.New("--cert, --key and --authority are for NATS and --at, not for a directory")
+	case c.Store != nil && c.Store.Database != "" && tool.PostgreSQL == nil:
+		return fmt.Errorf("--store: %w", tool.ErrNoPostgreSQL)
+	case c.Store != nil && c.Store.Servers == "" && c.Cert != "":
+		return errors.New("--cert, --key and --authority are for NATS and --at, not for a directory or a database")
 	case len(c.command()) == 0:
 		return errors.New("give a command, after --")
 	}
@@ -146,7 +148,7 @@ func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
 	case err != nil:
 		return cfg, nil, fmt.Errorf("--at: %w", err)
 	case p.Name == "":
-		return cfg, nil, errors.New("--at: give HOST:PORT or nats://HOST:PORT/NAME, not a file")
+		return cfg, nil, errors.New("--at: give HOST:PORT or nats://HOST:PORT/NAME, not a store")
 	case tool.NATS == nil:
 		return cfg, nil, fmt.Errorf("--at: %w", tool.ErrNoNATS)
 	}

@@ -306,6 +306,8 @@ func TestRunUsage(t *testing.T) {
 		{"--store={} --lock=" + strings.Repeat("l", 201) + " -- x", "the name of a lock has at most 200 letters"},
 		{"--store= --lock=l -- x", "give a path"},
 		{"--store=file://host/path --lock=l -- x", "file:///path with three slashes"},
+		{"--store=postgres://u:secret@h/d --lock=l -- x", "--store: this dmutex was built without PostgreSQL: add -tags postgres"},
+		{"--at=postgres://u:secret@h/d --lock=l -- x", "--at: give HOST:PORT or nats://HOST:PORT/NAME, not a store"},
 		{"--store=etcd://h/k --lock=l -- x", "this tool has no store for etcd://"},
 		{"--store=nats://secret@h:1 --lock=l -- x", "it is not nats://HOST:PORT/NAME"},
 		{"--store=nats://secret@h:1/b/key --lock=l -- x", "it is not nats://HOST:PORT/NAME"},

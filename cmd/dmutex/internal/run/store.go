@@ -31,7 +31,10 @@ func recordName(lock string) string {
 
 // open opens the record of the lock.
 func (c *Cmd) open() (s store.Store, stop func(), err error) {
-	if c.Store.Path == "" {
+	switch {
+	case c.Store.Database != "":
+		return tool.PostgreSQL(c.Store.Database, recordName(c.Lock))
+	case c.Store.Path == "":
 		return tool.NATS.Open(tool.StoreConfig{
 			URL: c.Store.Servers, Name: "dmutex run " + c.Lock, Bucket: c.Store.Name, Record: recordName(c.Lock), TLS: c.TLS,
 		})

@@ -59,6 +59,9 @@ func (c *Cmd) Validate() error {
 	if c.Group.Path != "" && c.Listen == "" {
 		return errors.New("give --listen=HOST:PORT, where clients connect")
 	}
+	if c.Group.Database != "" {
+		return errors.New("--group: for a record in PostgreSQL, write a program with node.Config.Clients")
+	}
 	if c.Group.Path == "" && tool.NATS == nil {
 		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
 	}

@@ -209,6 +209,7 @@ func TestServeUsage(t *testing.T) {
 		{"serve --group=g", "give --listen=HOST:PORT"},
 		{"serve --group=g --listen=h", "--listen=h: give HOST:PORT"},
 		{"serve --group=g --listen=:0", "--listen=:0 is open to other machines: give --cert"},
+		{"serve --group=postgres://u:secret@h/d --listen=:0", "for a record in PostgreSQL, write a program"},
 		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
 		{"serve --group=g --listen=127.0.0.1:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
 		{"serve --group=g --listen=127.0.0.1:0 --algorithm=broken", "--algorithm=broken: choose one of central"},

@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// A Place is a path of a file or directory, or a name at NATS servers, which commas separate.
+// A Place is a path of a file or directory, a name at NATS servers, which commas separate, or the
+// URL of a PostgreSQL database.
 type Place struct {
 	Path          string
 	Servers, Name string
+	Database      string
 }
 
 // UnmarshalText reads a path, or a URL such as nats://HOST:PORT/NAME.
@@ -37,10 +39,12 @@ func (p *Place) UnmarshalText(text []byte) error {
 			return fmt.Errorf("it is not %s://HOST:PORT/NAME", scheme) // the text may contain a password
 		}
 		p.Servers, p.Name = scheme+"://"+servers, name
+	case scheme == "postgres" || scheme == "postgresql":
+		p.Database = string(text)
 	default:
-		return fmt.Errorf("this tool has no store for %s://, only files and nats://: for another, write a program", scheme)
+		return fmt.Errorf("this tool has no store for %s://, only files, nats:// and postgres://: for another, write a program", scheme)
 	}
-	if p.Path == "" && p.Name == "" {
+	if *p == (Place{}) {
 		return errors.New("give a path")
 	}
 	return nil

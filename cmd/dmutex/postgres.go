@@ -1,0 +1,10 @@
+//go:build postgres
+
+package main
+
+import (
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/postgres"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+func init() { tool.PostgreSQL = postgres.Open }
