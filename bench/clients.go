@@ -110,7 +110,7 @@ func lockNames(ctx context.Context, n *node.Node) (near, far string, err error) 
 		if err != nil {
 			return "", "", err
 		}
-		defer held.Release()
+		defer func() { _ = held.Release() }()
 	}
 	homes := make(map[dmutex.NodeID]string) // one lock for each member
 	for name, status := range n.Locks() {
