@@ -152,7 +152,7 @@ func TestPostgreSQL(t *testing.T) {
 
 	// Processes that are started at once run one after the other, and none fails. With
 	// DMUTEX_LONG=1 they are a hundred, and -v says how long they take.
-	// Many runs of one lock at once, each of which has it alone.
+	// Many processes run a command under the same lock. No two commands overlap.
 	t.Run("jobs", func(t *testing.T) {
 		many := 10
 		if os.Getenv("DMUTEX_LONG") != "" {

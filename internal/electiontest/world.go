@@ -207,7 +207,8 @@ func (w *world) agree() error {
 	return nil
 }
 
-// news returns which node's detector is to tell it of which node.
+// news yields the nodes i and j where the failure detector of i is out of date about j: i suspects
+// j although it can reach it, or does not although it cannot.
 func (w *world) news() iter.Seq2[int, int] {
 	return func(yield func(i, j int) bool) {
 		for i := range w.nodes {
