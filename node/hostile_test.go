@@ -201,10 +201,7 @@ func TestNonsenseNames(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		synctest.Wait()
 		for i, name := range []string{"", "\x1b[31m", "two\nlines", "\u202eleft", "\xff", strings.Repeat("n", 65)} {
-			one.group.Message(2, 1<<20+uint64(i), wire.Append(nil, func(w *wire.Writer) {
-				w.Uint(15)
-				w.String(name)
-			}))
+			one.group.Message(2, 1<<20+uint64(i), wire.Write([]byte{15}, func(f *wire.Fields) { f.Name(&name, 64) }))
 			require.EqualValues(t, i+1, one.Status().Refused, "%q", name)
 			require.Equal(t, two.Status().Name+" (2)", one.Status().Peers[0].Name)
 		}

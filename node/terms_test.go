@@ -149,9 +149,9 @@ func TestResignUnderNoLock(t *testing.T) {
 }
 
 func announcement(leads byte, epoch uint64, name string) []byte {
-	b := wire.Append([]byte{saysLeads}, func(w *wire.Writer) {
-		w.Uint(epoch)
-		w.String(name)
+	b := wire.Write([]byte{saysLeads}, func(f *wire.Fields) {
+		wire.Number(f, &epoch)
+		f.Name(&name, maxElection)
 	})
 	return append(b, leads)
 }

@@ -42,11 +42,11 @@ const (
 const maxAge = 100 * 366 * 24 * 3600 * 1000
 
 func (m *message) append(b []byte) []byte {
-	return wire.Write(b, func(f wire.Fields) { m.fields(f, 0) })
+	return wire.Write(b, func(f *wire.Fields) { m.fields(f, 0) })
 }
 
 // fields describes the message in a group of so many members.
-func (m *message) fields(f wire.Fields, members int) {
+func (m *message) fields(f *wire.Fields, members int) {
 	wire.Number(f, &m.says)
 	switch m.says {
 	case saysLeads:
@@ -82,7 +82,7 @@ func (m *message) fields(f wire.Fields, members int) {
 // readMessage reads what a peer says in a group of so many members.
 func readMessage(b []byte, members int) (*message, error) {
 	m := new(message)
-	if err := wire.Read(b, func(f wire.Fields) { m.fields(f, members) }); err != nil {
+	if err := wire.Read(b, func(f *wire.Fields) { m.fields(f, members) }); err != nil {
 		what := map[uint64]string{
 			saysLeads: "announcement of a leader", saysProbe: "deadlock probe", saysAsk: "Ask",
 			saysWho: "question who holds a lock", saysHold: "answer who holds a lock",

@@ -31,7 +31,7 @@ const (
 // Append appends a message as a frame: its length in 2 bytes, big endian, and a msgpack array.
 func Append(b []byte, msg *clientsession.Message) []byte {
 	start := len(b)
-	b = wire.Write(append(b, 0, 0), func(f wire.Fields) { fields(f, msg) })
+	b = wire.Write(append(b, 0, 0), func(f *wire.Fields) { fields(f, msg) })
 	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-2))
 	return b
 }
@@ -43,7 +43,7 @@ var count = [clientsession.Kinds]int{
 }
 
 // fields describes a message. A text that is too long is cut, and an empty one replaced.
-func fields(f wire.Fields, m *clientsession.Message) {
+func fields(f *wire.Fields, m *clientsession.Message) {
 	n := count[m.Kind]
 	f.Array(&n, math.MaxInt)
 	wire.Uint(f, &m.Kind, uint64(clientsession.Kinds-1))
@@ -81,7 +81,7 @@ func fields(f wire.Fields, m *clientsession.Message) {
 
 func decode(b []byte, m *clientsession.Message) error {
 	*m = clientsession.Message{}
-	return wire.Read(b, func(f wire.Fields) { fields(f, m) })
+	return wire.Read(b, func(f *wire.Fields) { fields(f, m) })
 }
 
 // A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.

@@ -1,176 +1,198 @@
 // Package wire writes and reads messages with [msgpack], by explicit calls for each
 // field. Reflection would be slower, and ignores the bounds that a stranger's lengths need.
-//
-// A [Reader] believes no length that its input cannot hold, so bytes from a stranger
-// cost no more than their own size. It takes long forms of numbers and other types that
-// msgpack converts, but in the end writes the message again and compares ([Reader.End]).
 package wire
 
 import (
 	"bytes"
 	"io"
 	"math"
+	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/dmutex/dmutex"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// The sizes of the longest encodings, in bytes.
-const (
-	MaxUint = 9 // of an integer
-	MaxHead = 5 // of the length that goes before a string or an array
-)
+// MaxUint is the size of the longest encoding of an integer, in bytes.
+const MaxUint = 9
 
-// A Writer appends fields to a message. Its methods may be called in [Append] only.
-type Writer struct {
-	buf bytes.Buffer
-	enc *msgpack.Encoder // to buf, so it never fails
+// Fields are what a message has, in order, as it is written or read. A message is described by
+// one function that names its fields, so both sides agree.
+//
+// No length is believed that the message cannot hold, so bytes from a stranger cost no more than
+// their own size. After the first error there is nothing left to read, and all fields are zero.
+type Fields struct {
+	reading bool
+	buf     bytes.Buffer
+	enc     *msgpack.Encoder // to buf, so it never fails
+	whole   []byte           // what is read
+	rest    bytes.Reader     // of whole
+	dec     *msgpack.Decoder // of rest
+	again   []byte           // scratch: what was read, written again
+	err     error            // a dmutex.ErrPeer
 }
 
-var writers = sync.Pool{New: func() any { return newWriter() }}
+var pool = sync.Pool{New: func() any { return newFields() }}
 
-func newWriter() *Writer {
-	w := new(Writer)
-	w.enc = msgpack.NewEncoder(&w.buf)
-	return w
+func newFields() *Fields {
+	f := new(Fields)
+	f.enc, f.dec = msgpack.NewEncoder(&f.buf), msgpack.NewDecoder(&f.rest)
+	return f
 }
 
-// Append appends what write writes.
-func Append(b []byte, write func(w *Writer)) []byte {
-	w := writers.Get().(*Writer)
-	w.buf = *bytes.NewBuffer(b)
-	write(w)
-	b, w.buf = w.buf.Bytes(), bytes.Buffer{}
-	writers.Put(w)
+// Write appends a message.
+func Write(b []byte, message func(*Fields)) []byte {
+	f := pool.Get().(*Fields)
+	b = f.write(b, message)
+	pool.Put(f)
 	return b
 }
 
-// Uint writes an integer, in its shortest form.
-func (w *Writer) Uint(v uint64) { _ = w.enc.EncodeUint(v) }
+func (f *Fields) write(b []byte, message func(*Fields)) []byte {
+	f.buf = *bytes.NewBuffer(b)
+	message(f)
+	b, f.buf = f.buf.Bytes(), bytes.Buffer{}
+	return b
+}
 
-// Bool writes a truth value, as the integer 1 or 0.
-func (w *Writer) Bool(v bool) {
-	if v {
-		w.Uint(1)
-	} else {
-		w.Uint(0)
+// Read reads a message that [Write] wrote, and returns [dmutex.ErrPeer] for anything else. The
+// fields are zero before. The decoder takes long forms of numbers and other types that msgpack
+// converts, but in the end Read writes the message again and compares.
+func Read(b []byte, message func(*Fields)) error {
+	f := pool.Get().(*Fields)
+	defer pool.Put(f)
+	return f.read(b, message)
+}
+
+func (f *Fields) read(b []byte, message func(*Fields)) error {
+	f.whole, f.err, f.reading = b, nil, true
+	f.rest.Reset(b)
+	message(f)
+	f.reading = false
+	if f.err != nil {
+		return f.err
+	}
+	f.again = f.write(f.again[:0], message)
+	if !bytes.Equal(f.again, b) {
+		return dmutex.PeerMistake("the message is not in the one form that its fields have")
+	}
+	if cap(f.again) > 64<<10 { // too much to keep for the next message
+		f.again = nil
+	}
+	return nil
+}
+
+// Refuse makes Read fail for the reason given, if what was read is wrong.
+func (f *Fields) Refuse(wrong bool, why string) {
+	if f.reading && wrong {
+		f.fail(nil, why)
 	}
 }
 
-// String writes a string, of any bytes.
-func (w *Writer) String(s string) { _ = w.enc.EncodeString(s) }
-
-// Array writes the head of an array; its n elements follow.
-func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
-
-// A Reader takes fields off the front of a message. After the first error every field is
-// zero, so one look at the error, by End, serves for all. The zero value is ready for
-// Reset, by one goroutine at a time.
-type Reader struct {
-	whole []byte
-	rest  bytes.Reader
-	dec   *msgpack.Decoder // of rest
-	again *Writer          // of End
-	err   error
-}
-
-// Reset begins to read b, from which the Reader lends parts.
-func (r *Reader) Reset(b []byte) {
-	if r.dec == nil {
-		r.dec, r.again = msgpack.NewDecoder(&r.rest), newWriter()
+// fail keeps the first error: that of the decoder, or else the reason given.
+func (f *Fields) fail(err error, why string) {
+	f.rest.Reset(nil)
+	switch {
+	case f.err != nil:
+		return
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		why = tooEarly
+	case err != nil:
+		why = err.Error()
 	}
-	r.whole, r.err = b, nil
-	r.rest.Reset(b)
-}
-
-// Err returns the first error, a [dmutex.ErrPeer].
-func (r *Reader) Err() error { return r.err }
-
-// End returns the first error. If write writes anything but what was read, that is one.
-func (r *Reader) End(write func(w *Writer)) error {
-	if r.err == nil {
-		w := r.again
-		w.buf.Reset()
-		if write(w); !bytes.Equal(w.buf.Bytes(), r.whole) {
-			r.Fail("the message is not in the one form that its fields have")
-		}
-		if w.buf.Cap() > 64<<10 { // too much to keep for the next message
-			w.buf = bytes.Buffer{}
-		}
-	}
-	return r.err
-}
-
-// Fail gives the reason for an error, unless there is one already.
-func (r *Reader) Fail(why string) {
-	if r.err == nil {
-		r.err = dmutex.PeerMistake(why)
-	}
-	r.rest.Reset(nil)
-}
-
-// refuse fails for the error of the decoder, or else for the reason given. After the first
-// error the decoder has nothing to read, so it errs again.
-func (r *Reader) refuse(err error, why string) {
-	switch err {
-	case nil:
-		r.Fail(why)
-	case io.EOF, io.ErrUnexpectedEOF:
-		r.Fail(tooEarly)
-	default:
-		r.Fail(err.Error())
-	}
+	f.err = dmutex.PeerMistake(why)
 }
 
 const tooEarly = "the message ends too early"
 
-// Uint reads an integer of at most limit.
-func (r *Reader) Uint(limit uint64) uint64 {
-	v, err := r.dec.DecodeUint64()
+// Number is any integer.
+func Number[T ~uint64](f *Fields, v *T) { Uint(f, v, math.MaxUint64) }
+
+// Uint is an integer of at most limit.
+func Uint[T ~int | ~uint8 | ~uint64 | ~int64](f *Fields, v *T, limit uint64) {
+	*v = T(f.uint(uint64(*v), limit))
+}
+
+func (f *Fields) uint(v, limit uint64) uint64 {
+	if !f.reading {
+		_ = f.enc.EncodeUint(v) // in its shortest form
+		return v
+	}
+	v, err := f.dec.DecodeUint64()
 	if err != nil || v > limit {
-		r.refuse(err, "a number is beyond its bound")
+		f.fail(err, "a number is beyond its bound")
 		return 0
 	}
 	return v
 }
 
-// Number reads any integer.
-func (r *Reader) Number() uint64 { return r.Uint(math.MaxUint64) }
-
-// Bool reads a truth value.
-func (r *Reader) Bool() bool { return r.Uint(1) == 1 }
-
-// Name reads a string of 1 to limit bytes. The result is part of the message.
-func (r *Reader) Name(limit int) []byte {
-	n, err := r.dec.DecodeBytesLen()
-	if err == nil && n <= 0 {
-		r.Fail("a name is empty")
+// Bool is a truth value, as the integer 1 or 0.
+func (f *Fields) Bool(v *bool) {
+	n := uint64(0)
+	if *v {
+		n = 1
 	}
-	if n = r.length(n, limit, err); n <= 0 {
-		return nil
-	}
-	name := r.whole[len(r.whole)-r.rest.Len():][:n:n]
-	_, _ = r.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
-	return name
+	Uint(f, &n, 1)
+	*v = n == 1
 }
 
-// Array reads the head of an array of at most limit elements, and returns how
-// many follow: never more than there are bytes left.
-func (r *Reader) Array(limit int) int {
-	n, err := r.dec.DecodeArrayLen()
-	return r.length(n, limit, err)
+// Name is a string of 1 to limit bytes.
+func (f *Fields) Name(v *string, limit int) {
+	if f.lent(v, limit); f.reading {
+		*v = strings.Clone(*v)
+	}
+}
+
+// lent is a Name that is a part of the message when it was read.
+func (f *Fields) lent(v *string, limit int) {
+	if !f.reading {
+		_ = f.enc.EncodeString(*v)
+		return
+	}
+	n, err := f.dec.DecodeBytesLen()
+	f.Refuse(err == nil && n <= 0, "a name is empty")
+	n = f.length(n, limit, err)
+	at := len(f.whole) - f.rest.Len()
+	*v = unsafe.String(unsafe.SliceData(f.whole[at:]), n)
+	_, _ = f.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
+}
+
+// Array is the head of an array of at most limit elements, which follow: when it was read, never
+// more than there are bytes left.
+func (f *Fields) Array(n *int, limit int) {
+	if !f.reading {
+		_ = f.enc.EncodeArrayLen(*n)
+		return
+	}
+	read, err := f.dec.DecodeArrayLen()
+	*n = f.length(read, limit, err)
 }
 
 // length returns the length that the decoder has read, or 0 if it cannot be.
-func (r *Reader) length(n, limit int, err error) int {
+func (f *Fields) length(n, limit int, err error) int {
 	switch {
 	case err != nil || n < 0 || n > limit:
-		r.refuse(err, "a length is beyond its bound")
-	case n > r.rest.Len():
-		r.Fail(tooEarly)
+		f.fail(err, "a length is beyond its bound")
+	case n > f.rest.Len():
+		f.fail(nil, tooEarly)
 	default:
 		return n
 	}
 	return 0
+}
+
+// List is an array of at most limit elements.
+func List[T any](f *Fields, list *[]T, limit int, element func(*T)) {
+	n := len(*list)
+	f.Array(&n, limit)
+	for i := range n {
+		if f.reading {
+			if f.err != nil {
+				return
+			}
+			*list = append(*list, *new(T))
+		}
+		element(&(*list)[i])
+	}
 }

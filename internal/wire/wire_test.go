@@ -11,13 +11,14 @@ import (
 )
 
 // A length that its input cannot hold, a nil in the place of a length, and other types are
-// refused, as is what msgpack converts and no Writer writes.
+// refused, as is what msgpack converts and Write does not write.
 func TestReaderRefuses(t *testing.T) {
-	array := func(r *Reader) { r.Array(math.MaxInt) }
-	name := func(r *Reader) { r.Name(math.MaxInt) }
-	number := func(r *Reader) { r.Number() }
+	array := func(f *Fields) { f.Array(new(int), math.MaxInt) }
+	name := func(f *Fields) { f.Name(new(string), math.MaxInt) }
+	one := uint64(1)
+	number := func(f *Fields) { Number(f, &one) }
 	for what, tt := range map[string]struct {
-		read  func(*Reader)
+		read  func(*Fields)
 		bytes string
 	}{
 		"no array":             {array, ""},
@@ -36,18 +37,14 @@ func TestReaderRefuses(t *testing.T) {
 		"a fraction":           {number, "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"},
 		"half a number":        {number, "\xcf\x00"},
 	} {
-		var r Reader
-		r.Reset([]byte(tt.bytes))
-		tt.read(&r)
-		require.ErrorIs(t, r.End(func(w *Writer) { w.Uint(1) }), dmutex.ErrPeer, what)
+		require.ErrorIs(t, Read([]byte(tt.bytes), tt.read), dmutex.ErrPeer, what)
 	}
 }
 
-// Nothing that a stranger sends makes a Reader panic, or return more than it was given.
+// Nothing that a stranger sends makes Read panic, or return more than it was given.
 func TestReaderOfNonsense(t *testing.T) {
 	const seed = 1
 	rng := rand.New(rand.NewPCG(seed, 0))
-	var r Reader
 	for range 100_000 {
 		b := make([]byte, rng.IntN(12))
 		for i := range b {
@@ -55,20 +52,21 @@ func TestReaderOfNonsense(t *testing.T) {
 				b[i] = 0xc0 | b[i]&0x1f // more types and lengths
 			}
 		}
-		r.Reset(b)
-		for range 4 {
-			size := 0
-			switch rng.IntN(3) {
-			case 0:
-				r.Number()
-			case 1:
-				size = len(r.Name(math.MaxInt))
-			case 2:
-				size = r.Array(math.MaxInt)
+		_ = Read(b, func(f *Fields) {
+			for range 4 {
+				size, name := 0, ""
+				switch rng.IntN(3) {
+				case 0:
+					Number(f, new(uint64))
+				case 1:
+					f.Name(&name, math.MaxInt)
+				case 2:
+					f.Array(&size, math.MaxInt)
+				}
+				if size += len(name); size < 0 || size > len(b) {
+					t.Fatalf("seed %d: %x gives %d", seed, b, size)
+				}
 			}
-			if size < 0 || size > len(b) {
-				t.Fatalf("seed %d: %x gives %d", seed, b, size)
-			}
-		}
+		})
 	}
 }

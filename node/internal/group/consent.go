@@ -97,7 +97,7 @@ func (c *consent) closed(bool)                         {}
 
 // Met tells the peer the name of this process.
 func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
-	_, _ = c.group.Mail.Send(peer, wire.Write(nil, func(f wire.Fields) { nameFields(f, &c.group.cfg.Name) }))
+	_, _ = c.group.Mail.Send(peer, wire.Write(nil, func(f *wire.Fields) { nameFields(f, &c.group.cfg.Name) }))
 	return c.Machine.Met(now, peer, life)
 }
 

@@ -17,9 +17,9 @@ var _ = flag.Bool("update", false, "rewrite the files in testdata")
 // The bytes of a message of each kind stay as they are: see docs/upgrades.md.
 func TestGolden(t *testing.T) {
 	web, name := "web-1", ""
-	message := wire.Write(nil, func(f wire.Fields) { nameFields(f, &web) })
+	message := wire.Write(nil, func(f *wire.Fields) { nameFields(f, &web) })
 	text := goldentest.Line("name", message)
-	require.NoError(t, wire.Read(message, func(f wire.Fields) { nameFields(f, &name) }))
+	require.NoError(t, wire.Read(message, func(f *wire.Fields) { nameFields(f, &name) }))
 	require.Equal(t, web, name)
 
 	view := func(epoch uint64) membership.View {

@@ -273,7 +273,7 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 		g.Locks.Handle(name, &trace.Message{Seq: seq, Message: m})
 	case says == saysName:
 		var name string
-		if err := wire.Read(message, func(f wire.Fields) { nameFields(f, &name) }); err != nil {
+		if err := wire.Read(message, func(f *wire.Fields) { nameFields(f, &name) }); err != nil {
 			g.Refused(from, err)
 			return
 		}

@@ -16,7 +16,7 @@ const (
 	saysName = 15       // the name of the process
 )
 
-func nameFields(f wire.Fields, name *string) {
+func nameFields(f *wire.Fields, name *string) {
 	says := uint64(saysName)
 	wire.Uint(f, &says, saysName)
 	f.Name(name, transport.MaxName)
@@ -28,7 +28,7 @@ func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
 // Parts returns a message of package membership as messages of at most size bytes for the mail.
 func Parts(m *membership.Message, size int) (parts [][]byte) {
-	rest := wire.Write(nil, func(f wire.Fields) { fields(f, m, 0) })
+	rest := wire.Write(nil, func(f *wire.Fields) { fields(f, m, 0) })
 	for ; len(rest) >= size; rest = rest[size-1:] {
 		parts = append(parts, append([]byte{saysMore}, rest[:size-1]...))
 	}
@@ -37,7 +37,7 @@ func Parts(m *membership.Message, size int) (parts [][]byte) {
 
 // fields describes all fields but From and To, in their order, in a group of so many members. A
 // view is its epoch, and node and life of each member.
-func fields(f wire.Fields, m *membership.Message, members int) {
+func fields(f *wire.Fields, m *membership.Message, members int) {
 	wire.Uint(f, &m.Kind, math.MaxUint8)
 	wire.Number(f, &m.Round)
 	f.Bool(&m.Leaving)
@@ -79,6 +79,6 @@ func fields(f wire.Fields, m *membership.Message, members int) {
 
 // readMessage reads a message of a group of so many members.
 func readMessage(message []byte, members int) (m membership.Message, err error) {
-	err = wire.Read(message, func(f wire.Fields) { fields(f, &m, members) })
+	err = wire.Read(message, func(f *wire.Fields) { fields(f, &m, members) })
 	return m, err
 }

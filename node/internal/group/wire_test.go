@@ -81,7 +81,7 @@ func TestLongListsOfNothing(t *testing.T) {
 // A peer's name that cannot be shown is refused: it stands in logs and on pages.
 func TestNameIsRefused(t *testing.T) {
 	for _, name := range []string{"", "two\nlines", "\x1b[31m", "\u202eleft", "\xff", strings.Repeat("n", 65)} {
-		message := wire.Write(nil, func(f wire.Fields) { nameFields(f, &name) })
-		require.ErrorIs(t, wire.Read(message, func(f wire.Fields) { nameFields(f, new(string)) }), dmutex.ErrPeer, "%q", name)
+		message := wire.Write(nil, func(f *wire.Fields) { nameFields(f, &name) })
+		require.ErrorIs(t, wire.Read(message, func(f *wire.Fields) { nameFields(f, new(string)) }), dmutex.ErrPeer, "%q", name)
 	}
 }
