@@ -36,6 +36,20 @@ func TestBurstIsAnsweredOnce(t *testing.T) {
 	})
 }
 
+// What FlushSoon is to send leaves by itself, and its caller does not wait for the link.
+func TestFlushSoon(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, two, link := p.pair()
+		before := link.sent.Load()
+		one.say(2, "release")
+		one.FlushSoon()
+		synctest.Wait()
+		require.EqualValues(t, 1, link.sent.Load()-before)
+		require.Equal(t, 1, count(two.take(), "1."))
+		closeAll(t, one, two)
+	})
+}
+
 // A goroutine that has something to send while a burst is handled waits for the
 // present frame, and not for the burst.
 func TestBurstHoldsUpNobody(t *testing.T) {

@@ -51,8 +51,8 @@ type Config struct {
 // such calls are made one at a time for each peer, and concurrently for different peers. Calls begin
 // while [Mail.Open] opens the link, and end before [Mail.Close] returns.
 //
-// A Handler may call Send, Add, Remove and Challenge, but not Flush, Rename or Close. What it sends
-// leaves when the frames that have arrived together are handled.
+// A Handler may call Send, FlushSoon, Add, Remove and Challenge, but not Flush, Rename or Close. What
+// it sends leaves when the frames that have arrived together are handled.
 type Handler interface {
 	// Met reports contact with a new life of the peer, or after a Rename. Messages are counted from
 	// 1 again in both directions; those that a former life had not acknowledged are dropped.
@@ -119,6 +119,7 @@ type Mail struct {
 	tickAt  atomic.Int64  // when Tick is due
 	planned atomic.Int64  // when keepTime will wake by itself
 	wake    chan struct{} // pokes keepTime: something is due earlier
+	soon    chan struct{} // pokes keepTime: see FlushSoon
 	drain   chan struct{} // pokes Close: there may be less to wait for
 	stop    chan struct{} // ends keepTime
 	running sync.WaitGroup
@@ -145,6 +146,7 @@ func New(cfg Config) (*Mail, error) {
 		birth: time.Now(),
 		speak: protocol.Spoken,
 		wake:  make(chan struct{}, 1),
+		soon:  make(chan struct{}, 1),
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
 	}
@@ -304,6 +306,17 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 // Flush transmits to every peer the messages and acknowledgements that are due. It
 // never waits for the network.
 func (m *Mail) Flush() { m.flush(m.Now()) }
+
+// FlushSoon is Flush in another goroutine: the caller makes no system call. If it sends more before
+// that goroutine runs, and calls Flush, all leaves in one frame, such as a release and the next request.
+func (m *Mail) FlushSoon() {
+	for _, p := range *m.peers.Load() {
+		if p.due.Load() {
+			poke(m.soon)
+			return
+		}
+	}
+}
 
 func (m *Mail) flush(now int64) {
 	for _, p := range *m.peers.Load() {
@@ -502,10 +515,15 @@ func (m *Mail) keepTime() {
 		} else {
 			poke(m.wake)
 		}
-		select {
-		case <-m.wake:
-		case <-m.stop:
-			return
+		for woken := false; !woken; {
+			select {
+			case <-m.soon:
+				m.Flush()
+			case <-m.wake:
+				woken = true
+			case <-m.stop:
+				return
+			}
 		}
 	}
 }

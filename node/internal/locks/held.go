@@ -132,17 +132,27 @@ func (h *Held) context() *holdContext {
 }
 
 // Release gives the lock back. It returns why it was lost, or a misuse if the handle is a copy.
+//
+// What another node waits for leaves at once. A RELEASE alone may leave with the next request of
+// this node: of two writes and two switches between processes, one is saved.
 func (h *Held) Release() error {
 	h.notice()
 	t := h.lock.table
 	var hold Hold
 	t.mu.Lock()
+	before := t.sent
 	ended := h.lock.held == h
 	if ended {
 		hold = h.lock.release(released)
 	}
+	before[dmutex.Release] = t.sent[dmutex.Release]
+	alone := before == t.sent
 	t.mu.Unlock()
-	t.cfg.Mail.Flush()
+	if alone {
+		t.cfg.Mail.FlushSoon()
+	} else {
+		t.cfg.Mail.Flush()
+	}
 	if ended {
 		t.cfg.Up.Ended(hold)
 	}
