@@ -1,6 +1,7 @@
 package deadlocktest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,17 +60,16 @@ func (t *Chases) Explore(limits search.Limits) (r search.Report, victims int, er
 
 // chases is the state of a Chases.
 type chases struct {
-	*Chases
-	nodes              []dmutex.NodeID
-	txns               []txn
-	locks              []int // the holder of each, none if it is free
-	wire               []flight
-	withdrawals, early int
-	declared           []string // the cycles for which a wait was ended
+	Chases
+	nodes    []dmutex.NodeID
+	txns     []txn
+	locks    []int // the holder of each, none if it is free
+	wire     []flight
+	declared []string // the cycles for which a wait was ended
 }
 
 type txn struct {
-	acquires int
+	acquires int // left
 	number   int // of its waits
 	waits    int // for which lock, -1 for none
 	chases   int // left in this wait
@@ -77,22 +77,33 @@ type txn struct {
 
 // A flight is a chase in flight.
 type flight struct {
-	to    dmutex.NodeID
-	chase *chase.Chase
-	true  bool // when its first lap ended there was this cycle
+	chase.Chase
+	to   dmutex.NodeID
+	true bool // when its first lap ended there was this cycle
 }
+
+func (f flight) clone() flight {
+	f.Path, f.Ask = slices.Clone(f.Path), slices.Clone(f.Ask)
+	return f
+}
+
+func (f flight) String() string { return fmt.Sprint(f.to, f.true, f.Checked, f.Lent, f.Ask, f.Path) }
+
+// A lock is written as the chases have it.
+type lock int
+
+func (k lock) String() string { return string(rune('a' + k)) }
 
 const none = -1
 
 func (t *Chases) begin() *chases {
-	w := &chases{Chases: t, withdrawals: t.Withdrawals, early: t.Early}
-	for i, node := range t.At {
-		if !slices.Contains(w.nodes, node) {
-			w.nodes = append(w.nodes, node)
-		}
+	w := &chases{Chases: *t, nodes: slices.Compact(slices.Sorted(slices.Values(t.At))), locks: slices.Repeat([]int{none}, t.Locks)}
+	if w.Follow == nil {
+		w.Follow = (*chase.Chase).Follow
+	}
+	for i := range t.At {
 		w.txns = append(w.txns, txn{acquires: t.Acquires[i%len(t.Acquires)], waits: none})
 	}
-	w.locks = slices.Repeat([]int{none}, t.Locks)
 	return w
 }
 
@@ -105,33 +116,13 @@ func (w *chases) Clone(*chases) *chases {
 
 // AppendState appends the canonical state.
 func (w *chases) AppendState(b []byte) []byte {
-	b = append(b, byte(w.withdrawals), byte(w.early))
-	for _, t := range w.txns {
-		b = append(b, byte(t.acquires), byte(t.number), byte(t.waits), byte(t.chases))
-	}
-	for _, holder := range w.locks {
-		b = append(b, byte(holder))
-	}
 	lines := slices.Clone(w.declared)
 	for _, f := range w.wire {
 		lines = append(lines, f.String())
 	}
 	slices.Sort(lines)
-	for _, line := range lines {
-		b = append(append(b, line...), '\n')
-	}
-	return b
+	return fmt.Append(b, w.Withdrawals, w.Early, w.txns, w.locks, lines)
 }
-
-func (f flight) String() string {
-	c := f.chase
-	return fmt.Sprint(f.to, f.true, c.Checked, c.Lent, c.Ask, c.Path)
-}
-
-// A lock is written as the chases have it.
-type lock int
-
-func (k lock) String() string { return string(rune('a' + k)) }
 
 type chaseEvent = search.Event[*chases]
 
@@ -149,14 +140,11 @@ func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
 			if w.locks[t.waits] == none {
 				add(func(w *chases) error { w.grant(i); return nil }, "%d, which waits for %v, is granted", i+1, lock(t.waits))
 			}
-			if w.withdrawals > 0 {
-				add(func(w *chases) error { w.withdrawals--; w.txns[i].waits = none; return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
+			if w.Withdrawals > 0 {
+				add(func(w *chases) error { w.Withdrawals--; w.txns[i].waits = none; return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
 			}
 			if t.chases > 0 && slices.Contains(w.locks, i) {
-				add(func(w *chases) error {
-					w.txns[i].chases--
-					return w.follow(view{w, w.At[i]}, flight{chase: w.chase(i)})
-				}, "%d begins a chase", i+1)
+				add(func(w *chases) error { w.txns[i].chases--; return w.follow(w.At[i], w.chase(i)) }, "%d begins a chase", i+1)
 			}
 		case t.acquires > 0:
 			for k := w.lowest(i); k < len(w.locks); k++ {
@@ -166,26 +154,13 @@ func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
 			}
 		}
 		for k, holder := range w.locks {
-			if holder == i && (t.waits == none || w.early > 0) {
-				add(func(w *chases) error {
-					if w.txns[i].waits != none {
-						w.early--
-					}
-					w.locks[k] = none
-					return nil
-				}, "%d releases %v", i+1, lock(k))
+			if holder == i && (t.waits == none || w.Early > 0) {
+				add(func(w *chases) error { w.release(i, k); return nil }, "%d releases %v", i+1, lock(k))
 			}
 		}
 	}
 	for k, f := range w.wire {
-		add(func(w *chases) error {
-			f := w.wire[k]
-			w.wire = slices.Delete(w.wire, k, k+1)
-			c := *f.chase
-			c.Path, c.Ask = slices.Clone(c.Path), slices.Clone(c.Ask)
-			f.chase = &c
-			return w.follow(view{w, f.to}, f)
-		}, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
+		add(func(w *chases) error { w.wire = slices.Delete(w.wire, k, k+1); return w.follow(f.to, f.clone()) }, "a chase of %d arrives at node %v", f.Path[0].Txn, f.to)
 	}
 	return steps
 }
@@ -213,8 +188,15 @@ func (w *chases) grant(t int) {
 	w.txns[t].waits = none
 }
 
-func (w *chases) chase(t int) *chase.Chase {
-	return chase.New(uint64(t), w.wait(t), view{w, w.At[t]})
+func (w *chases) release(t, k int) {
+	if w.txns[t].waits != none {
+		w.Early--
+	}
+	w.locks[k] = none
+}
+
+func (w *chases) chase(t int) flight {
+	return flight{Chase: *chase.New(uint64(t), w.wait(t), view{w, w.At[t]})}
 }
 
 func (w *chases) wait(t int) chase.Wait {
@@ -226,11 +208,11 @@ func (w *chases) wait(t int) chase.Wait {
 }
 
 // follow takes a chase as far as a node can, sends it on, or ends a wait.
-func (w *chases) follow(here view, f flight) error {
-	first := f.chase.Checked == 0
-	next, found := w.step(f.chase, here)
-	if first && f.chase.Checked > 0 {
-		f.true = w.cycle(f.chase.Path)
+func (w *chases) follow(at dmutex.NodeID, f flight) error {
+	first := f.Checked == 0
+	next, found := w.Follow(&f.Chase, view{w, at})
+	if first && f.Checked > 0 {
+		f.true = w.cycle(f.Path)
 	}
 	if next != dmutex.None {
 		f.to = next
@@ -239,39 +221,34 @@ func (w *chases) follow(here view, f flight) error {
 	if !found {
 		return nil
 	}
-	path := f.chase.Path
-	t, cycle := int(path[0].Txn)-1, describe(path)
+	victim, cycle := f.Path[0].Txn, describe(f.Path)
 	switch {
 	case !f.true:
-		return search.Wrong(ErrPhantom, "%d ends its wait for a cycle that never was: %s", t+1, cycle)
+		return search.Wrong(ErrPhantom, "%d ends its wait for a cycle that never was: %s", victim, cycle)
 	case slices.Contains(w.declared, cycle):
-		return search.Wrong(ErrTwice, "%d ends its wait for a cycle for which another did: %s", t+1, cycle)
+		return search.Wrong(ErrTwice, "%d ends its wait for a cycle for which another did: %s", victim, cycle)
 	}
 	w.declared = append(slices.Clip(w.declared), cycle)
-	w.txns[t].waits = none
+	w.txns[victim-1].waits = none
 	return nil
 }
 
 // describe names a cycle by its waits, the same whichever member found it.
 func describe(path []chase.Wait) string {
-	first := slices.IndexFunc(path, func(p chase.Wait) bool {
-		return !slices.ContainsFunc(path, func(q chase.Wait) bool { return q.Txn < p.Txn })
-	})
+	oldest := slices.MinFunc(path, func(p, q chase.Wait) int { return cmp.Compare(p.Txn, q.Txn) })
+	first := slices.Index(path, oldest)
 	var b []byte
-	for i := range path {
-		p := path[(first+i)%len(path)]
+	for _, p := range slices.Concat(path[first:], path[:first]) {
 		b = fmt.Appendf(b, "%d waits for %s (its wait %d), held by ", p.Txn, p.Lock, p.Number)
 	}
-	return string(fmt.Appendf(b, "%d", path[first].Txn))
+	return string(fmt.Appendf(b, "%d", oldest.Txn))
 }
 
 // cycle reports whether each waits for a lock that the next one holds.
 func (w *chases) cycle(path []chase.Wait) bool {
 	for i, p := range path {
-		next := path[(i+1)%len(path)]
-		t, n := int(p.Txn)-1, int(next.Txn)-1
-		k := w.txns[t].waits
-		if k == none || lock(k).String() != p.Lock || uint64(w.txns[t].number) != p.Number || w.locks[k] != n {
+		t, next := int(p.Txn)-1, int(path[(i+1)%len(path)].Txn)-1
+		if k := w.txns[t].waits; k == none || w.wait(t) != p || w.locks[k] != next {
 			return false
 		}
 	}
@@ -282,8 +259,8 @@ func (w *chases) cycle(path []chase.Wait) bool {
 // youngest member finds it, and no other member's chase does.
 func (w *chases) standing() error {
 	for t := range w.txns {
-		youngest, cycle := w.around(t)
-		if !cycle {
+		youngest := w.around(t)
+		if youngest == none {
 			continue
 		}
 		switch finds := w.chaseAlone(t); {
@@ -298,48 +275,38 @@ func (w *chases) standing() error {
 
 func (w *chases) cyclic() bool {
 	for t := range w.txns {
-		if _, cycle := w.around(t); cycle {
+		if w.around(t) != none {
 			return true
 		}
 	}
 	return false
 }
 
-// around follows the waits of a transaction. It reports whether they come back to it, and
-// the youngest in that cycle.
-func (w *chases) around(t int) (youngest int, cycle bool) {
+// around follows the waits of a transaction. It returns the youngest in the cycle if they
+// come back, and none otherwise.
+func (w *chases) around(t int) (youngest int) {
 	youngest = t
-	for at, n := t, 0; n < len(w.txns); n++ {
+	at := t
+	for range w.txns {
 		k := w.txns[at].waits
 		if k == none || w.locks[k] == none {
-			return 0, false
+			return none
 		}
 		if at = w.locks[k]; at == t {
-			return youngest, true
+			return youngest
 		}
 		youngest = max(youngest, at)
 	}
-	return 0, false
-}
-
-// step is how a chase goes on at a node.
-func (t *Chases) step(c *chase.Chase, here chase.Locks) (next dmutex.NodeID, found bool) {
-	if t.Follow != nil {
-		return t.Follow(c, here)
-	}
-	return c.Follow(here)
+	return none
 }
 
 // chaseAlone runs a chase while nothing else happens.
-func (w *chases) chaseAlone(t int) bool {
-	c := w.chase(t)
-	for at := w.At[t]; ; {
-		next, found := w.step(c, view{w, at})
-		if found || next == dmutex.None {
-			return found
-		}
-		at = next
+func (w *chases) chaseAlone(t int) (found bool) {
+	f := w.chase(t)
+	for at := w.At[t]; at != dmutex.None && !found; {
+		at, found = w.Follow(&f.Chase, view{w, at})
 	}
+	return found
 }
 
 // A view is what a node knows.

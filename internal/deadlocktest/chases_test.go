@@ -80,7 +80,7 @@ func (t *Chases) simulate(seed uint64, steps int) (victims int, err error) {
 				w.txns[i].chases = 1
 			}
 		}
-		w.withdrawals, w.early = 0, 0
+		w.Withdrawals, w.Early = 0, 0
 		all := w.Steps(nil)
 		if len(all) == 0 {
 			return len(w.declared), nil

@@ -8,17 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
 )
 
 // walk goes one way at random to the end, and counts what is sent.
 func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 	type edge struct {
-		kind             deadlock.Kind
-		from, to         dmutex.NodeID
-		initiator        dmutex.NodeID
-		number, ofSender uint64
+		item
+		wait uint64 // of the sender
 	}
 	sent := map[edge]int{}
 	for {
@@ -30,21 +27,21 @@ func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 		require.NoError(t, steps[rng.IntN(len(steps))].Do(w))
 		require.NoError(t, w.declares(before), "seed %d", seed)
 		require.NoError(t, w.declared(), "seed %d", seed)
-		for i := range w.nodes {
-			for j, queue := range w.nodes[i].sent {
-				for _, it := range queue[min(len(queue), len(before.nodes[i].sent[j])):] {
-					if it.kind != "" {
-						continue
-					}
-					m := it.msg
-					e := edge{m.Kind, m.From, m.To, m.Initiator, m.Number, uint64(w.nodes[i].number)}
-					if m.Kind == deadlock.Reply { // at most one for each wait of the receiver's
-						e.ofSender = uint64(w.nodes[j].number)
-					}
-					sent[e]++
-					require.Equal(t, 1, sent[e], "%v twice, seed %d", m, seed)
-				}
+		known := before.wire
+		for _, m := range w.wire {
+			if k := slices.Index(known, m); k >= 0 {
+				known = slices.Delete(known, k, k+1)
+				continue
 			}
+			if m.Kind >= request {
+				continue
+			}
+			e := edge{m, w.nodes[m.From-1].number}
+			if m.Kind == deadlock.Reply { // at most one for each wait of the receiver's
+				e.wait = w.nodes[m.To-1].number
+			}
+			sent[e]++
+			require.Equal(t, 1, sent[e], "%v twice, seed %d", m, seed)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package deadlocktest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,18 +11,22 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// An item is a message on a channel: of the application, or of the detector.
-type item struct {
-	kind   string // REQUEST, GRANT, WITHDRAW, or "" for the detector's
-	number int    // of the wait
-	msg    deadlock.Message
-}
+// An item is a message in flight: of the detector, or one of the application, whose Number
+// is that of the wait.
+type item deadlock.Message
+
+// The application's messages.
+const (
+	request = deadlock.Reply + 1 + iota
+	grant
+	withdraw
+)
 
 func (t item) String() string {
-	if t.kind == "" {
-		return fmt.Sprintf("%v %d#%d", t.msg.Kind, t.msg.Initiator, t.msg.Number)
+	if t.Kind < request {
+		return deadlock.Message(t).String()
 	}
-	return fmt.Sprint(t.kind, " ", t.number)
+	return fmt.Sprintf("%d->%d %s %d", t.From, t.To, [...]string{"REQUEST", "GRANT", "WITHDRAW"}[t.Kind-request], t.Number)
 }
 
 // A world is the state of a trial.
@@ -29,17 +34,17 @@ type world struct {
 	*Trial
 	withdraws int // left
 	nodes     []node
+	wire      []item // channel by channel
 }
 
 // A node is the state of one node.
 type node struct {
 	Machine
 	left    int      // waits
-	number  int      // of its last wait
+	number  uint64   // of its last wait
 	undone  bool     // Detect is still to be called
 	waits   []bool   // for which nodes
-	pending []int    // the number of each node's request to it, 0 for none
-	sent    [][]item // in flight to each node
+	pending []uint64 // the number of each node's request to it, 0 for none
 }
 
 func (n *node) blocked() bool { return slices.Contains(n.waits, true) }
@@ -50,7 +55,7 @@ func (t *Trial) begin() *world {
 		n := len(t.Waits)
 		m, err := t.New(id(i), dmutextest.Nodes(n))
 		must(err)
-		w.nodes = append(w.nodes, node{Machine: m, left: left, waits: make([]bool, n), pending: make([]int, n), sent: make([][]item, n)})
+		w.nodes = append(w.nodes, node{Machine: m, left: left, waits: make([]bool, n), pending: make([]uint64, n)})
 	}
 	return w
 }
@@ -66,10 +71,10 @@ func must(err error) {
 // Clone returns a copy.
 func (w *world) Clone(*world) *world {
 	c := *w
-	c.nodes = slices.Clone(w.nodes)
+	c.nodes, c.wire = slices.Clone(w.nodes), slices.Clone(w.wire)
 	for i := range c.nodes {
 		n := &c.nodes[i]
-		n.Machine, n.waits, n.pending, n.sent = w.Copy(n.Machine), slices.Clone(n.waits), slices.Clone(n.pending), slices.Clone(n.sent)
+		n.Machine, n.waits, n.pending = w.Copy(n.Machine), slices.Clone(n.waits), slices.Clone(n.pending)
 	}
 	return &c
 }
@@ -77,37 +82,38 @@ func (w *world) Clone(*world) *world {
 // AppendState appends the canonical state.
 func (w *world) AppendState(b []byte) []byte {
 	b = append(b, byte(w.withdraws))
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		b, _ = n.AppendText(b)
 		b = append(b, '|', byte(n.left), byte(n.number))
 		if n.undone {
 			b = append(b, 'd')
 		}
-		for j, queue := range n.sent {
-			b = append(b, byte(n.pending[j]), byte(len(queue)))
-			for _, t := range queue {
-				if t.kind != "" {
-					b = append(b, t.kind[0], byte(t.number))
-				} else {
-					b = append(b, byte(t.msg.Kind), byte(t.msg.Initiator), byte(t.msg.Number))
-				}
-			}
+		for _, number := range n.pending {
+			b = append(b, byte(number))
 		}
+	}
+	for _, t := range w.wire {
+		b = append(b, byte(t.From), byte(t.To), byte(t.Kind), byte(t.Initiator), byte(t.Number))
 	}
 	return b
 }
 
-func (w *world) send(i, j int, t item) {
-	sent := w.nodes[i].sent
-	sent[j] = append(slices.Clip(sent[j]), t)
+func (w *world) send(kind deadlock.Kind, i, j int, number uint64) {
+	w.put(item{Kind: kind, From: id(i), To: id(j), Number: number})
+}
+
+func (w *world) put(t item) {
+	w.wire = append(w.wire, t)
+	slices.SortStableFunc(w.wire, func(a, b item) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
 }
 
 // does sends what a detector returns.
-func (w *world) does(i int, out []deadlock.Message, err error) {
+func (w *world) does(out []deadlock.Message, err error) {
 	must(err)
 	for _, msg := range out {
-		w.send(i, int(msg.To)-1, item{msg: msg})
+		w.put(item(msg))
 	}
 }
 
@@ -121,20 +127,12 @@ func (w *world) Steps(steps []event) []event {
 	add := func(do func(*world), format string, args ...any) {
 		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
 	}
-	for i := range w.nodes {
-		for j, queue := range w.nodes[i].sent {
-			for k, t := range queue {
-				if k == 0 || w.Unordered && !slices.Contains(queue[:k], t) {
-					add(func(w *world) {
-						w.nodes[i].sent[j] = slices.Delete(slices.Clone(queue), k, k+1)
-						w.arrive(i, j, t)
-					}, "deliver %d->%d %v", i+1, j+1, t)
-				}
-			}
+	for k, t := range w.wire {
+		if !slices.ContainsFunc(w.wire[:k], func(u item) bool { return u.From == t.From && u.To == t.To && (!w.Unordered || u == t) }) {
+			add(func(w *world) { w.arrive(k) }, "deliver %v", t)
 		}
 	}
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for i, n := range w.nodes {
 		if n.undone {
 			add(func(w *world) { w.detect(i) }, "%d detects", i+1)
 		}
@@ -147,7 +145,7 @@ func (w *world) Steps(steps []event) []event {
 		for j, number := range n.pending {
 			if number > 0 {
 				add(func(w *world) {
-					w.send(i, j, item{kind: "GRANT", number: number})
+					w.send(grant, i, j, number)
 					w.settle(i, j)
 				}, "%d grants %d", i+1, j+1)
 			}
@@ -173,7 +171,7 @@ func (w *world) wait(i int, on []dmutex.NodeID) {
 	n.number++
 	for _, id := range on {
 		n.waits[id-1] = true
-		w.send(i, int(id)-1, item{kind: "REQUEST", number: n.number})
+		w.send(request, i, int(id)-1, n.number)
 	}
 	must(n.Wait(on))
 	n.undone = true
@@ -184,8 +182,7 @@ func (w *world) wait(i int, on []dmutex.NodeID) {
 
 func (w *world) detect(i int) {
 	w.nodes[i].undone = false
-	out, err := w.nodes[i].Detect()
-	w.does(i, out, err)
+	w.does(w.nodes[i].Detect())
 }
 
 func (w *world) settle(i, j int) {
@@ -200,7 +197,7 @@ func (w *world) withdraw(i int) {
 	n := &w.nodes[i]
 	for j, in := range n.waits {
 		if in {
-			w.send(i, j, item{kind: "WITHDRAW", number: n.number})
+			w.send(withdraw, i, j, n.number)
 		}
 	}
 	clear(n.waits)
@@ -208,39 +205,42 @@ func (w *world) withdraw(i int) {
 	must(n.Withdraw())
 }
 
-func (w *world) arrive(i, j int, t item) {
+// arrive takes a message from the wire.
+func (w *world) arrive(k int) {
+	t := w.wire[k]
+	w.wire = slices.Delete(w.wire, k, k+1)
+	i, j := int(t.From)-1, int(t.To)-1
 	n := &w.nodes[j]
-	switch t.kind {
-	case "":
-		out, err := n.Handle(t.msg)
-		w.does(j, out, err)
-	case "REQUEST":
+	switch t.Kind {
+	case request:
 		if m, ok := n.Machine.(asker); ok && n.pending[i] == 0 {
-			must(m.Asked(id(i)))
+			must(m.Asked(t.From))
 		}
-		n.pending[i] = t.number
-	case "WITHDRAW":
-		if n.pending[i] == t.number {
+		n.pending[i] = t.Number
+	case withdraw:
+		if n.pending[i] == t.Number {
 			w.settle(j, i)
 		}
-	case "GRANT":
-		if t.number != n.number || !n.waits[i] {
+	case grant:
+		if t.Number != n.number || !n.waits[i] {
 			return // of an earlier wait
 		}
-		must(n.Granted(id(i)))
+		must(n.Granted(t.From))
 		n.waits[i] = false
 		if w.Or {
 			clear(n.waits)
 		}
 		n.undone = n.undone && n.blocked()
+	default:
+		w.does(n.Handle(deadlock.Message(t)))
 	}
 }
 
 // Tell writes a step, and which nodes declare a deadlock in it.
 func (w *world) Tell(b []byte, step event, after *world) []byte {
 	b = fmt.Appendln(b, step)
-	for i := range after.nodes {
-		if after.nodes[i].Deadlocked() && !w.nodes[i].Deadlocked() {
+	for i, n := range after.nodes {
+		if n.Deadlocked() && !w.nodes[i].Deadlocked() {
 			b = fmt.Appendf(b, "    %d declares a deadlock\n", i+1)
 		}
 	}

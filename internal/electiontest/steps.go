@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/election"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -19,16 +18,13 @@ import (
 // that reach each other have the highest of them as the leader, in one epoch. If the
 // majority rule is on and they are no majority, they have no leader.
 func (t *Trial) Explore(limits search.Limits) (search.Report, error) {
-	first, err := t.begin()
-	if err != nil {
-		return search.Report{}, err
-	}
+	first := t.begin()
 	return search.Search[*world, event]{
 		Limits: limits,
 		First:  first,
 		State:  (*world).agree,
 		Some:   (*world).atRest,
-		Step:   func(_, after *world) error { return after.check() },
+		Step:   func(before, after *world) error { return after.follows(before) },
 		Ends:   ErrNoAgreement,
 		Script: func(told string, _ *world, v *search.Violation) string {
 			return fmt.Sprintf("%s\n%s\nwrong: %s\n", first.title(), told, v.Why)
@@ -43,109 +39,67 @@ func (w *world) Do(step event) error { return step.Do(w) }
 
 // Steps lists what may happen.
 func (w *world) Steps(steps []event) []event {
-	add := func(do func(*world) error, format string, args ...any) {
-		steps = append(steps, search.NewEvent(do, format, args...))
+	add := func(do func(*world), format string, args ...any) {
+		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
 	}
-	quiet, runs := !w.anyNews(), false
-	for i := range w.nodes {
-		for j, queue := range w.nodes[i].sent {
-			if len(queue) > 0 {
-				quiet = false
-				add(func(w *world) error {
-					w.nodes[i].sent[j] = queue[1:]
-					w.nodes[j].met = max(w.nodes[j].met, queue[0].Ballot, queue[0].Epoch)
-					return w.does(j, func(m Machine) ([]election.Message, error) { return m.Handle(queue[0]) })
-				}, "deliver %v", queue[0])
-			}
+	for k, msg := range w.wire {
+		if k == 0 || w.wire[k-1].From != msg.From || w.wire[k-1].To != msg.To { // it is the first of its channel
+			steps = append(steps, search.NewEvent(func(w *world) error { return w.deliver(k) }, "deliver %v", msg))
 		}
 	}
-	for i, j := range w.news() {
+	for _, pair := range w.news() {
+		i, j := pair[0], pair[1]
 		verb := "suspects"
 		if w.nodes[i].suspects[j] {
 			verb = "suspects no more"
 		}
-		add(func(w *world) error { return w.tell(i, j) }, "%d %s %d", i+1, verb, j+1)
+		add(func(w *world) { w.tell(i, j) }, "%d %s %d", i+1, verb, j+1)
 	}
-	for i := range w.nodes {
-		if n := &w.nodes[i]; n.Machine == nil || n.TicksLeft() == 0 {
-			continue
-		}
-		runs = true
+	timed := w.timed()
+	for _, i := range timed {
 		if w.odds.Early > 0 {
-			add(func(w *world) error {
+			add(func(w *world) {
 				w.odds.Early--
-				return w.does(i, func(m Machine) (out []election.Message, _ error) {
-					for range m.TicksLeft() {
-						out = m.Tick()
-					}
-					return out, nil
-				})
+				for range w.nodes[i].TicksLeft() {
+					w.send(i, w.nodes[i].Tick())
+				}
 			}, "%d has waited long enough, it thinks", i+1)
 		}
 	}
-	if runs && quiet {
-		add(func(w *world) error {
-			for i := range w.nodes {
-				if w.nodes[i].Machine == nil {
-					continue
-				}
-				if err := w.does(i, func(m Machine) ([]election.Message, error) { return m.Tick(), nil }); err != nil {
-					return err
+	if len(timed) > 0 && w.quiet() {
+		add(func(w *world) {
+			for i, n := range w.nodes {
+				if n.Machine != nil {
+					w.send(i, n.Tick())
 				}
 			}
-			return nil
 		}, "a tick passes")
 	}
-	w.mishaps(add)
-	return steps
-}
-
-// mishaps adds what the odds allow.
-func (w *world) mishaps(add func(do func(*world) error, format string, args ...any)) {
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for i, n := range w.nodes {
 		switch {
 		case n.Machine == nil && w.odds.Recoveries > 0 && !(w.Prompt && w.lingers(i)):
-			add(func(w *world) error {
+			add(func(w *world) {
 				w.odds.Recoveries--
 				w.born(i)
-				if err := w.loose(); err != nil {
-					return err
-				}
-				return w.does(i, start)
+				w.loose()
+				w.send(i, w.nodes[i].Start())
 			}, "%d recovers", i+1)
 		case n.Machine != nil && w.odds.Crashes > 0:
-			add(func(w *world) error {
-				w.odds.Crashes--
-				n := &w.nodes[i]
-				if !w.Forgetful {
-					_, n.kept = n.Leader()
-				}
-				n.Machine = nil
-				clear(n.suspects)
-				return w.loose()
-			}, "%d crashes", i+1)
+			add(func(w *world) { w.odds.Crashes--; w.crash(i) }, "%d crashes", i+1)
 		}
 		if n.Machine != nil && w.odds.Restarts > 0 && n.TicksLeft() == 0 {
-			add(func(w *world) error {
-				w.odds.Restarts--
-				return w.does(i, start)
-			}, "%d starts", i+1)
+			add(func(w *world) { w.odds.Restarts--; w.send(i, w.nodes[i].Start()) }, "%d starts", i+1)
 		}
 		for j := range w.nodes {
 			if w.odds.Wrong > 0 && i != j && w.reach(i, j) && !n.suspects[j] {
-				add(func(w *world) error {
-					w.odds.Wrong--
-					return w.tell(i, j)
-				}, "%d suspects %d, which is alive", i+1, j+1)
+				add(func(w *world) { w.odds.Wrong--; w.tell(i, j) }, "%d suspects %d, which is alive", i+1, j+1)
 			}
 		}
 	}
-	if slices.ContainsFunc(w.nodes, func(n node) bool { return n.aside }) {
-		if !w.anyNews() {
-			add(func(w *world) error { return w.cut(0) }, "the partition heals")
-		}
-	} else if w.odds.Cuts > 0 {
+	switch parted := slices.ContainsFunc(w.nodes, func(n node) bool { return n.aside }); {
+	case parted && len(w.news()) == 0:
+		add(func(w *world) { w.cut(0) }, "the partition heals")
+	case !parted && w.odds.Cuts > 0:
 		for set := 1; set < 1<<(w.Nodes-1); set++ { // node n is never in it: each cut once
 			name := ""
 			for i := range w.nodes {
@@ -153,20 +107,43 @@ func (w *world) mishaps(add func(do func(*world) error, format string, args ...a
 					name += fmt.Sprint(" ", i+1)
 				}
 			}
-			add(func(w *world) error {
-				w.odds.Cuts--
-				return w.cut(set)
-			}, "cut off:%s", name)
+			add(func(w *world) { w.odds.Cuts--; w.cut(set) }, "cut off:%s", name)
 		}
 	}
+	return steps
+}
+
+// deliver takes a message from the wire.
+func (w *world) deliver(k int) error {
+	msg := w.wire[k]
+	w.wire = slices.Delete(w.wire, k, k+1)
+	_, to := ends(msg)
+	n := &w.nodes[to]
+	n.met = max(n.met, msg.Ballot, msg.Epoch)
+	out, err := n.Handle(msg)
+	if err != nil {
+		return search.Wrong(ErrRefused, "%v", err)
+	}
+	w.send(to, out)
+	return nil
+}
+
+func (w *world) crash(i int) {
+	n := &w.nodes[i]
+	if !w.Forgetful {
+		_, n.kept = n.Leader()
+	}
+	n.Machine = nil
+	clear(n.suspects)
+	w.loose()
 }
 
 // cut cuts a set of nodes off from the others.
-func (w *world) cut(set int) error {
+func (w *world) cut(set int) {
 	for i := range w.nodes {
 		w.nodes[i].aside = set>>i&1 == 1
 	}
-	return w.loose()
+	w.loose()
 }
 
 // title says how the group begins.
@@ -187,10 +164,10 @@ func (w *world) title() string {
 // Tell writes a step, and where another node leads then.
 func (w *world) Tell(b []byte, step event, after *world) []byte {
 	b = fmt.Appendln(b, step)
-	for i := range after.nodes {
+	for i, n := range after.nodes {
 		before, last := w.leader(i)
 		leader, epoch := after.leader(i)
-		if after.nodes[i].Machine == nil || leader == before && epoch == last {
+		if n.Machine == nil || leader == before && epoch == last {
 			continue
 		}
 		who := "nobody leads"

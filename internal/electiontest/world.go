@@ -1,8 +1,8 @@
 package electiontest
 
 import (
+	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 
@@ -17,63 +17,65 @@ type world struct {
 	*Trial
 	odds  Odds
 	nodes []node
+	wire  []election.Message // in flight, channel by channel
 }
 
 // A node is the state of one node.
 type node struct {
-	Machine                       // nil if it has crashed
-	kept     uint64               // the epoch with which it comes back then
-	met      uint64               // the highest number in any message that it has sent or handled
-	aside    bool                 // its side of the partition
-	suspects []bool               // what its detector has told it of each node
-	sent     [][]election.Message // in flight to each node
+	Machine         // nil if it has crashed
+	kept     uint64 // the epoch with which it comes back then
+	met      uint64 // the highest number in any message that it has sent or handled
+	aside    bool   // its side of the partition
+	suspects []bool // what its detector has told it of each node
 }
 
-func (t *Trial) begin() (*world, error) {
+func (t *Trial) begin() *world {
 	w := &world{Trial: t, nodes: make([]node, t.Nodes)}
 	starts := t.Starts
 	for i := range w.nodes {
-		w.nodes[i] = node{suspects: make([]bool, t.Nodes), sent: make([][]election.Message, t.Nodes)}
+		w.nodes[i].suspects = make([]bool, t.Nodes)
 		w.born(i)
 		if t.Starts == nil {
 			starts = append(starts, i)
 		}
 	}
 	for _, i := range starts {
-		if err := w.does(i, start); err != nil {
-			return nil, err
-		}
+		w.send(i, w.nodes[i].Start())
 	}
 	for t.Starts == nil && !w.atRest() {
-		if err := w.Do(w.Steps(nil)[0]); err != nil {
-			return nil, err
-		}
+		must(w.Do(w.Steps(nil)[0]))
 	}
 	w.odds = t.Odds
-	return w, nil
+	return w
 }
 
 func (w *world) born(i int) {
 	m, err := w.Algorithm(election.Config{Self: id(i), Members: dmutextest.Nodes(w.Nodes), Epoch: w.nodes[i].kept,
 		Majority: w.Majority, Answer: 1, Outcome: 2})
+	must(err)
+	w.nodes[i].Machine = m.(Machine)
+}
+
+func must(err error) {
 	if err != nil {
 		panic(err)
 	}
-	w.nodes[i].Machine = m.(Machine)
 }
 
 func id(i int) dmutex.NodeID { return dmutex.NodeID(i + 1) }
 
+func ends(m election.Message) (from, to int) { return int(m.From) - 1, int(m.To) - 1 }
+
 // Clone returns a copy.
 func (w *world) Clone(*world) *world {
 	c := *w
-	c.nodes = slices.Clone(w.nodes)
+	c.nodes, c.wire = slices.Clone(w.nodes), slices.Clone(w.wire)
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		if n.Machine != nil {
 			n.Machine = n.Machine.Clone().(Machine)
 		}
-		n.suspects, n.sent = slices.Clone(n.suspects), slices.Clone(n.sent)
+		n.suspects = slices.Clone(n.suspects)
 	}
 	return &c
 }
@@ -81,8 +83,7 @@ func (w *world) Clone(*world) *world {
 // AppendState appends the canonical state.
 func (w *world) AppendState(b []byte) []byte {
 	b = fmt.Append(b, w.odds)
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		if n.Machine == nil {
 			b = strconv.AppendUint(append(b, '-'), n.kept, 10)
 		} else {
@@ -92,12 +93,12 @@ func (w *world) AppendState(b []byte) []byte {
 			b = strconv.AppendUint(append(b, " term "...), n.met/uint64(w.Nodes), 10)
 		}
 		b = strconv.AppendBool(append(b, '\n'), n.aside)
-		for j, queue := range n.sent {
-			b = strconv.AppendBool(b, n.suspects[j])
-			for _, msg := range queue {
-				b = append(b, msg.String()...)
-			}
+		for _, suspected := range n.suspects {
+			b = strconv.AppendBool(b, suspected)
 		}
+	}
+	for _, msg := range w.wire {
+		b = append(append(b, '\n'), msg.String()...)
 	}
 	return b
 }
@@ -116,49 +117,34 @@ func (w *world) reach(i, j int) bool {
 	return w.nodes[i].Machine != nil && w.nodes[j].Machine != nil && w.nodes[i].aside == w.nodes[j].aside
 }
 
-func start(m Machine) ([]election.Message, error) { return m.Start(), nil }
-
-// does gives a node an input, sends what it returns, and checks what must
-// always hold.
-func (w *world) does(i int, input func(Machine) ([]election.Message, error)) error {
-	n := &w.nodes[i]
-	before, was := w.leader(i)
-	out, err := input(n.Machine)
-	if err != nil {
-		return search.Wrong(ErrRefused, "%v", err)
-	}
+// send sends what a node has returned.
+func (w *world) send(i int, out []election.Message) {
 	for _, msg := range out {
-		n.met = max(n.met, msg.Ballot, msg.Epoch)
-		if j := int(msg.To) - 1; w.reach(i, j) {
-			n.sent[j] = append(slices.Clip(n.sent[j]), msg)
+		w.nodes[i].met = max(w.nodes[i].met, msg.Ballot, msg.Epoch)
+		if _, j := ends(msg); w.reach(i, j) {
+			w.wire = append(w.wire, msg)
 		}
 	}
-	leader, epoch := w.leader(i)
-	n.met = max(n.met, epoch)
-	switch {
-	case epoch < was && !w.Falls:
-		return search.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
-	case w.Most > 0 && epoch > w.Most:
-		return search.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
-	case w.Counted && before != leader && leader == id(i) && !w.let(epoch):
-		return search.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
-	}
-	return nil
+	slices.SortStableFunc(w.wire, func(a, b election.Message) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
 }
 
-// let reports whether a majority has met an election of the term of an epoch.
-func (w *world) let(epoch uint64) bool {
-	met, n := 0, uint64(w.Nodes)
+// follows checks what must hold after each step: at each node, and between the nodes.
+func (w *world) follows(before *world) error {
 	for i := range w.nodes {
-		if w.nodes[i].met/n >= epoch/n {
-			met++
+		was, last := before.leader(i)
+		leader, epoch := w.leader(i)
+		switch {
+		case w.nodes[i].Machine == nil:
+		case epoch < last && !w.Falls:
+			return search.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, last, epoch)
+		case w.Most > 0 && epoch > w.Most:
+			return search.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
+		case w.Counted && was != leader && leader == id(i) && !w.let(epoch):
+			return search.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
 		}
 	}
-	return 2*met > w.Nodes
-}
-
-// check checks what must hold between the nodes.
-func (w *world) check() error {
 	for j := range w.nodes {
 		for i := range j {
 			one, e := w.leader(i)
@@ -167,7 +153,7 @@ func (w *world) check() error {
 			case one != id(i) || two != id(j):
 			case e == f:
 				return search.Wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
-			case w.OneLeader, w.OneSide && w.nodes[i].aside != w.nodes[j].aside && !w.anyNews():
+			case w.OneLeader, w.OneSide && w.nodes[i].aside != w.nodes[j].aside && len(w.news()) == 0:
 				return search.Wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
 			}
 		}
@@ -175,10 +161,15 @@ func (w *world) check() error {
 	return nil
 }
 
-func (w *world) atRest() bool {
-	return !w.anyNews() && !slices.ContainsFunc(w.nodes, func(n node) bool {
-		return n.Machine != nil && n.TicksLeft() > 0 || slices.ContainsFunc(n.sent, func(queue []election.Message) bool { return len(queue) > 0 })
-	})
+// let reports whether a majority has met an election of the term of an epoch.
+func (w *world) let(epoch uint64) bool {
+	met, n := 0, uint64(w.Nodes)
+	for _, node := range w.nodes {
+		if node.met/n >= epoch/n {
+			met++
+		}
+	}
+	return 2*met > w.Nodes
 }
 
 // agree checks that at rest all nodes that reach each other have the highest of
@@ -207,69 +198,64 @@ func (w *world) agree() error {
 	return nil
 }
 
-// news yields the nodes i and j where the failure detector of i is out of date about j: i suspects
+func (w *world) atRest() bool { return w.quiet() && len(w.timed()) == 0 }
+
+// quiet reports whether no message is in flight and no detector has news.
+func (w *world) quiet() bool { return len(w.wire) == 0 && len(w.news()) == 0 }
+
+// timed returns the nodes that a timeout runs at.
+func (w *world) timed() (list []int) {
+	for i, n := range w.nodes {
+		if n.Machine != nil && n.TicksLeft() > 0 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// news returns the nodes i and j where the failure detector of i is out of date about j: i suspects
 // j although it can reach it, or does not although it cannot.
-func (w *world) news() iter.Seq2[int, int] {
-	return func(yield func(i, j int) bool) {
-		for i := range w.nodes {
-			for j := range w.nodes {
-				if i != j && w.nodes[i].Machine != nil && w.nodes[i].suspects[j] == w.reach(i, j) && !yield(i, j) {
-					return
-				}
+func (w *world) news() (pairs [][2]int) {
+	for i, n := range w.nodes {
+		for j := range w.nodes {
+			if i != j && n.Machine != nil && n.suspects[j] == w.reach(i, j) {
+				pairs = append(pairs, [2]int{i, j})
 			}
 		}
 	}
-}
-
-func (w *world) anyNews() bool {
-	for range w.news() {
-		return true
-	}
-	return false
+	return pairs
 }
 
 // tell lets the detector of i be right about j, or wrong about a node that is there.
-func (w *world) tell(i, j int) error {
-	suspects := !w.nodes[i].suspects[j]
-	w.nodes[i].suspects[j] = suspects
-	return w.does(i, func(m Machine) ([]election.Message, error) {
-		if suspects {
-			return m.Suspect(id(j))
-		}
-		return m.Unsuspect(id(j))
-	})
+func (w *world) tell(i, j int) {
+	n := &w.nodes[i]
+	n.suspects[j] = !n.suspects[j]
+	tell := n.Unsuspect
+	if n.suspects[j] {
+		tell = n.Suspect
+	}
+	out, err := tell(id(j))
+	must(err)
+	w.send(i, out)
 }
 
 // loose drops messages in flight to nodes that are not reached, and lets the detectors
 // tell of them if they are prompt. What a crashed node has sent still arrives.
-func (w *world) loose() error {
-	for i := range w.nodes {
-		for j := range w.nodes {
-			if i != j && (w.nodes[j].Machine == nil || w.nodes[i].aside != w.nodes[j].aside) {
-				w.nodes[i].sent[j] = nil
-			}
-		}
-	}
+func (w *world) loose() {
+	w.wire = slices.DeleteFunc(w.wire, func(msg election.Message) bool {
+		i, j := ends(msg)
+		return w.nodes[j].Machine == nil || w.nodes[i].aside != w.nodes[j].aside
+	})
 	if w.Prompt {
-		for i, j := range w.news() {
-			if err := w.tell(i, j); err != nil {
-				return err
-			}
+		for _, pair := range w.news() {
+			w.tell(pair[0], pair[1])
 		}
 	}
-	return nil
 }
 
 // lingers reports whether a message of a node, or of an election that it has begun, is in flight.
 func (w *world) lingers(i int) bool {
-	for k := range w.nodes {
-		for _, queue := range w.nodes[k].sent {
-			for _, msg := range queue {
-				if k == i || msg.Ballot > 0 && int(msg.Ballot)%w.Nodes == i {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.wire, func(msg election.Message) bool {
+		return msg.From == id(i) || msg.Ballot > 0 && int(msg.Ballot)%w.Nodes == i
+	})
 }

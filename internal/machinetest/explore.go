@@ -17,7 +17,6 @@ package machinetest
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,33 +54,15 @@ type Exploration struct {
 	Want error // such as dmutextest.ErrMutualExclusion; the shortest run is in testdata/mutant-NAME.txt
 }
 
-func (e *Exploration) String() string {
-	if e.Want != nil {
-		return e.Name
-	}
-	var b strings.Builder
-	if e.Name != "" {
-		b.WriteString(e.Name + ", ")
-	}
-	fmt.Fprint(&b, e.Nodes, " nodes, requests ", e.Requests)
-	if e.Cancels != nil {
-		fmt.Fprint(&b, ", cancels ", e.Cancels)
-	}
-	if e.Holder != dmutex.None {
-		fmt.Fprint(&b, ", held by ", e.Holder)
-	}
-	if e.Home != dmutex.None {
-		fmt.Fprint(&b, ", at home with ", e.Home)
-	}
-	fmt.Fprint(&b, ", ", e.Network)
-	return b.String()
-}
-
 // ExploreAll explores each of the groups to the end. It checks that nothing is wrong but
 // what is wanted, that no fence is skipped, and that the numbers are those expected.
 func ExploreAll(t *testing.T, all []Exploration) {
 	for _, e := range all {
-		t.Run(e.String(), func(t *testing.T) {
+		name := e.Name
+		if e.Want == nil {
+			name = fmt.Sprint(name, " ", e.Nodes, " nodes, requests ", e.Requests, " cancels ", e.Cancels, " holder ", e.Holder, " home ", e.Home, ", ", e.Network)
+		}
+		t.Run(name, func(t *testing.T) {
 			if e.Long {
 				Long(t)
 			}
