@@ -52,13 +52,7 @@ type machine struct {
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. [dmutex.Start.Home] is the coordinator. New is a [dmutex.Algorithm].
-func New(s dmutex.Start) (dmutex.Machine, error) {
-	m, err := newMachine(s, dmutex.None)
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
-}
+func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
 // At returns the algorithm with the given coordinator, for all locks. While that node is
 // not a member, [dmutex.Start.Home] takes its place. All nodes of a group must give the
@@ -69,11 +63,11 @@ func At(coordinator dmutex.NodeID) dmutex.Algorithm {
 		if err != nil {
 			return nil, err
 		}
-		return &fixed{*m, coordinator}, nil
+		return &fixed{*m.(*machine), coordinator}, nil
 	}
 }
 
-func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (*machine, error) {
+func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {
 		return nil, err

@@ -47,17 +47,9 @@ type Site struct {
 	clock   uint64
 	known   uint64 // highest fence known
 	fence   uint64 // of the current grant
-	state   state
+	phase   dmutex.Phase
+	ghost   bool // the pending request is withdrawn, and phase is Idle
 }
-
-type state uint8
-
-const (
-	idle state = iota
-	waiting
-	held
-	ghost
-)
 
 const (
 	// No request is later than lastClock. Answers advance a clock beyond it, but
@@ -96,7 +88,7 @@ func New(s dmutex.Start) (Site, error) {
 		site.clock = max(site.clock, Carried)
 	}
 	if s.Holder == s.Self {
-		site.state, site.attempt, site.fence = held, Carried, s.Fence
+		site.phase, site.attempt, site.fence = dmutex.Held, Carried, s.Fence
 	}
 	return site, nil
 }
@@ -127,32 +119,23 @@ func (s *Site) Place() int { return s.common.group.place }
 func (s *Site) Peers() []dmutex.NodeID { return s.common.group.peers }
 
 // Phase implements [dmutex.Machine].
-func (s *Site) Phase() dmutex.Phase {
-	switch s.state {
-	case waiting:
-		return dmutex.Waiting
-	case held:
-		return dmutex.Held
-	default:
-		return dmutex.Idle
-	}
-}
+func (s *Site) Phase() dmutex.Phase { return s.phase }
 
 // Fence implements [dmutex.Machine].
 func (s *Site) Fence() uint64 { return s.fence }
 
 // Excludes implements [dmutex.Excluder]: while this node holds the lock, no other node does.
-func (s *Site) Excludes(peer dmutex.NodeID) bool { return s.state == held && peer != s.Self() }
+func (s *Site) Excludes(peer dmutex.NodeID) bool { return s.phase == dmutex.Held && peer != s.Self() }
 
 // Stamp returns this node's request, pending or held. Its Clock is the attempt
 // number, or 0 if there is no request.
 func (s *Site) Stamp() dmutex.Stamp { return dmutex.Stamp{Clock: s.attempt, Node: s.Self()} }
 
 // Pending implements [dmutex.Machine].
-func (s *Site) Pending() bool { return s.state == waiting || s.state == ghost }
+func (s *Site) Pending() bool { return s.phase == dmutex.Waiting || s.ghost }
 
 // Idle reports whether this node has no request, pending, withdrawn or held.
-func (s *Site) Idle() bool { return s.state == idle }
+func (s *Site) Idle() bool { return s.phase == dmutex.Idle && !s.ghost }
 
 // Ask begins a request. A fresh request gets the next tick of the clock as its
 // attempt number, so it is later than anything that this node has sent or seen.
@@ -162,12 +145,12 @@ func (s *Site) Idle() bool { return s.state == idle }
 func (s *Site) Ask() (fresh bool, err error) {
 	s.Begin()
 	switch {
-	case s.state == waiting:
+	case s.phase == dmutex.Waiting:
 		return false, dmutex.Misuse("Request while Waiting: one request at a time, queue callers above the machine")
-	case s.state == held:
+	case s.phase == dmutex.Held:
 		return false, dmutex.Misuse("Request while Held: locks are not re-entrant")
-	case s.state == ghost:
-		s.state = waiting
+	case s.ghost:
+		s.phase, s.ghost = dmutex.Waiting, false
 		return false, nil
 	case s.known >= s.common.group.asked():
 		return false, dmutex.Exhausted("its fences are used up")
@@ -175,17 +158,17 @@ func (s *Site) Ask() (fresh bool, err error) {
 		return false, dmutex.Exhausted("its logical times are used up")
 	}
 	s.clock++
-	s.state, s.attempt = waiting, s.clock
+	s.phase, s.attempt = dmutex.Waiting, s.clock
 	return true, nil
 }
 
 // Cancel implements [dmutex.Machine]: the request becomes a ghost.
 func (s *Site) Cancel() ([]dmutex.Message, error) {
 	s.Begin()
-	if s.state != waiting {
-		return nil, dmutex.Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
+	if s.phase != dmutex.Waiting {
+		return nil, dmutex.Misuse("Cancel while " + s.phase.String() + ": only a request that waits can be withdrawn")
 	}
-	s.state = ghost
+	s.phase, s.ghost = dmutex.Idle, true
 	return nil, nil
 }
 
@@ -194,12 +177,12 @@ func (s *Site) Cancel() ([]dmutex.Message, error) {
 // ends without using a fence, and the algorithm must do at once what it does when
 // a node leaves.
 func (s *Site) Enter() (withdrawn bool) {
-	if s.state == ghost {
-		s.state, s.attempt = idle, 0
+	if s.ghost {
+		s.ghost, s.attempt = false, 0
 		return true
 	}
 	s.known++
-	s.state, s.fence = held, s.known
+	s.phase, s.fence = dmutex.Held, s.known
 	return false
 }
 
@@ -208,11 +191,11 @@ func (s *Site) Enter() (withdrawn bool) {
 // [dmutex.ErrMisuse] if this node is not Held.
 func (s *Site) Leave() (dmutex.Stamp, error) {
 	s.Begin()
-	if s.state != held {
-		return dmutex.Stamp{}, dmutex.Misuse("Release while " + s.Phase().String())
+	if s.phase != dmutex.Held {
+		return dmutex.Stamp{}, dmutex.Misuse("Release while " + s.phase.String())
 	}
 	over := s.Stamp()
-	s.state, s.attempt, s.fence = idle, 0, 0
+	s.phase, s.attempt, s.fence = dmutex.Idle, 0, 0
 	return over, nil
 }
 
@@ -306,12 +289,11 @@ func (s *Site) Begin() {
 // "2 waiting attempt=5 clock=7 known=3".
 func (s *Site) AppendSite(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.Self()), 10)
-	b = append(b, ' ')
-	if s.state == ghost {
-		b = append(b, "withdrawn"...)
-	} else {
-		b = append(b, s.Phase().String()...)
+	phase := s.phase.String()
+	if s.ghost {
+		phase = "withdrawn"
 	}
+	b = append(append(b, ' '), phase...)
 	b = canon.Number(b, " attempt=", s.attempt)
 	b = canon.Number(b, " clock=", s.clock)
 	b = canon.Number(b, " known=", s.known)
