@@ -3,6 +3,7 @@ package deadlocktest
 import (
 	"slices"
 
+	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -28,7 +29,7 @@ func (w *world) reach() [][]bool {
 // granted reports whether a grant of j's present wait is in flight from i.
 func (w *world) granted(i, j int) bool {
 	n := &w.nodes[j]
-	return n.waits[i] && slices.Contains(w.wire, item{Kind: grant, From: id(i), To: id(j), Number: n.number})
+	return n.waits[i] && slices.Contains(w.wire, deadlock.Message{Kind: grant, From: id(i), To: id(j), Number: n.number})
 }
 
 // truth returns which nodes are deadlocked.

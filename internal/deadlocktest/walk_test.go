@@ -14,7 +14,7 @@ import (
 // walk goes one way at random to the end, and counts what is sent.
 func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 	type edge struct {
-		item
+		deadlock.Message
 		wait uint64 // of the sender
 	}
 	sent := map[edge]int{}

@@ -11,16 +11,15 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// An item is a message in flight: of the detector, or one of the application, whose Number
-// is that of the wait.
-type item deadlock.Message
-
-// The application's messages.
+// The application's messages. Their Number is that of the wait.
 const (
 	request = deadlock.Reply + 1 + iota
 	grant
 	withdraw
 )
+
+// An item is a message of either kind, as it is written.
+type item deadlock.Message
 
 func (t item) String() string {
 	if t.Kind < request {
@@ -34,7 +33,7 @@ type world struct {
 	*Trial
 	withdraws int // left
 	nodes     []node
-	wire      []item // channel by channel
+	wire      []deadlock.Message // in flight, channel by channel
 }
 
 // A node is the state of one node.
@@ -98,13 +97,9 @@ func (w *world) AppendState(b []byte) []byte {
 	return b
 }
 
-func (w *world) send(kind deadlock.Kind, i, j int, number uint64) {
-	w.put(item{Kind: kind, From: id(i), To: id(j), Number: number})
-}
-
-func (w *world) put(t item) {
-	w.wire = append(w.wire, t)
-	slices.SortStableFunc(w.wire, func(a, b item) int {
+func (w *world) send(out ...deadlock.Message) {
+	w.wire = append(w.wire, out...)
+	slices.SortStableFunc(w.wire, func(a, b deadlock.Message) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 }
@@ -112,9 +107,7 @@ func (w *world) put(t item) {
 // does sends what a detector returns.
 func (w *world) does(out []deadlock.Message, err error) {
 	must(err)
-	for _, msg := range out {
-		w.put(item(msg))
-	}
+	w.send(out...)
 }
 
 type event = search.Event[*world]
@@ -128,8 +121,8 @@ func (w *world) Steps(steps []event) []event {
 		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
 	}
 	for k, t := range w.wire {
-		if !slices.ContainsFunc(w.wire[:k], func(u item) bool { return u.From == t.From && u.To == t.To && (!w.Unordered || u == t) }) {
-			add(func(w *world) { w.arrive(k) }, "deliver %v", t)
+		if !slices.ContainsFunc(w.wire[:k], func(u deadlock.Message) bool { return u.From == t.From && u.To == t.To && (!w.Unordered || u == t) }) {
+			add(func(w *world) { w.arrive(k) }, "deliver %v", item(t))
 		}
 	}
 	for i, n := range w.nodes {
@@ -145,7 +138,7 @@ func (w *world) Steps(steps []event) []event {
 		for j, number := range n.pending {
 			if number > 0 {
 				add(func(w *world) {
-					w.send(grant, i, j, number)
+					w.send(deadlock.Message{Kind: grant, From: id(i), To: id(j), Number: number})
 					w.settle(i, j)
 				}, "%d grants %d", i+1, j+1)
 			}
@@ -169,9 +162,9 @@ func (w *world) wait(i int, on []dmutex.NodeID) {
 	n := &w.nodes[i]
 	n.left--
 	n.number++
-	for _, id := range on {
-		n.waits[id-1] = true
-		w.send(request, i, int(id)-1, n.number)
+	for _, node := range on {
+		n.waits[node-1] = true
+		w.send(deadlock.Message{Kind: request, From: id(i), To: node, Number: n.number})
 	}
 	must(n.Wait(on))
 	n.undone = true
@@ -197,7 +190,7 @@ func (w *world) withdraw(i int) {
 	n := &w.nodes[i]
 	for j, in := range n.waits {
 		if in {
-			w.send(withdraw, i, j, n.number)
+			w.send(deadlock.Message{Kind: withdraw, From: id(i), To: id(j), Number: n.number})
 		}
 	}
 	clear(n.waits)
@@ -232,7 +225,7 @@ func (w *world) arrive(k int) {
 		}
 		n.undone = n.undone && n.blocked()
 	default:
-		w.does(n.Handle(deadlock.Message(t)))
+		w.does(n.Handle(t))
 	}
 }
 
