@@ -42,7 +42,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"syscall"
 
 	"github.com/dmutex/dmutex/store"
 )
@@ -65,7 +67,7 @@ func Open(path string) (store.Store, error) {
 	if _, _, err := s.Load(context.Background()); err != nil {
 		return nil, err
 	}
-	err = s.inside(func(dir *os.Root) error {
+	err = s.inside("open", func(dir *os.Root) error {
 		lock, err := open(dir, s.name+".lock", os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return err
@@ -73,7 +75,7 @@ func Open(path string) (store.Store, error) {
 		return lock.Close()
 	})
 	if err != nil {
-		return nil, s.fail("open", err)
+		return nil, err
 	}
 	return s, nil
 }
@@ -82,21 +84,19 @@ func Open(path string) (store.Store, error) {
 func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	var value []byte
 	var rev store.Revision
-	err := s.loads.call(ctx, func() error {
-		return s.inside(func(dir *os.Root) (err error) {
-			if value, rev, err = s.read(dir); err != nil {
-				return err
-			}
-			// If the process that wrote this was killed before it had synced the directory,
-			// a power failure could still bring the previous record back.
-			if lock, err := dir.Lstat(s.name + ".lock"); err == nil && lock.Size() == synced {
-				return nil
-			}
-			return syncDir(dir)
-		})
+	err := s.call(ctx, s.loads, "load", func(dir *os.Root) (err error) {
+		if value, rev, err = s.read(dir); err != nil {
+			return err
+		}
+		// If the process that wrote this was killed before it had synced the directory,
+		// a power failure could still bring the previous record back.
+		if lock, err := dir.Lstat(s.name + ".lock"); err == nil && lock.Size() == synced {
+			return nil
+		}
+		return syncDir(dir)
 	})
 	if err != nil {
-		return nil, "", s.fail("load", err)
+		return nil, "", err
 	}
 	return value, rev, nil
 }
@@ -106,51 +106,40 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 	if len(value) > store.MaxValue {
 		return "", s.fail("swap", fmt.Errorf("the value has %d bytes, and the file takes at most %d", len(value), store.MaxValue))
 	}
-	// Random, so that it is new even if the file has been deleted or restored.
-	next := store.Revision(rand.Text())
-	content := slices.Concat([]byte(next), newline, value)
-	err := s.swaps.call(ctx, func() error {
-		return s.inside(func(dir *os.Root) error {
-			lock, err := s.lock(ctx, dir, s.name+".lock")
-			if err != nil {
-				return err
-			}
-			defer lock.Close()
-			switch _, last, err := s.read(dir); {
-			case err != nil:
-				return err
-			case last != rev:
-				return store.ErrConflict
-			}
-			return s.write(dir, lock, content)
-		})
+	next := newName() // so that it is new even if the file has been deleted or restored
+	content := append([]byte(next+"\n"), value...)
+	err := s.call(ctx, s.swaps, "swap", func(dir *os.Root) error {
+		lock, err := s.lock(ctx, dir, s.name+".lock")
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+		switch _, last, err := s.read(dir); {
+		case err != nil:
+			return err
+		case last != rev:
+			return store.ErrConflict
+		}
+		return s.write(dir, lock, content)
 	})
 	if err != nil {
-		return "", s.fail("swap", err)
+		return "", err
 	}
-	return next, nil
-}
-
-// fail names the file in an error, and marks an error that only an operator can mend.
-func (s *record) fail(op string, err error) error {
-	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
-		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
-	}
-	return fmt.Errorf("filestore: %s %s: %w", op, filepath.Join(s.dir, s.name), err)
+	return store.Revision(next), nil
 }
 
 // A turn is taken by one call at a time.
 type turn chan struct{}
 
-// call returns when f does, or when the context ends. While the kernel keeps f from returning,
-// for example because a stopped process has the lock, f keeps the turn: stuck calls do not
-// accumulate.
-func (t turn) call(ctx context.Context, f func() error) error {
+// call is inside, and returns when f does, or when the context ends. While the kernel keeps f
+// from returning, for example because a stopped process has the lock, f keeps the turn: stuck
+// calls do not accumulate.
+func (s *record) call(ctx context.Context, t turn, op string, f func(dir *os.Root) error) error {
 	done := make(chan error, 1)
 	select {
 	case t <- struct{}{}:
 		go func() {
-			err := f()
+			err := s.inside(op, f)
 			<-t
 			done <- err
 		}()
@@ -160,22 +149,36 @@ func (t turn) call(ctx context.Context, f func() error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("another process has the lock, or the file system does not answer: %w", ctx.Err())
+		return s.fail(op, fmt.Errorf("another process has the lock, or the file system does not answer: %w", ctx.Err()))
 	}
 }
 
 // inside calls f with the directory. Nothing that f opens lies outside of it.
-func (s *record) inside(f func(dir *os.Root) error) error {
+func (s *record) inside(op string, f func(dir *os.Root) error) error {
 	dir, err := os.OpenRoot(s.dir)
-	if err != nil {
-		if info, failed := os.Stat(s.dir); failed == nil && !info.IsDir() {
-			err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
-		}
-		return err
+	if err == nil {
+		defer dir.Close()
+		err = f(dir)
+	} else if info, failed := os.Stat(s.dir); failed == nil && !info.IsDir() {
+		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
 	}
-	defer dir.Close()
-	return f(dir)
+	return s.fail(op, err)
 }
+
+// fail names the file in an error, and marks an error that only an operator can mend.
+func (s *record) fail(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
+		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
+	}
+	return fmt.Errorf("filestore: %s %s: %w", op, filepath.Join(s.dir, s.name), err)
+}
+
+// lasting are the errors that recur until an operator mends their cause.
+var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported,
+	syscall.ENOTDIR, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ELOOP, syscall.EROFS, syscall.ENAMETOOLONG}
 
 // open opens a file, but no symbolic link, directory or pipe.
 func open(dir *os.Root, name string, flag int) (*os.File, error) {
@@ -206,12 +209,9 @@ func (s *record) lock(ctx context.Context, dir *os.Root, name string) (*os.File,
 
 // has reports whether the directory has the file under that name.
 func has(dir *os.Root, name string, f *os.File) bool {
-	opened, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := dir.Lstat(name)
-	return err == nil && os.SameFile(opened, named)
+	opened, _ := f.Stat()
+	named, _ := dir.Lstat(name)
+	return os.SameFile(opened, named) // false if either is missing
 }
 
 // The file is the revision, a newline, and the value.
@@ -224,19 +224,16 @@ func (s *record) read(dir *os.Root) ([]byte, store.Revision, error) {
 		return nil, "", err
 	}
 	defer f.Close()
-	size := len(rand.Text())
-	content, err := readAll(io.LimitReader(f, int64(size+len(newline)+store.MaxValue+1)))
+	content, err := readAll(io.LimitReader(f, int64(nameSize+1+store.MaxValue+1)))
 	if err != nil {
 		return nil, "", err
 	}
-	rev, value, ok := bytes.Cut(content, newline)
-	if !ok || len(rev) != size || len(value) > store.MaxValue {
+	rev, value, ok := bytes.Cut(content, []byte("\n"))
+	if !ok || !isName(string(rev)) || len(value) > store.MaxValue {
 		return nil, "", fmt.Errorf("%w: %s is not a record: remove it, or use another path", store.ErrUnusable, s.name)
 	}
 	return value, store.Revision(rev), nil
 }
-
-var newline = []byte("\n")
 
 // write replaces the record. If the lock file was removed meanwhile, another process may
 // have the lock, and may have swapped, so the record stays what it is.
@@ -277,6 +274,13 @@ const (
 	synced   = 0
 	unsynced = 1
 )
+
+// The names of lives, and the revisions, are random.
+const nameSize = 26
+
+func newName() string { return rand.Text()[:nameSize] }
+
+var isName = regexp.MustCompile(fmt.Sprintf("^[A-Z2-7]{%d}$", nameSize)).MatchString
 
 // The tests make these fail.
 var (

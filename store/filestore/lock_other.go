@@ -7,10 +7,7 @@ import (
 	"os"
 )
 
-// lasting are the errors that recur until an operator mends their cause.
-var lasting = []error{errors.ErrUnsupported}
-
-const alone, shared, atOnce, inheritable = 0, 0, 0, false
+const alone, shared, atOnce = 0, 0, 0
 
 var taken error
 

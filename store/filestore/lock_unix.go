@@ -4,14 +4,9 @@ package filestore
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"syscall"
 )
-
-// lasting are the errors that recur until an operator mends their cause.
-var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported,
-	syscall.ENOTDIR, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ELOOP, syscall.EROFS, syscall.ENAMETOOLONG}
 
 const (
 	alone  = syscall.LOCK_EX
@@ -30,10 +25,6 @@ func lock(f *os.File, how int) error {
 		}
 	}
 }
-
-// inheritable says that a lock lasts until all processes that have inherited the file have
-// closed it.
-const inheritable = true
 
 // syncDirectory makes a rename in the directory durable.
 func syncDirectory(dir *os.Root) error {

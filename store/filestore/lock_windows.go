@@ -1,16 +1,11 @@
 package filestore
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/windows"
 )
-
-// lasting are the errors that recur until an operator mends their cause.
-var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported}
 
 const (
 	alone  = windows.LOCKFILE_EXCLUSIVE_LOCK
@@ -25,9 +20,6 @@ func lock(f *os.File, how int) error {
 	var at windows.Overlapped // the first byte
 	return os.NewSyscallError("LockFileEx", windows.LockFileEx(windows.Handle(f.Fd()), uint32(how), 0, 1, 0, &at))
 }
-
-// inheritable says that a lock ends with the process that has taken it.
-const inheritable = false
 
 // isLocalDirectory reports whether the directory is on a fixed drive of this machine.
 func isLocalDirectory(dir *os.Root) (bool, error) {

@@ -3,12 +3,12 @@ package filestore
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -28,37 +28,33 @@ func (s *record) lifeFile(name string) string { return s.name + ".life." + name 
 // Live implements [store.Prover]. It also removes the files of lives that are over, unless
 // the record names them.
 func (s *record) Live(ctx context.Context) (store.Life, error) {
-	l := &life{s: s, name: rand.Text()}
+	const op = "begin a life beside"
+	l := &life{s: s, name: newName()}
 	var keep func() bool // false if the context has ended the life
-	err := s.lives.call(ctx, func() error {
-		return s.proving(func(dir *os.Root) error {
-			names, err := s.names(dir)
-			if err != nil {
-				return err
-			}
-			if err := s.sweep(dir, names); err != nil {
-				return err
-			}
-			if l.file, err = s.lock(ctx, dir, s.lifeFile(l.name)); err == nil {
-				keep = context.AfterFunc(ctx, func() { _ = l.Close() })
-			}
+	err := s.call(ctx, s.lives, op, func(dir *os.Root) error {
+		names, err := s.names(dir)
+		if err == nil {
+			err = s.sweep(dir, names)
+		}
+		if err != nil {
 			return err
-		})
+		}
+		if l.file, err = s.lock(ctx, dir, s.lifeFile(l.name)); err == nil {
+			keep = context.AfterFunc(ctx, func() { _ = l.Close() })
+		}
+		return err
 	})
 	if err == nil && !keep() {
-		err = ctx.Err()
+		err = s.fail(op, ctx.Err())
 	}
 	if err != nil {
-		return nil, s.fail("begin a life beside", err)
+		return nil, err
 	}
 	return l, nil
 }
 
 // sweep removes the files of those lives that are over and that the record does not name.
 func (s *record) sweep(dir *os.Root, names []string) error {
-	if len(names) == 0 {
-		return nil
-	}
 	value, _, err := s.read(dir)
 	if err != nil {
 		return err
@@ -98,26 +94,24 @@ func (s *record) Over(ctx context.Context, name string) error {
 	w := first.(*wait)
 	if !waiting {
 		go func() {
-			w.err = s.proving(func(dir *os.Root) error { return s.try(dir, name, shared) })
+			w.err = s.inside(op, func(dir *os.Root) error { return s.try(dir, name, shared) })
 			waits.Delete(path)
 			close(w.done)
 		}()
 	}
-	var err error
 	select {
 	case <-w.done:
-		err = w.err
+		return w.err
 	case <-ctx.Done():
-		err = ctx.Err()
+		return s.fail(op, ctx.Err())
 	}
-	if err != nil {
-		return s.fail(op, err)
-	}
-	return nil
 }
 
 // try takes the lock of a life for a moment, which proves that it is over.
 func (s *record) try(dir *os.Root, name string, how int) error {
+	if err := proves(dir); err != nil {
+		return err
+	}
 	f, err := open(dir, s.lifeFile(name), os.O_RDONLY)
 	if err == nil {
 		err = lock(f, how)
@@ -132,33 +126,35 @@ func (s *record) try(dir *os.Root, name string, how int) error {
 // Living implements [store.Prover].
 func (s *record) Living(ctx context.Context) ([]string, error) {
 	var living []string
-	err := s.lives.call(ctx, func() error {
-		return s.proving(func(dir *os.Root) error {
-			names, err := s.names(dir)
-			if err != nil {
+	err := s.call(ctx, s.lives, "look for lives beside", func(dir *os.Root) error {
+		names, err := s.names(dir)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			switch err := s.try(dir, name, shared|atOnce); {
+			case err == nil, errors.Is(err, fs.ErrNotExist): // it is over
+			case errors.Is(err, taken):
+				living = append(living, name)
+			default:
 				return err
 			}
-			for _, name := range names {
-				switch err := s.try(dir, name, shared|atOnce); {
-				case err == nil, errors.Is(err, fs.ErrNotExist): // it is over
-				case errors.Is(err, taken):
-					living = append(living, name)
-				default:
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil {
-		return nil, s.fail("look for lives beside", err)
+		return nil, err
 	}
 	return living, nil
 }
 
-// names returns the names that lives may have. On a file system that ignores case others may spell
-// the path in another way, and there may be lives of other records: only opening lifeFile tells.
+// names returns the names that lives may have, where that proves anything. On a file system that
+// ignores case others may spell the path in another way, and there may be lives of other records:
+// only opening lifeFile tells.
 func (s *record) names(dir *os.Root) (names []string, err error) {
+	if err := proves(dir); err != nil {
+		return nil, err
+	}
 	d, err := dir.Open(".")
 	if err != nil {
 		return nil, err
@@ -173,23 +169,16 @@ func (s *record) names(dir *os.Root) (names []string, err error) {
 	return names, err
 }
 
-// isName reports whether Live may have given this name.
-func isName(name string) bool {
-	return len(name) == len(rand.Text()) &&
-		!strings.ContainsFunc(name, func(r rune) bool { return (r < 'A' || r > 'Z') && (r < '2' || r > '7') })
-}
-
-// proving calls f with the directory, if a lock in it proves anything.
-func (s *record) proving(f func(dir *os.Root) error) error {
-	return s.inside(func(dir *os.Root) error {
-		switch local, err := isLocal(dir); {
-		case err != nil:
-			return fmt.Errorf("%w: %w", store.ErrNoProof, err)
-		case !local:
-			return fmt.Errorf("%w: the file system is not known to be local to this machine", store.ErrNoProof)
-		}
-		return f(dir)
-	})
+// proves returns ErrNoProof if a lock in the directory proves nothing.
+func proves(dir *os.Root) error {
+	local, err := isLocal(dir)
+	if err == nil && !local {
+		err = errors.New("the file system is not known to be local to this machine")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", store.ErrNoProof, err)
+	}
+	return nil
 }
 
 // Name implements [store.Life].
@@ -197,8 +186,8 @@ func (l *life) Name() string { return l.name }
 
 // File implements [store.Life].
 func (l *life) File() *os.File {
-	if !inheritable {
-		return nil
+	if runtime.GOOS == "windows" {
+		return nil // there a lock ends with the process that has taken it
 	}
 	return l.file
 }
@@ -209,6 +198,6 @@ func (l *life) Close() error {
 	if err := l.file.Close(); err != nil {
 		return l.s.fail("end a life beside", err)
 	}
-	_ = l.s.inside(func(dir *os.Root) error { return l.s.sweep(dir, []string{l.name}) }) // or the next Live does it
+	_ = l.s.inside("sweep", func(dir *os.Root) error { return l.s.sweep(dir, []string{l.name}) }) // or the next Live does it
 	return nil
 }
