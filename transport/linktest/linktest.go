@@ -47,19 +47,13 @@ func TestLink(t *testing.T, links Links) {
 		name string
 		run  func(*bench)
 	}{
-		{"frames arrive as they were sent", (*bench).unaltered},
-		{"frames arrive once", (*bench).once},
+		{"frames arrive once, as they were sent", (*bench).crowd},
 		{"Send refuses what it cannot send", (*bench).refusals},
 		{"bursts are what Open would deliver", (*bench).bursts},
-		{"deliver may send", (*bench).bounce},
-		{"many goroutines may send", (*bench).crowd},
-		{"Open is called once", (*bench).openOnce},
-		{"Close may be called at any time", (*bench).closings},
+		{"Open is called once, and Close at any time", (*bench).openAndClose},
 		{"Close waits for deliver", (*bench).closeWaits},
-		{"nothing is delivered after Close", (*bench).closeEnds},
-		{"a peer that does not read delays no other", (*bench).deaf},
-		{"an absent peer delays no other", (*bench).absent},
-		{"what waits for a peer is bounded", (*bench).bounded},
+		{"deliver may send, and ends with Close", (*bench).bounce},
+		{"a silent peer delays no other, and costs little", (*bench).flood},
 		{"a node may restart", (*bench).restart},
 	} {
 		t.Run(test.name, func(t *testing.T) { links.inBench(t, test.run) })
@@ -108,11 +102,7 @@ type arrival struct {
 func (b *bench) make(self dmutex.NodeID) transport.Link {
 	l := b.link(self)
 	b.Cleanup(func() { require.NoError(b, l.Close()) })
-	typ := reflect.TypeOf(l)
-	if typ.Kind() == reflect.Pointer {
-		typ = typ.Elem()
-	}
-	b.pkg = typ.PkgPath()
+	b.pkg = reflect.Indirect(reflect.ValueOf(l)).Type().PkgPath()
 	return l
 }
 
@@ -121,8 +111,8 @@ func (b *bench) open(ids ...dmutex.NodeID) (nodes []*member) {
 	for _, id := range ids {
 		nodes = append(nodes, b.member(id))
 	}
-	for _, s := range nodes {
-		require.NoError(b, s.Open(s.keep))
+	for _, m := range nodes {
+		require.NoError(b, m.Open(m.keep))
 	}
 	return nodes
 }
@@ -212,54 +202,45 @@ func (s *member) tell(to *member, frame []byte) {
 	require.Equal(s.b, arrival{s.self, frame}, to.next())
 }
 
-func (b *bench) unaltered() {
-	const seed = 1
-	random := rand.New(rand.NewPCG(seed, 0))
+// crowd lets several goroutines of two nodes send at once.
+func (b *bench) crowd() {
+	const senders, frames = 8, 200
 	nodes := b.open(1, 2, 3)
-	buf := make([]byte, nodes[0].MaxFrame())
-	sizes := []int{len(buf), len(buf) - 1, 1}
-	for range 100 {
-		sizes = append(sizes, 1+random.IntN(200))
+	content := func(from dmutex.NodeID, sender, i byte) []byte {
+		frame := make([]byte, 3+int(i)*int(i)%200)
+		if sender == 0 && i < 2 {
+			frame = make([]byte, nodes[0].MaxFrame()-int(i))
+		}
+		_, _ = rand.NewChaCha8([32]byte{byte(from), sender, i}).Read(frame)
+		frame[0], frame[1] = sender, i
+		return frame
 	}
-	for i, size := range sizes {
-		for _, step := range []int{1, 2} {
-			from, to := nodes[i%3], nodes[(i+step)%3]
-			for j := range buf[:size] {
-				buf[j] = byte(random.Uint32())
-			}
-			sent := bytes.Clone(buf[:size])
-			require.NoError(b, from.Send(to.self, buf[:size]))
-			clear(buf) // the caller's buffer is the caller's again
-			require.Equal(b, arrival{from.self, sent}, to.next(), "seed %d", seed)
+	var sending sync.WaitGroup
+	for _, from := range nodes[1:] {
+		for sender := range byte(senders) {
+			sending.Go(func() {
+				for i := range byte(frames) {
+					frame := content(from.self, sender, i)
+					if err := from.Send(1, frame); err != nil {
+						b.Errorf("Send: %v", err)
+					}
+					clear(frame) // it is the caller's again
+				}
+			})
 		}
 	}
-}
-
-func (b *bench) once() {
-	nodes := b.open(1, 2)
-	from, to := nodes[0], nodes[1]
-	const bursts, burst = 20, 100
-	for i := range bursts {
-		for j := range burst {
-			require.NoError(b, from.Send(to.self, numeral(i*burst+j)))
+	sending.Wait()
+	var heard [4][senders][]byte // from a node and one of its goroutines
+	for range 2 * senders * frames {
+		a := nodes[0].next()
+		sender, i := a.frame[0], a.frame[1]
+		require.Equal(b, content(a.from, sender, i), a.frame)
+		before := heard[a.from][sender]
+		require.NotContains(b, string(before), string([]byte{i}), "frame %d comes a second time", i)
+		if b.links.Ordered {
+			require.Len(b, before, int(i), "out of order, or one is lost")
 		}
-		to.counts(i*burst, burst)
-	}
-}
-
-func numeral(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-
-// counts requires that the frames of some numbers come next, each once.
-func (s *member) counts(first, n int) {
-	s.b.Helper()
-	seen := make(map[int]bool)
-	for i := range n {
-		got := int(binary.BigEndian.Uint64(s.next().frame))
-		require.False(s.b, got < first || got >= first+n || seen[got], "frame %d comes a second time", got)
-		seen[got] = true
-		if s.b.links.Ordered {
-			require.Equal(s.b, first+i, got, "out of order")
-		}
+		heard[a.from][sender] = append(before, i)
 	}
 }
 
@@ -293,102 +274,41 @@ func (b *bench) bursts() {
 			b.Error("a burst without frames")
 		}
 		for _, frame := range frames {
-			if len(frame) == 0 {
-				b.Error("a frame without bytes")
-			}
 			to.keep(id, frame)
 		}
 		gate.pass(id, nil)
 	}))
 	require.ErrorIs(b, link.Open(ignore), dmutex.ErrMisuse)
 	const count = 1000
+	numeral := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 	gate.holds(from, to.self, numeral(0))
 	for i := range count - 1 {
 		require.NoError(b, from.Send(to.self, numeral(i+1)))
 	}
 	b.settle()
 	gate.open()
-	to.counts(0, count)
+	seen := make(map[string]bool)
+	for i := range count {
+		got := to.next().frame
+		require.False(b, seen[string(got)], "frame %x comes a second time", got)
+		seen[string(got)] = true
+		if b.links.Ordered {
+			require.Equal(b, numeral(i), got, "out of order")
+		}
+	}
 	require.NoError(b, link.Close())
 	require.ErrorIs(b, link.OpenBursts(func(dmutex.NodeID, [][]byte) {}), transport.ErrClosed)
 }
 
-func (b *bench) bounce() {
-	const rounds = 2000
-	ends := make([]transport.Link, 2)
-	done := make(chan struct{})
-	for i := range ends {
-		ends[i] = b.make(dmutex.NodeID(i + 1))
-	}
-	var frame [8]byte
-	for i, l := range ends {
-		require.NoError(b, l.Open(func(from dmutex.NodeID, ball []byte) {
-			n := binary.BigEndian.Uint64(ball)
-			if n == rounds {
-				close(done)
-				return
-			}
-			binary.BigEndian.PutUint64(frame[:], n+1)
-			if err := ends[i].Send(from, frame[:]); err != nil {
-				b.Errorf("Send from deliver: %v", err)
-			}
-		}))
-	}
-	require.NoError(b, ends[0].Send(2, make([]byte, 8)))
-	await(b, done, "the last bounce")
-}
-
-func (b *bench) crowd() {
-	const senders, frames = 8, 200
-	nodes := b.open(1, 2, 3)
-	room := make(chan struct{}, 256) // frames that are under way
-	var sending sync.WaitGroup
-	for _, from := range nodes[1:] {
-		for sender := range senders {
-			sending.Go(func() {
-				for i := range frames {
-					room <- struct{}{}
-					name := append(bytes.Repeat([]byte{byte(sender)}, 1+i%50), byte(i))
-					if err := from.Send(1, name); err != nil {
-						b.Errorf("Send: %v", err)
-					}
-				}
-			})
-		}
-	}
-	heard := make(map[[2]dmutex.NodeID]int) // from a node and one of its goroutines
-	for range 2 * senders * frames {
-		a := nodes[0].next()
-		<-room
-		sender, i := a.frame[0], a.frame[len(a.frame)-1]
-		require.Equal(b, append(bytes.Repeat([]byte{sender}, 1+int(i)%50), i), a.frame)
-		source := [2]dmutex.NodeID{a.from, dmutex.NodeID(sender)}
-		if b.links.Ordered {
-			require.Equal(b, heard[source], int(i), "node and goroutine %v", source)
-		}
-		heard[source]++
-	}
-	sending.Wait()
-	require.Len(b, heard, 2*senders)
-	for source, n := range heard {
-		require.Equal(b, frames, n, "of node and goroutine %v a frame came twice, and another not at all", source)
-	}
-}
-
-func (b *bench) openOnce() {
-	l := b.make(1)
-	require.ErrorIs(b, l.Send(2, []byte{1}), transport.ErrClosed)
-	require.NoError(b, l.Open(ignore))
-	require.ErrorIs(b, l.Open(ignore), dmutex.ErrMisuse)
-}
-
-func (b *bench) closings() {
+func (b *bench) openAndClose() {
 	never := b.link(1)
+	require.ErrorIs(b, never.Send(2, []byte{1}), transport.ErrClosed, "it is not open")
 	require.NoError(b, never.Close())
 	require.NoError(b, never.Close())
 	require.ErrorIs(b, never.Open(ignore), transport.ErrClosed)
 
 	nodes := b.open(1, 2)
+	require.ErrorIs(b, nodes[0].Open(ignore), dmutex.ErrMisuse)
 	nodes[0].tell(nodes[1], []byte{1})
 	var closing sync.WaitGroup
 	for range 4 {
@@ -427,65 +347,69 @@ func (b *bench) closeWaits() {
 	await(b, closed, "Close")
 }
 
-func (b *bench) closeEnds() {
-	const enough, ahead = 1000, 50
-	from, to := b.make(1), b.make(2)
-	require.NoError(b, from.Open(ignore))
-	var closed atomic.Bool
+// bounce lets frames go to and fro between two nodes, and one of them close.
+func (b *bench) bounce() {
+	const enough, balls = 2000, 50
+	nodes := []*member{b.member(1), b.member(2)}
 	var arrived atomic.Int32
+	var closing, closed atomic.Bool
 	flowing := make(chan bool)
-	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
-		if closed.Load() {
-			b.Error("delivered after Close")
-		}
-		if arrived.Add(1) == enough {
-			close(flowing)
-		}
-		_ = from.Send(2, []byte{1}) // as many as there were remain under way
-	}))
-	for range ahead {
-		_ = from.Send(2, []byte{1})
+	for _, m := range nodes {
+		require.NoError(b, m.Open(func(from dmutex.NodeID, ball []byte) {
+			if m.self == 2 && closed.Load() {
+				b.Error("delivered after Close")
+			}
+			if arrived.Add(1) == enough {
+				close(flowing)
+			}
+			if err := m.Send(from, ball); err != nil && !closing.Load() {
+				b.Errorf("Send from deliver: %v", err)
+			}
+		}))
 	}
+	throw := func() {
+		for range balls {
+			require.NoError(b, nodes[0].Send(2, []byte{1}))
+		}
+	}
+	throw()
 	await(b, flowing, "frames")
-	require.NoError(b, to.Close())
+	closing.Store(true)
+	require.NoError(b, nodes[1].Close())
 	closed.Store(true)
-	for range ahead {
-		_ = from.Send(2, []byte{1})
-	}
+	throw()
 	if b.links.Synctest {
 		time.Sleep(time.Minute) // of the bubble's clock: what is late comes now
 	}
 	b.settle()
-	require.NoError(b, from.Close())
+	require.NoError(b, nodes[0].Close())
 }
 
-func (b *bench) deaf() {
-	to, nodes, gate := b.make(2), b.open(1, 3), b.gate()
-	require.NoError(b, to.Open(gate.pass))
-	gate.holds(nodes[0], 2, []byte{1})
-	b.flood(nodes, 64)
-}
-
-// bounded floods an absent peer, and a peer that does not read, with 128 MiB each. A
-// good part of it must be refused or lost, because the link must not keep it all.
-// (Where a server runs in this process, its buffers count too: a NATS server keeps up
-// to 64 MiB for a slow client.)
-func (b *bench) bounded() {
+// flood sends 128 MiB to an absent peer, and to one that does not read. A good part of it
+// must be refused or lost, because the link must not keep it all. (Where a server runs in
+// this process, its buffers count too: a NATS server keeps up to 64 MiB for a slow client.)
+// Meanwhile the others still reach each other.
+func (b *bench) flood() {
 	const (
 		flood = 128 << 20
 		limit = 96 << 20
 	)
-	from, deaf := b.make(1), b.make(2)
-	require.NoError(b, b.link(3).Close()) // absent
-	require.NoError(b, from.Open(ignore))
-	require.NoError(b, deaf.Open(b.gate().pass))
-	frame := make([]byte, min(32<<10, from.MaxFrame()))
+	nodes := b.open(1, 3)
+	require.NoError(b, b.link(2).Close()) // absent
+	frame := make([]byte, min(32<<10, nodes[0].MaxFrame()))
 	before := heap()
-	for _, to := range []dmutex.NodeID{3, 2} {
-		for range flood / len(frame) {
-			b.pour(from, to, frame)
+	for _, peer := range []string{"absent", "deaf"} {
+		if peer == "deaf" {
+			require.NoError(b, b.make(2).Open(b.gate().pass))
 		}
-		require.Less(b, heap()-before, int64(limit), "bytes are kept of 128 MiB for node %d", to)
+		for i := range flood / len(frame) {
+			b.pour(nodes[0], 2, frame)
+			if i%16 == 0 {
+				nodes[0].tell(nodes[1], []byte{1})
+				nodes[1].tell(nodes[0], []byte{2})
+			}
+		}
+		require.Less(b, heap()-before, int64(limit), "bytes are kept of 128 MiB for a peer that is %s", peer)
 	}
 }
 
@@ -507,26 +431,6 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func (b *bench) absent() {
-	require.NoError(b, b.link(2).Close())
-	b.flood(b.open(1, 3), 16)
-}
-
-// flood sends half a megabyte to node 2, which is more than any socket buffers, some
-// times. The others still reach each other.
-func (b *bench) flood(others []*member, times int) {
-	frame := make([]byte, min(8<<10, others[0].MaxFrame()))
-	for range times {
-		for range 64 {
-			if err := others[0].Send(2, frame); err != nil {
-				require.ErrorIs(b, err, transport.ErrFull)
-			}
-		}
-		others[0].tell(others[1], []byte{1})
-		others[1].tell(others[0], []byte{2})
-	}
 }
 
 func (b *bench) restart() {
