@@ -1,7 +1,6 @@
 package linktest
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"sync"
@@ -25,7 +24,6 @@ func TestDynamicLink(t *testing.T, links Links) {
 		{"a link without a number carries nothing", (*bench).nobody},
 		{"a number makes it a link", (*bench).become},
 		{"a former number is not reached", (*bench).former},
-		{"a removed peer is not reached", (*bench).removed},
 		{"what waited for a removed peer is dropped", (*bench).dropped},
 		{"a stranger is noticed", (*bench).stranger},
 		{"members come and go", (*bench).churn},
@@ -41,45 +39,40 @@ func TestDynamicLink(t *testing.T, links Links) {
 type dynamic struct {
 	*member
 	transport.DynamicLink
-	hellos chan uint64 // see meet
+	hellos  chan uint64        // see greet
+	noticed chan dmutex.NodeID // the first node that sent something
 }
 
-// dynamic returns a link without a number, not yet open, that is closed with the test.
-func (b *bench) dynamic() *dynamic {
+// dynamic returns a link that is not yet open and is closed with the test. Unless self is
+// [dmutex.None] it has that number.
+func (b *bench) dynamic(self dmutex.NodeID) *dynamic {
 	l, ok := b.make(dmutex.None).(transport.DynamicLink)
 	require.True(b, ok, "it is no DynamicLink")
 	require.LessOrEqual(b, len(l.Address()), 256)
-	return &dynamic{
-		member:      &member{l, b, dmutex.None, make(chan arrival, 1<<12)},
-		DynamicLink: l,
-		hellos:      make(chan uint64, 1),
-	}
+	m := &dynamic{&member{l, b, self, make(chan arrival, 1<<12)}, l, make(chan uint64, 1), make(chan dmutex.NodeID, 1)}
+	m.become(self)
+	return m
 }
 
-func (m *dynamic) open() {
+// open opens the link, for the frames that are no hello, and not of a stranger.
+func (m *dynamic) open(deliver func(from dmutex.NodeID, frame []byte)) {
 	m.b.Helper()
 	require.NoError(m.b, m.Open(func(from dmutex.NodeID, frame []byte) {
-		if !m.aside(frame) {
-			m.keep(from, frame)
+		select {
+		case m.noticed <- from:
+		default:
+		}
+		switch len(frame) {
+		case 0:
+		case helloSize:
+			select {
+			case m.hellos <- binary.BigEndian.Uint64(frame):
+			default: // it comes again
+			}
+		default:
+			deliver(from, frame)
 		}
 	}))
-}
-
-const hello = "hello"
-
-// aside takes hellos, and empty frames. It reports whether the frame was one.
-func (m *dynamic) aside(frame []byte) bool {
-	switch {
-	case len(frame) == 0: // of a stranger
-	case len(frame) == len(hello)+8 && string(frame[:len(hello)]) == hello:
-		select {
-		case m.hellos <- binary.BigEndian.Uint64(frame[len(hello):]):
-		default: // it comes again
-		}
-	default:
-		return false
-	}
-	return true
 }
 
 func (m *dynamic) become(self dmutex.NodeID) {
@@ -89,29 +82,30 @@ func (m *dynamic) become(self dmutex.NodeID) {
 }
 
 // join opens n links, as nodes 1 to n, all of them peers.
-func (b *bench) join(n int) []*dynamic {
-	members := make([]*dynamic, n)
-	for i := range members {
-		m := b.dynamic()
-		m.open()
-		m.become(dmutex.NodeID(i + 1))
-		for _, other := range members[:i] {
+func (b *bench) join(n int) (members []*dynamic) {
+	for i := range n {
+		m := b.dynamic(dmutex.NodeID(i + 1))
+		m.open(m.keep)
+		for _, other := range members {
 			b.meet(m, other)
 		}
-		members[i] = m
+		members = append(members, m)
 	}
 	return members
 }
 
-// meet makes two members peers of each other, and lets them send hellos until they hear
+const helloSize = 99 // no other frame here has it
+
+// greet makes two members peers of each other, and lets them send hellos until they hear
 // each other: before that the network may lose frames for a new number.
-func (b *bench) meet(one, two *dynamic) {
+func (b *bench) greet(one, two *dynamic) {
 	b.Helper()
 	require.NoError(b, one.SetPeer(two.self, two.Address()))
 	require.NoError(b, two.SetPeer(one.self, one.Address()))
 	for _, way := range []struct{ from, to *dynamic }{{one, two}, {two, one}} {
 		b.hellos++
-		frame := binary.BigEndian.AppendUint64([]byte(hello), b.hellos)
+		frame := make([]byte, helloSize)
+		binary.BigEndian.PutUint64(frame, b.hellos)
 		for until(b, way.from, way.to.self, frame, way.to.hellos) != b.hellos {
 		}
 	}
@@ -135,11 +129,19 @@ func until[T any](b *bench, from *dynamic, to dmutex.NodeID, frame []byte, c <-c
 	}
 }
 
-// talk sends frames to and fro.
-func (b *bench) talk(one, two *dynamic, content byte) {
+// talk sends a frame to and fro, before which no other comes.
+func (b *bench) talk(one, two *dynamic) {
 	b.Helper()
-	one.tell(two.member, []byte{content})
-	two.tell(one.member, []byte{content})
+	b.hellos++
+	frame := binary.BigEndian.AppendUint64(nil, b.hellos)
+	one.tell(two.member, frame)
+	two.tell(one.member, frame)
+}
+
+func (b *bench) meet(one, two *dynamic) {
+	b.Helper()
+	b.greet(one, two)
+	b.talk(one, two)
 }
 
 // refused requires that Send does not send.
@@ -149,32 +151,28 @@ func (m *dynamic) refused(to dmutex.NodeID) {
 }
 
 func (b *bench) nobody() {
-	m := b.dynamic()
+	m := b.dynamic(dmutex.None)
 	require.ErrorIs(b, m.Send(1, []byte{1}), transport.ErrClosed, "it is not open")
-	m.open()
+	m.open(m.keep)
 	require.ErrorIs(b, m.Open(ignore), dmutex.ErrMisuse)
 	m.refused(1)
 	require.ErrorIs(b, m.SetPeer(1, m.Address()), dmutex.ErrMisuse)
 	m.RemovePeer(1)
-	m.refused(1)
-	require.NoError(b, m.Become(dmutex.None))
+	m.become(dmutex.None)
 	m.refused(1)
 }
 
 func (b *bench) become() {
-	one, two := b.dynamic(), b.dynamic()
-	one.become(1) // before it is open
-	one.open()
-	two.open()
+	one, two := b.dynamic(1), b.dynamic(dmutex.None)
+	one.open(one.keep)
+	two.open(two.keep)
 	two.become(2)
 	one.refused(2)
 	for _, id := range []dmutex.NodeID{dmutex.None, 1} {
 		require.ErrorIs(b, one.SetPeer(id, one.Address()), dmutex.ErrMisuse)
 	}
 	b.meet(one, two)
-	b.talk(one, two, 1)
 	b.meet(one, two) // again, which changes nothing
-	b.talk(one, two, 2)
 
 	two.become(dmutex.None)
 	two.refused(1)
@@ -183,26 +181,20 @@ func (b *bench) become() {
 	two.refused(1) // the peers are forgotten
 	one.RemovePeer(2)
 	b.meet(one, two)
-	b.talk(one, two, 3)
 	one.become(4)
 	b.meet(one, two)
-	b.talk(one, two, 4)
 }
 
 // former holds the receiver up, so that frames wait for its number when it changes.
 func (b *bench) former() {
-	one, two := b.dynamic(), b.dynamic()
+	one, two := b.dynamic(1), b.dynamic(2)
 	gate := b.gate()
-	require.NoError(b, two.Open(func(from dmutex.NodeID, frame []byte) {
-		if !two.aside(frame) {
-			two.keep(from, frame)
-			gate.pass(from, frame)
-		}
-	}))
-	one.open()
-	one.become(1)
-	two.become(2)
-	b.meet(one, two)
+	one.open(one.keep)
+	two.open(func(from dmutex.NodeID, frame []byte) {
+		two.keep(from, frame)
+		gate.pass(from, frame)
+	})
+	b.greet(one, two)
 	gate.holds(one, 2, []byte{1})
 	require.Equal(b, arrival{1, []byte{1}}, two.next())
 	for range 100 {
@@ -214,167 +206,123 @@ func (b *bench) former() {
 	two.become(3)
 	require.NoError(b, one.Send(2, []byte{4}))
 	gate.open()
-	b.meet(one, two)
-	for i := range byte(10) {
-		b.talk(one, two, 100+i) // and before it comes nothing else
+	b.greet(one, two)
+	for range 10 {
+		b.talk(one, two)
 		require.NoError(b, one.Send(2, []byte{5}))
 	}
 }
 
-func (b *bench) removed() {
-	members := b.join(3)
-	one, two, three := members[0], members[1], members[2]
-	for i := range byte(4) {
-		b.talk(one, two, i)
-		one.RemovePeer(2)
-		one.refused(2)
-		one.RemovePeer(2)
-		one.RemovePeer(99)
-		two.RemovePeer(1)
-		b.talk(one, three, i) // the others notice nothing
-		b.talk(two, three, i)
-		b.meet(one, two)
-	}
-	b.talk(one, two, 4)
-}
-
 func (b *bench) dropped() {
-	one, two := b.dynamic(), b.dynamic()
-	one.open()
-	one.become(1)
-	two.become(2)
+	one, two := b.dynamic(1), b.dynamic(2)
+	one.open(one.keep)
 	require.NoError(b, one.SetPeer(2, two.Address()))
 	require.NoError(b, one.Send(2, []byte{1}))
 	one.RemovePeer(2)
-	require.NoError(b, one.SetPeer(2, two.Address()))
-	two.open()
+	two.open(two.keep)
 	b.meet(one, two)
-	b.talk(one, two, 2)
 }
 
 // stranger is a newcomer that knows a member which does not know it yet.
 func (b *bench) stranger() {
-	old, young := b.dynamic(), b.dynamic()
-	noticed := make(chan arrival, 1)
-	require.NoError(b, old.Open(func(from dmutex.NodeID, frame []byte) {
-		select {
-		case noticed <- arrival{from, bytes.Clone(frame)}:
-		default:
-		}
-		if !old.aside(frame) {
-			old.keep(from, frame)
-		}
-	}))
-	young.open()
-	old.become(1)
-	young.become(2)
+	old, young := b.dynamic(1), b.dynamic(2)
+	old.open(old.keep)
+	young.open(young.keep)
 	require.NoError(b, young.SetPeer(1, old.Address()))
-	a := until(b, young, 1, []byte{1}, noticed)
-	require.Equal(b, young.self, a.from)
-	if len(a.frame) > 0 { // else it waits, or is lost
-		require.Equal(b, []byte{1}, a.frame)
-	}
-	b.meet(old, young)
+	require.Equal(b, young.self, until(b, young, 1, []byte{1}, old.noticed))
+	b.greet(old, young)
 	old.tell(young.member, []byte{2})
 	require.NoError(b, young.Send(1, []byte{3}))
-	for old.next().frame[0] != 3 {
-	}
+	old.skips(young.self, 1, 3)
 }
 
-// churn replaces one member after the other: by the same link under a new number, and
-// by a new link.
+// skips requires a frame, before which others of one kind may come.
+func (m *dynamic) skips(from dmutex.NodeID, others, last byte) {
+	m.b.Helper()
+	a := m.next()
+	for ; a.frame[0] == others; a = m.next() {
+	}
+	require.Equal(m.b, arrival{from, []byte{last}}, a)
+}
+
+// churn replaces one member after the other: by the same link under a new number, by a
+// new link, and by itself.
 func (b *bench) churn() {
 	members := b.join(3)
-	last := dmutex.NodeID(3)
-	for round := range byte(12) {
-		i := int(round) % 3
-		gone := members[i]
-		for _, other := range members {
-			if other != gone {
-				other.RemovePeer(gone.self)
-			}
+	for round := range 9 {
+		i := round / 3
+		gone, stay := members[i], []*dynamic{members[(i+1)%3], members[(i+2)%3]}
+		for _, other := range stay {
+			other.RemovePeer(gone.self)
+			other.RemovePeer(gone.self)
+			other.RemovePeer(99)
+			other.refused(gone.self)
 		}
-		if round%2 == 0 {
+		number := dmutex.NodeID(4 + round)
+		switch round % 3 {
+		case 0:
 			gone.become(dmutex.None)
-		} else {
+			gone.become(number)
+		case 1:
 			require.NoError(b, gone.Close())
-			members[i] = b.dynamic()
-			members[i].open()
+			members[i] = b.dynamic(dmutex.None)
+			members[i].open(members[i].keep)
+			members[i].become(number)
+		case 2:
+			gone.RemovePeer(stay[0].self)
+			gone.RemovePeer(stay[1].self)
 		}
-		last++
-		members[i].become(last)
-		for _, other := range members {
-			if other != members[i] {
-				b.meet(members[i], other)
-				b.talk(members[i], other, round)
-			}
-		}
-		b.talk(members[(i+1)%3], members[(i+2)%3], round) // they have noticed nothing
+		b.talk(stay[0], stay[1]) // they have noticed nothing
+		b.meet(members[i], stay[0])
+		b.meet(members[i], stay[1])
 	}
 }
 
 // fromDeliver leaves, comes back under a new number, and answers, all in deliver.
 func (b *bench) fromDeliver() {
-	const rounds = 20
-	one, two := b.dynamic(), b.dynamic()
-	known := make(chan dmutex.NodeID, 1) // that two has become
-	last := dmutex.NodeID(2)
-	become := func() error {
+	one, two := b.dynamic(1), b.dynamic(2)
+	one.open(one.keep)
+	last := two.self
+	became := make(chan dmutex.NodeID, 1)
+	two.open(func(_ dmutex.NodeID, frame []byte) {
+		if frame[0] != byte(last) {
+			return
+		}
 		last++
 		err := errors.Join(two.Become(dmutex.None), two.Become(last), two.SetPeer(last+100, two.Address()), two.SetPeer(1, one.Address()))
 		two.RemovePeer(last + 100)
-		known <- last
-		return err
-	}
-	require.NoError(b, two.Open(func(from dmutex.NodeID, frame []byte) {
-		if two.aside(frame) || frame[0] != byte(last) {
-			return
-		}
-		if err := become(); err != nil {
+		became <- last
+		if err = errors.Join(err, two.Send(1, []byte{byte(last)})); err != nil {
 			b.Errorf("from deliver: %v", err)
 		}
-		if err := two.Send(1, binary.BigEndian.AppendUint64(nil, uint64(last))); err != nil {
-			b.Errorf("Send from deliver: %v", err)
-		}
-	}))
-	one.open()
-	one.become(1)
-	two.become(last)
-	b.meet(one, two)
-	id := two.self
-	for range rounds {
-		require.NoError(b, one.SetPeer(id, two.Address()))
-		next := until(b, one, id, []byte{byte(id)}, known)
-		require.NoError(b, one.SetPeer(next, two.Address()))
+	})
+	b.greet(one, two)
+	for id := two.self; id < 22; id++ {
+		require.Equal(b, id+1, until(b, one, id, []byte{byte(id)}, became))
+		require.NoError(b, one.SetPeer(id+1, two.Address()))
 		one.RemovePeer(id)
-		require.Equal(b, arrival{next, binary.BigEndian.AppendUint64(nil, uint64(next))}, one.next())
-		id = next
+		require.Equal(b, arrival{id + 1, []byte{byte(id + 1)}}, one.next())
 	}
 }
 
 // atOnce lets goroutines do everything at the same time. Afterwards the links still
 // work.
 func (b *bench) atOnce() {
-	const rounds = 100
-	one, two := b.dynamic(), b.dynamic()
-	one.open()
-	two.open()
-	one.become(1)
-	two.become(2)
+	members := b.join(2)
 	var running sync.WaitGroup
-	for _, pair := range []struct{ m, other *dynamic }{{one, two}, {two, one}} {
-		m, other := pair.m, pair.other
-		base := m.self
-		for _, do := range []func(i int) error{
-			func(i int) error {
-				if i%20 > 0 {
+	for i, m := range members {
+		self, other := m.self, members[1-i]
+		peer := func(n int) dmutex.NodeID { return dmutex.NodeID(n/20*20) + other.self }
+		for _, do := range []func(n int) error{
+			func(n int) error {
+				if n%20 > 0 {
 					return nil
 				}
-				return errors.Join(m.Become(dmutex.None), m.Become(base+dmutex.NodeID(i)))
+				return errors.Join(m.Become(dmutex.None), m.Become(self+dmutex.NodeID(n)))
 			},
-			func(i int) error { return m.SetPeer(dmutex.NodeID(i/20*20)+3-base, other.Address()) },
-			func(i int) error { return m.Send(dmutex.NodeID(i/20*20)+3-base, []byte{1}) },
-			func(i int) error { m.RemovePeer(dmutex.NodeID(i)); return nil },
+			func(n int) error { return m.SetPeer(peer(n), other.Address()) },
+			func(n int) error { return m.Send(peer(n), []byte{1}) },
+			func(n int) error { m.RemovePeer(dmutex.NodeID(n)); return nil },
 			func(int) error {
 				if r, ok := m.DynamicLink.(transport.Reporter); ok {
 					_ = r.Trouble(1)
@@ -383,8 +331,8 @@ func (b *bench) atOnce() {
 			},
 		} {
 			running.Go(func() {
-				for i := range rounds {
-					err := do(i)
+				for n := range 100 {
+					err := do(n)
 					if err != nil && !errors.Is(err, dmutex.ErrMisuse) && !errors.Is(err, transport.ErrUnknownNode) && !errors.Is(err, transport.ErrFull) {
 						b.Errorf("%v", err)
 					}
@@ -393,25 +341,21 @@ func (b *bench) atOnce() {
 		}
 	}
 	running.Wait()
+	one, two := members[0], members[1]
 	one.become(1001)
 	two.become(1002)
-	b.meet(one, two)
-	// Frames from former numbers may still be in flight.
-	for _, way := range []struct{ from, to *dynamic }{{one, two}, {two, one}} {
-		require.NoError(b, way.from.Send(way.to.self, []byte{2}))
-		for way.to.next().frame[0] != 2 {
-		}
-	}
+	b.greet(one, two)
+	require.NoError(b, one.Send(1002, []byte{2}))
+	require.NoError(b, two.Send(1001, []byte{2}))
+	two.skips(1001, 1, 2) // those of former numbers may still have been in flight
+	one.skips(1002, 1, 2)
 }
 
 func (b *bench) closedDynamic() {
-	nobody := b.dynamic()
-	require.NoError(b, nobody.Close())
 	members := b.join(2)
-	b.talk(members[0], members[1], 1)
-	address := members[0].Address()
-	require.NoError(b, members[0].Close())
-	for _, m := range []*dynamic{nobody, members[0]} {
+	nobody, one, address := b.dynamic(dmutex.None), members[0], members[0].Address()
+	for _, m := range []*dynamic{nobody, one} {
+		require.NoError(b, m.Close())
 		require.ErrorIs(b, m.Become(5), transport.ErrClosed)
 		require.ErrorIs(b, m.Become(dmutex.None), transport.ErrClosed)
 		require.ErrorIs(b, m.SetPeer(2, members[1].Address()), transport.ErrClosed)
@@ -419,5 +363,5 @@ func (b *bench) closedDynamic() {
 		require.ErrorIs(b, m.Send(2, []byte{1}), transport.ErrClosed)
 		require.ErrorIs(b, m.Open(ignore), transport.ErrClosed)
 	}
-	require.Equal(b, address, members[0].Address())
+	require.Equal(b, address, one.Address())
 }

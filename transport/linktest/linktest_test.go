@@ -65,7 +65,7 @@ func TestDynamicLinkCatches(t *testing.T) {
 		{"is its own peer", "a number makes it a link", "misuse"},
 		{"keeps its number", "a number makes it a link", "waited in vain"},
 		{"keeps frames", "a former number is not reached", "Not equal"},
-		{"removes nobody", "a removed peer is not reached", "transport: no address"},
+		{"removes nobody", "members come and go", "transport: no address"},
 		{"ignores strangers", "a stranger is noticed", "waited in vain"},
 		{"waits in deliver", "deliver may change everything", "waited in vain"},
 		{"becomes after Close", "a closed link refuses", "transport: link is closed"},
