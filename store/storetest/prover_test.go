@@ -22,8 +22,8 @@ func TestRunProverCatches(t *testing.T) {
 		{"takes none for dead", "a life is over when its process", "context deadline exceeded"},
 		{"repeats a name", "a life is over when it is closed", "Should not be"},
 		{"proves what it does not know", "a life that nobody knows", "but got nil"},
-		{"forgets", "the record keeps", "no proof"},
-		{"sees all groups", "groups do not see", "Not equal"},
+		{"forgets", "a life is over when its process", "no proof"},
+		{"sees all groups", "a life that nobody knows", "Not equal"},
 		{"ignores contexts", "a context that ends", "test timed out"},
 	} {
 		t.Run(test.mutant, func(t *testing.T) {
