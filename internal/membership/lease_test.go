@@ -252,7 +252,7 @@ func TestAlarm(t *testing.T) {
 			l.value = nil
 		default:
 			change(&r)
-			l.value = r.appendText(nil)
+			l.value = []byte(r.text())
 		}
 		m.Loaded(m.now, l.value)
 		require.Equal(t, Stopped, m.Phase(), why)

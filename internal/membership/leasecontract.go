@@ -144,7 +144,7 @@ func (m *LeaseMachine) Operation() (op Operation, value []byte) {
 		return NoOperation, nil
 	}
 	if m.asked = true; m.op == Swap {
-		value = m.next.appendText(nil)
+		value = []byte(m.next.text())
 	}
 	return m.op, value
 }

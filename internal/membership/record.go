@@ -445,7 +445,7 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 	switch {
 	case r.Epoch < m.record.Epoch:
 		return "it went back to epoch " + strconv.FormatUint(r.Epoch, 10) + " from " + m.epoch()
-	case r.Epoch == m.record.Epoch && !r.is(&m.record):
+	case r.Epoch == m.record.Epoch && r.text() != m.record.text():
 		return "it has changed within epoch " + m.epoch()
 	case r.Unclean < m.record.Unclean || r.Unproved < m.record.Unproved || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
 		return "it has forgotten what was before epoch " + strconv.FormatUint(r.Epoch, 10)

@@ -58,82 +58,69 @@ const (
 // MarshalText returns the record as lines of text. It returns [ErrRecord] for a record that
 // UnmarshalText would refuse.
 func (r Record) MarshalText() ([]byte, error) {
-	if why := r.invalid(); why != "" {
+	text := r.text()
+	switch why := r.invalid(); {
+	case why != "":
 		return nil, badRecord(why)
-	}
-	b := r.appendText(nil)
-	if len(b) > maxRecord {
+	case len(text) > maxRecord:
 		return nil, badRecord("it has no room for another member")
 	}
-	return b, nil
+	return []byte(text), nil
 }
 
-func (r *Record) appendText(b []byte) []byte {
-	b = append(b, recordHeader...)
-	for i, value := range []uint64{r.Epoch, r.Unclean, r.Unproved, r.Cleared, uint64(r.Highest), uint64(r.Lease)} {
-		b = append(append(b, [...]string{"epoch", "unclean", "unproved", "cleared", "highest", "lease"}[i]...), ' ')
-		b = append(strconv.AppendUint(b, value, 10), '\n')
-	}
-	b = strconv.AppendQuote(append(b, "settings "...), r.Settings)
-	b = append(b, '\n')
+func (r *Record) text() string {
+	n := func(v uint64) string { return strconv.FormatUint(v, 10) }
+	text := recordHeader + "epoch " + n(r.Epoch) + "\nunclean " + n(r.Unclean) + "\nunproved " + n(r.Unproved) +
+		"\ncleared " + n(r.Cleared) + "\nhighest " + n(uint64(r.Highest)) + "\nlease " + n(uint64(r.Lease)) +
+		"\nsettings " + strconv.Quote(r.Settings) + "\n"
 	for _, m := range r.Members {
-		b = strconv.AppendUint(append(b, "member "...), uint64(m.Node), 10)
-		b = strconv.AppendUint(append(b, ' '), m.Life, 10)
-		b = strconv.AppendUint(append(b, ' '), m.Speaks.Oldest, 10)
-		b = strconv.AppendUint(append(b, ' '), m.Speaks.Newest, 10)
-		b = append(append(b, ' '), m.Proof...)
-		b = strconv.AppendQuote(append(b, ' '), m.Address)
-		b = strconv.AppendQuote(append(b, ' '), m.Name)
-		b = append(b, '\n')
+		text += "member " + n(uint64(m.Node)) + " " + n(m.Life) + " " + n(m.Speaks.Oldest) + " " + n(m.Speaks.Newest) +
+			" " + m.Proof + " " + strconv.Quote(m.Address) + " " + strconv.Quote(m.Name) + "\n"
 	}
-	return b
+	return text
 }
 
 // UnmarshalText reads what MarshalText has written, and nothing else. It returns [ErrRecord]
 // for any other text, and then leaves the record as it was.
 func (r *Record) UnmarshalText(text []byte) error {
-	if len(text) > maxRecord {
+	rest := string(text)
+	if len(rest) > maxRecord {
 		return badRecord("it is too long")
 	}
-	rest := text
-	next := func(end byte) string {
-		before := rest
-		if i := slices.Index(rest, end); i >= 0 {
-			before, rest = rest[:i], rest[i+1:]
-		} else {
-			rest = nil
-		}
-		return string(before)
-	}
-	if next('\n')+"\n" != recordHeader {
+	if rest[:min(len(recordHeader), len(rest))] != recordHeader {
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader) + ": stop all members, delete it, and start them again")
 	}
+	rest = rest[len(recordHeader):]
 	// What is misread here is found by comparing the texts.
-	number := func(end byte) uint64 {
-		v, _ := strconv.ParseUint(next(end), 10, 64)
+	next := func() (word string) { // or what is quoted
+		quoted, err := strconv.QuotedPrefix(rest)
+		end := len(quoted)
+		if word, _ = strconv.Unquote(quoted); err != nil {
+			for end < len(rest) && rest[end] != ' ' && rest[end] != '\n' {
+				end++
+			}
+			word = rest[:end]
+		}
+		rest = rest[min(end+1, len(rest)):]
+		return word
+	}
+	number := func() uint64 {
+		v, _ := strconv.ParseUint(next(), 10, 64)
 		return v
 	}
-	quoted := func(end byte) string {
-		prefix, _ := strconv.QuotedPrefix(string(rest[:max(slices.Index(rest, '\n'), 0)]))
-		rest = rest[len(prefix):]
-		next(end)
-		s, _ := strconv.Unquote(prefix)
-		return s
-	}
 	field := func() uint64 {
-		next(' ')
-		return number('\n')
+		next()
+		return number()
 	}
 	read := Record{Epoch: field(), Unclean: field(), Unproved: field(), Cleared: field(), Highest: dmutex.NodeID(field()), Lease: int64(field())}
-	next(' ')
-	read.Settings = quoted('\n')
-	for len(rest) > 0 {
-		next(' ')
+	next()
+	read.Settings = next()
+	for rest != "" {
 		read.Members = append(read.Members, Entry{
-			Member{dmutex.NodeID(number(' ')), number(' ')}, protocol.Versions{Oldest: number(' '), Newest: number(' ')}, next(' '), quoted(' '), quoted('\n'),
+			Member{dmutex.NodeID(field()), number()}, protocol.Versions{Oldest: number(), Newest: number()}, next(), next(), next(),
 		})
 	}
-	if string(read.appendText(nil)) != string(text) {
+	if read.text() != string(text) {
 		return badRecord("it is malformed")
 	}
 	if why := read.invalid(); why != "" {
@@ -159,21 +146,17 @@ func (r *Record) invalid() string {
 	case r.Lease < leases.Min || r.Lease > leases.Max:
 		return "its lease is out of range"
 	}
-	lives := make([]uint64, 0, len(r.Members))
 	for i, m := range r.Members {
-		if m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node {
+		switch {
+		case m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node:
 			return "its members are not in order"
-		}
-		if !isProof(m.Proof) {
+		case !isProof(m.Proof):
 			return "it names a proof that is none"
-		}
-		if !IsName(m.Name) {
+		case !IsName(m.Name):
 			return "it has a name that cannot be shown"
+		case slices.ContainsFunc(r.Members[:i], func(e Entry) bool { return e.Life == m.Life }):
+			return "it names a life twice"
 		}
-		lives = append(lives, m.Life)
-	}
-	if slices.Sort(lives); len(slices.Compact(lives)) < len(r.Members) {
-		return "it names a life twice"
 	}
 	return ""
 }
@@ -206,11 +189,6 @@ func (r *Record) number(life uint64) dmutex.NodeID {
 		}
 	}
 	return dmutex.None
-}
-
-// is reports whether both have the same text.
-func (r *Record) is(other *Record) bool {
-	return string(r.appendText(nil)) == string(other.appendText(nil))
 }
 
 // view returns the view that the record decides.
