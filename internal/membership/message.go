@@ -1,6 +1,10 @@
 package membership
 
-import "github.com/dmutex/dmutex"
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
 
 // A Member is one life of one member.
 type Member struct {
@@ -28,12 +32,17 @@ func (v View) life(node dmutex.NodeID) uint64 {
 }
 
 // Nodes returns the members' numbers, ascending.
-func (v View) Nodes() []dmutex.NodeID {
-	nodes := make([]dmutex.NodeID, len(v.Members))
-	for i, m := range v.Members {
-		nodes[i] = m.Node
+func (v View) Nodes() (nodes []dmutex.NodeID) {
+	for _, m := range v.Members {
+		nodes = append(nodes, m.Node)
 	}
 	return nodes
+}
+
+// Without returns the view without the lives that are members of another.
+func (v View) Without(other View) View {
+	v.Members = slices.DeleteFunc(slices.Clone(v.Members), func(m Member) bool { return other.Has(m.Node, m.Life) })
+	return v
 }
 
 // A Hold is a lock that a life holds, and the fence of the grant.

@@ -29,16 +29,12 @@ func (g *Group) stop(why error) {
 	why = &stopError{why}
 	g.end(why)
 	g.Locks.Abandon(why, false)
+	g.finish()
 	if !errors.Is(why, transport.ErrClosed) {
-		g.running.Go(func() { // the group goes on without this process
-			ended, cancel := context.WithCancel(context.Background())
-			cancel()
-			_ = g.Mail.Close(ended)
-		})
+		g.running.Go(func() { _ = g.Mail.Close(g.done) }) // at once: the group goes on without this process
 	}
 	g.Log(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
 	g.trace(trace.Event{What: trace.Down, Err: why.Error()})
-	g.finish()
 }
 
 // Close leaves the group, and returns the holds that were lost with it. It is called once.

@@ -190,12 +190,15 @@ func (c *consent) rename(above uint64) {
 		if err != nil {
 			panic("node: " + err.Error()) // it took the first
 		}
-		g.life, c.Machine, g.pending = life, m, nil
+		g.life, c.Machine = life, m
+		for _, id := range g.Others() {
+			g.peer(id).pending = nil
+		}
 		g.mu.Unlock()
 		g.Mail.Rename(life)
-		g.mu.Lock()
-		c.renaming = false // if that life is not high enough either, the next input shows it
-		g.mu.Unlock()
-		g.do(g.who.Tick)
+		g.do(func(now int64) []membership.Message {
+			c.renaming = false // if that life is not high enough either, the next input shows it
+			return c.Tick(now)
+		})
 	})
 }

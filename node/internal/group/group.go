@@ -96,8 +96,7 @@ type Group struct {
 	mu      sync.Mutex // guards the fields below
 	life    uint64
 	next    chan struct{}   // closed when the next view acts
-	pending []posting       // found no room in the mail
-	sendAt  int64           // when to try to send them again
+	sendAt  int64           // when to try again to send what is pending
 	frozen  int64           // when the present view was installed
 	last    membership.View // the last that acted
 	shown   View            // how it began to act
@@ -179,14 +178,17 @@ func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
 // MaxMembers bounds the members of a view.
 func (g *Group) MaxMembers() int { return g.limit }
 
-// A peer is what a Group keeps of another member beside its mail. Its fields, but for died,
-// are used by one call of the mail's handler at a time.
+// A peer is what a Group keeps of another member beside its mail. The first fields are used by
+// one call of the mail's handler at a time.
 type peer struct {
 	decoder wire.Decoder
 	part    []byte                // of a message about views, until the rest of it is there
 	life    uint64                // that was met last; 0 if none was
 	about   atomic.Pointer[About] // nil until it is known
-	died    int64                 // guarded by Group.mu: when its process ended by all evidence, see record.died; 0 if met since
+
+	// Guarded by Group.mu.
+	died    int64    // when its process ended by all evidence, see record.died; 0 if met since
+	pending [][]byte // messages about views that found no room in the mail
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.
@@ -236,7 +238,7 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
 	g.logOften(slog.LevelInfo, "peer met", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
-		g.forget(id)
+		p.pending = nil // it was for a former life
 		return g.who.Met(now, id, life)
 	})
 }
@@ -251,7 +253,7 @@ func (g *Group) Left(id dmutex.NodeID) {
 	g.trace(trace.Event{What: trace.Left, Peer: id})
 	g.logOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
-		g.forget(id)
+		p.pending = nil
 		return g.who.Lost(now, id)
 	})
 }

@@ -20,7 +20,7 @@ type proof struct {
 	patience time.Duration // see proofPatience; 0 without a prover
 
 	life  store.Life // nil before this life joins, and if the store proves nothing
-	lasts int64      // the lease of this life, until then
+	lasts int64      // the lease of this life, or of the one before it, until then
 
 	watches   map[string]context.CancelFunc // by the name of a life
 	looked    uint64                        // the epoch of the record at the last look who lives; 0 if another is due
@@ -33,15 +33,9 @@ const forGood = math.MaxInt64
 
 // prove looks who lives while this node waits for leases: when the record has changed, and when
 // a life is over.
-func (l *record) prove(now int64) {
-	if l.prover == nil {
-		return
-	}
-	if l.Self() != dmutex.None {
-		l.lasts = l.LeaseEnd()
-	}
+func (l *record) prove() {
 	r := l.Record()
-	if until, _, _ := l.Waits(); until != 0 && !l.looking && r.Epoch != l.looked {
+	if until, _, _ := l.Waits(); l.prover != nil && until != 0 && !l.looking && r.Epoch != l.looked {
 		l.looking, l.looked = true, r.Epoch
 		l.group.running.Go(func() { l.look(r.Unclean) })
 	}
@@ -51,8 +45,8 @@ func (l *record) prove(now int64) {
 func (l *record) look(unclean uint64) {
 	g := l.group
 	var names []string
-	err := within(g.done, func() (err error) {
-		names, err = l.prover.Living(g.done)
+	err := within(g.done, func(ctx context.Context) (err error) {
+		names, err = l.prover.Living(ctx)
 		return err
 	})
 	g.do(func(now int64) []membership.Message {
@@ -111,7 +105,7 @@ func (l *record) watch() {
 
 // await waits for the end of a life.
 func (l *record) await(ctx context.Context, name string) {
-	err := within(ctx, func() error { return l.prover.Over(ctx, name) })
+	err := within(ctx, func(ctx context.Context) error { return l.prover.Over(ctx, name) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -128,38 +122,22 @@ func (l *record) await(ctx context.Context, name string) {
 	g.Mail.Flush()
 }
 
-// within returns what f does, or that ctx has ended, also if f does not return then.
-func within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // retire ends the life of the store when the lease of this life has ended: until then, code
 // that has lost a lock has time to stop.
 func (l *record) retire(now int64) {
 	life := l.life
 	if l.life = nil; life != nil {
-		time.AfterFunc(time.Duration(max(l.lasts, now)-now), func() { _ = life.Close() })
+		time.AfterFunc(time.Duration(l.lasts-now), func() { _ = life.Close() })
 	}
 }
 
 // closed ends the life of the store with the node.
 func (l *record) closed(released bool) {
 	l.group.mu.Lock()
-	life := l.life
-	if released {
+	defer l.group.mu.Unlock()
+	if released && l.life != nil {
+		_ = l.life.Close()
 		l.life = nil
-	} else {
-		l.retire(l.time.Now())
 	}
-	l.group.mu.Unlock()
-	if released && life != nil {
-		_ = life.Close()
-	}
+	l.retire(l.time.Now())
 }

@@ -38,7 +38,6 @@ type record struct {
 	giveAt  int64          // when to release lost holds
 	slept   int64          // by the clock, as the machine knows
 	sayAt   int64          // when to log that this node waits for leases
-	traced  int64          // the end of the lease, as the trace says
 
 	proof
 }
@@ -206,11 +205,12 @@ func (l *record) follow(now int64) {
 		l.meet(now, &r)
 		l.epoch = r.Epoch
 	}
-	if until := l.until(); until > max(l.traced, now) {
-		l.traced = until
-		g.trace(trace.Event{What: trace.Lease, N: uint64(until - now)})
+	if end := l.LeaseEnd(); end > l.lasts {
+		if l.lasts = end; end-l.margin > now {
+			g.trace(trace.Event{What: trace.Lease, N: uint64(end - l.margin - now)})
+		}
 	}
-	l.prove(now)
+	l.prove()
 	until, dead, _ := l.Waits()
 	if until == 0 {
 		l.sayAt = math.MaxInt64
@@ -256,24 +256,17 @@ func (l *record) excluded(now int64) {
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
-	former := g.Others()
+	former, life := g.Others(), newLife(g.life)
 	g.setPeers(nil)
-	g.pending = nil
-	life := newLife(g.life)
-	g.running.Go(func() { l.rejoin(life, former) })
-}
-
-// rejoin begins another life. When Rename returns, nothing of the former life's sessions is
-// being handled anymore.
-func (l *record) rejoin(life uint64, former []dmutex.NodeID) {
-	g := l.group
-	g.Mail.Rename(life)
-	for _, id := range former {
-		g.Mail.Remove(id)
-	}
-	g.do(func(now int64) []membership.Message {
-		g.life = life
-		return l.Rejoin(now, life)
+	g.running.Go(func() {
+		g.Mail.Rename(life) // when it returns, nothing of the former life's sessions is being handled
+		for _, id := range former {
+			g.Mail.Remove(id)
+		}
+		g.do(func(now int64) []membership.Message {
+			g.life = life
+			return l.Rejoin(now, life)
+		})
 	})
 }
 
@@ -293,7 +286,6 @@ func (l *record) meet(now int64, r *membership.Record) {
 		if g.peer(id) == nil {
 			g.Mail.Remove(id)
 			l.link.RemovePeer(id)
-			g.forget(id)
 			if r.Unclean > l.epoch { // else it has left
 				g.trace(trace.Event{What: trace.Excluded, Peer: id})
 			}

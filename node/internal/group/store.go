@@ -65,12 +65,17 @@ func (l *record) ask(call func(context.Context) error) error {
 	case <-ctx.Done():
 		return errStuck
 	}
+	return within(ctx, func(ctx context.Context) error {
+		defer func() { <-l.busy }()
+		return call(ctx)
+	})
+}
+
+// within returns what the store does, or errStuck if it has not returned a moment after ctx has
+// ended.
+func within(ctx context.Context, call func(context.Context) error) error {
 	done := make(chan error, 1)
-	go func() {
-		err := call(ctx)
-		<-l.busy
-		done <- err
-	}()
+	go func() { done <- call(ctx) }()
 	select {
 	case err := <-done:
 		return err

@@ -76,8 +76,8 @@ func (g *Group) follow(now int64, out []membership.Message) {
 	for {
 		g.who.follow(now)
 		for _, m := range out {
-			for _, part := range Parts(&m, g.Mail.MaxMessage()) {
-				g.pending = append(g.pending, posting{m.To, part})
+			if p := g.peer(m.To); p != nil {
+				p.pending = append(p.pending, Parts(&m, g.Mail.MaxMessage())...)
 			}
 		}
 		g.send(now)
@@ -124,29 +124,21 @@ func (g *Group) mailTime(at int64) int64 {
 	return g.Mail.Now() + at - g.clock()
 }
 
-// A posting is a message on its way to the mail.
-type posting struct {
-	to      dmutex.NodeID
-	message []byte
-}
-
 // send passes the pending messages to the mail, as far as there is room, and tries the rest again.
 func (g *Group) send(now int64) {
-	var full []dmutex.NodeID
-	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool {
-		if slices.Contains(full, p.to) {
-			return false
-		}
-		_, err := g.Mail.Send(p.to, p.message)
-		stays := errors.Is(err, session.ErrFull)
-		if stays {
-			full = append(full, p.to)
-		}
-		return !stays
-	})
 	g.sendAt = math.MaxInt64
-	if len(g.pending) > 0 {
-		g.sendAt = now + int64(sendAgain)
+	for _, id := range g.Others() {
+		p, full := g.peer(id), false
+		p.pending = slices.DeleteFunc(p.pending, func(part []byte) bool {
+			if !full {
+				_, err := g.Mail.Send(id, part)
+				full = errors.Is(err, session.ErrFull)
+			}
+			return !full
+		})
+		if full {
+			g.sendAt = now + int64(sendAgain)
+		}
 	}
 }
 
@@ -157,18 +149,11 @@ func (g *Group) act(now int64) {
 	if g.shown.Changes++; g.shown.Changes > 1 {
 		g.frozen = g.since // views between the last that acted and this one have not
 	}
-	g.shown = View{Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes, Took: time.Duration(now - g.frozen), Cause: g.cause}
+	g.shown = View{
+		Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes,
+		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - g.frozen), Cause: g.cause,
+	}
 	g.begin(now)
-	for _, m := range view.Members {
-		if !g.last.Has(m.Node, m.Life) {
-			g.shown.Joined = append(g.shown.Joined, m.Node)
-		}
-	}
-	for _, m := range g.last.Members {
-		if !view.Has(m.Node, m.Life) {
-			g.shown.Left = append(g.shown.Left, m.Node)
-		}
-	}
 	g.last, g.cause, g.rival = view, nil, 0
 	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
 	if ahead := ahead(view); ahead > 0 {
@@ -187,11 +172,6 @@ func (g *Group) begin(now int64) {
 	close(g.next)
 	g.next = make(chan struct{})
 	g.since, g.nagAt = now, math.MaxInt64
-}
-
-// forget drops what was on its way to a peer's former life.
-func (g *Group) forget(peer dmutex.NodeID) {
-	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool { return p.to == peer })
 }
 
 // handle takes a part of a message of package membership.
