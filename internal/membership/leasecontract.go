@@ -54,8 +54,8 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 	}
 	cfg.Clock = min(cfg.Clock, maxClock)
 	return &LeaseMachine{
-		cfg: cfg, speak: protocol.Spoken, drain: leases.Drain(cfg.Lease), wait: leases.Drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
-		joinAt: math.MinInt64, troubleAt: never,
+		cfg: cfg, speak: protocol.Spoken, drain: leases.Drain(cfg.Lease), wait: leases.Drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64,
+		hintAt: never, renewAt: never, joinAt: math.MinInt64, troubleAt: never,
 	}, nil
 }
 
@@ -87,10 +87,15 @@ func (m *LeaseMachine) LeaseEnd() int64 {
 
 // Suspended reports, as of the last input, whether the renewal of the lease is late.
 func (m *LeaseMachine) Suspended() bool {
-	return m.self != dmutex.None && m.ended == Outside && m.now >= m.suspendAt()
+	return m.ended == Outside && m.now >= m.suspendAt()
 }
 
-func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/leases.Renew*2 }
+func (m *LeaseMachine) suspendAt() int64 {
+	if m.self == dmutex.None {
+		return never
+	}
+	return m.leaseFrom + m.cfg.Lease/leases.Renew*2
+}
 
 // Missing appends the members that are not there, or whose report the view lacks.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
@@ -151,24 +156,14 @@ func (m *LeaseMachine) Operation() (op Operation, value []byte) {
 
 // Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
 func (m *LeaseMachine) Deadline() int64 {
-	at := int64(never)
-	if m.ended != Outside {
-		return at
+	at, waited := int64(never), int64(never)
+	if m.cleared < m.record.Unclean {
+		waited = m.dueSince + m.wait
 	}
-	sooner := func(t int64) {
-		if t > m.now { // what was due before waits for something else
+	for _, t := range [...]int64{m.nextLoad(), m.nextChange(), m.suspendAt(), waited} {
+		if t > m.now && m.ended == Outside { // what was due before waits for something else
 			at = min(at, t)
 		}
-	}
-	if m.op == NoOperation {
-		sooner(m.nextLoad())
-		sooner(m.nextChange())
-	}
-	if m.cleared < m.record.Unclean {
-		sooner(m.dueSince + m.wait)
-	}
-	if m.self != dmutex.None {
-		sooner(m.suspendAt())
 	}
 	return at
 }

@@ -340,7 +340,7 @@ func (m *LeaseMachine) change(now int64) {
 // nextChange returns when this life wants to change the record.
 func (m *LeaseMachine) nextChange() int64 {
 	switch {
-	case m.stale, m.spent:
+	case m.stale, m.spent, m.op != NoOperation:
 		return never
 	case m.self == dmutex.None && m.differs() && m.cleared < m.record.Unclean:
 		return max(m.joinAt, m.since+m.wait) // no lease of another length may run then
@@ -495,7 +495,7 @@ func (m *LeaseMachine) excluded(now int64) {
 	m.joinAt = now + second<<m.flaps - second
 	m.flaps = min(m.flaps+1, maxFails)
 	m.install(now, View{})
-	m.peers, m.acting, m.troubleAt, m.memory = nil, false, never, memory{}
+	m.peers, m.acting, m.renewAt, m.troubleAt, m.memory = nil, false, never, never, memory{}
 }
 
 // Rejoin goes on as another life, drawn like that of [LeaseConfig], when this one was excluded.
@@ -514,21 +514,27 @@ func (m *LeaseMachine) send(p *peer, msg Message) {
 	}
 }
 
+func (m *LeaseMachine) sendAll(msg Message) {
+	for i := range m.peers {
+		m.send(&m.peers[i], msg)
+	}
+}
+
 // flush does what an input may have made possible, and returns the output.
 func (m *LeaseMachine) flush(now int64) []Message {
-	m.now = now
-	m.mayAct(now)
-	if m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure && m.ended == Outside {
-		m.ended = Left
+	if m.now = now; m.ended != Outside {
+		return m.said()
 	}
-	if m.op == NoOperation && m.ended == Outside {
-		switch {
-		case m.nextChange() <= now: // before a load that a stranger may have asked for
-			m.change(now)
-		case m.nextLoad() <= now:
-			m.prompted, m.hintAt = !m.stale && m.hintAt <= now, never
-			m.begin(now, Load)
-		}
+	m.mayAct(now)
+	switch {
+	case m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure:
+		m.ended = Left
+	case m.op != NoOperation:
+	case m.nextChange() <= now: // before a load that a stranger may have asked for
+		m.change(now)
+	case m.nextLoad() <= now:
+		m.prompted, m.hintAt = !m.stale && m.hintAt <= now, never
+		m.begin(now, Load)
 	}
 	return m.said()
 }
