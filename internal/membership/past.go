@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // Rule 5a: a crash costs only what the dead may hold. After an exclusion the members act at once, and
@@ -144,14 +145,8 @@ func (p *Past) impossible(epoch uint64) string {
 
 // wrong reports whether its members are not those of a view, with the node that it is of.
 func (w *Word) wrong() bool {
-	last := dmutex.None
-	for _, id := range w.Members {
-		if id <= last {
-			return true
-		}
-		last = id
-	}
-	return len(w.Members) > MaxMembers || !slices.Contains(w.Members, w.Node)
+	nodes, _, err := canon.Members("", w.Members, w.Node)
+	return err != nil || len(nodes) > MaxMembers || !slices.Equal(nodes, w.Members)
 }
 
 // A memory is what a life needs for the Past that it tells, and for that of its view.

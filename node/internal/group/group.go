@@ -76,8 +76,8 @@ type Group struct {
 	cfg      Config
 	self     atomic.Uint64
 	speak    protocol.Versions
-	settings string                                  // see describe
-	late     *latelog.Log                            // nil without a logger
+	settings string // see describe
+	late     *latelog.Log
 	peers    atomic.Pointer[map[dmutex.NodeID]*peer] // the other members; another map takes the place of this one
 	refused  atomic.Uint64                           // messages and frames that no correct peer sends
 	running  sync.WaitGroup
@@ -127,12 +127,10 @@ func New(cfg Config) (*Group, error) {
 	if room := roomFor(g.limit) + len(g.settings); cfg.Link.MaxFrame() < room {
 		return nil, dmutex.Misuse(fmt.Sprintf("the link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
 	}
-	if cfg.Logger != nil {
-		g.late = latelog.New(cfg.Logger.Handler())
-		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
-			l.TakeLogger(cfg.Logger)
-		}
+	if l, ok := cfg.Link.(transport.LoggerTaker); ok && cfg.Logger != nil {
+		l.TakeLogger(cfg.Logger)
 	}
+	g.late = latelog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).Handler())
 	g.setPeers(slices.DeleteFunc(slices.Clone(cfg.Members), func(id dmutex.NodeID) bool { return id == cfg.Self }))
 	for _, id := range g.Others() {
 		if l, ok := cfg.Link.(transport.Reporter); ok && errors.Is(l.Trouble(id), transport.ErrUnknownNode) {

@@ -14,16 +14,12 @@ import (
 // Log writes a record. A goroutine of its own passes it on: records are made under mutexes, and
 // a handler may block, or ask the node for its Status.
 func (g *Group) Log(level slog.Level, text string, attrs ...slog.Attr) {
-	if g.late != nil {
-		g.write(g.late, level, text, attrs)
-	}
+	g.write(g.late, level, text, attrs)
 }
 
 // logOften is Log for records that a peer can trigger at will.
 func (g *Group) logOften(level slog.Level, text string, attrs ...slog.Attr) {
-	if g.late != nil {
-		g.write(g.late.Often(), level, text, attrs)
-	}
+	g.write(g.late.Often(), level, text, attrs)
 }
 
 func (g *Group) write(to slog.Handler, level slog.Level, text string, attrs []slog.Attr) {
