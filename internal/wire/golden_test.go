@@ -2,6 +2,7 @@ package wire
 
 import (
 	"flag"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,4 +29,19 @@ func TestGolden(t *testing.T) {
 		require.Equal(t, m, got)
 	}
 	goldentest.Compare(t, "testdata/wire.txt", text)
+}
+
+// Writing changes nothing, so that what is written may be read meanwhile. It needs -race.
+func TestWriteOnlyReads(t *testing.T) {
+	number, set := uint64(7), true
+	write := func() {
+		Write(nil, func(f *Fields) {
+			Number(f, &number)
+			f.Bool(&set)
+		})
+	}
+	var writing sync.WaitGroup
+	writing.Go(write)
+	write()
+	writing.Wait()
 }

@@ -111,7 +111,9 @@ func Number[T ~uint64](f *Fields, v *T) { Uint(f, v, math.MaxUint64) }
 
 // Uint is an integer of at most limit.
 func Uint[T ~int | ~uint8 | ~uint64 | ~int64](f *Fields, v *T, limit uint64) {
-	*v = T(f.uint(uint64(*v), limit))
+	if n := f.uint(uint64(*v), limit); f.reading { // others may read what is written
+		*v = T(n)
+	}
 }
 
 func (f *Fields) uint(v, limit uint64) uint64 {
@@ -133,8 +135,9 @@ func (f *Fields) Bool(v *bool) {
 	if *v {
 		n = 1
 	}
-	Uint(f, &n, 1)
-	*v = n == 1
+	if Uint(f, &n, 1); f.reading {
+		*v = n == 1
+	}
 }
 
 // Name is a string of 1 to limit bytes.
