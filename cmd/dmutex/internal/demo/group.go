@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"sync"
@@ -41,12 +42,9 @@ func (g *group) begin(ctx context.Context) error {
 	for id := range dmutex.NodeID(g.task.Nodes) {
 		all = append(all, g.newcomer(id+1))
 	}
-	if err := g.meet(ctx, all...); err != nil {
-		return err
-	}
+	err := g.join(ctx, all...)
 	g.began = time.Now()
-	g.tell(order{Word: wordBegin})
-	return nil
+	return err
 }
 
 // finish waits until all are done, counts their messages and lets them leave.
@@ -58,8 +56,7 @@ func (g *group) finish(ctx context.Context, done func(p *process, r report)) (co
 	if counted, err = g.count(ctx); err != nil {
 		return nil, 0, err
 	}
-	g.tell(order{Word: wordLeave})
-	return counted, took, g.await(ctx, wordLeave, nil)
+	return counted, took, g.ask(ctx, order{Word: wordLeave}, wordLeave, nil)
 }
 
 // newcomer returns a process that has not been started yet.
@@ -82,10 +79,7 @@ func (g *group) meet(ctx context.Context, some ...*process) error {
 	for _, p := range g.processes {
 		peers[p.id] = p.at
 	}
-	for _, p := range some {
-		p.order(order{Word: wordOpen, Peers: peers})
-	}
-	return g.await(ctx, wordReady, nil, some...)
+	return g.ask(ctx, order{Word: wordOpen, Peers: peers}, wordReady, nil, some...)
 }
 
 // join lets some processes meet the others and begin.
@@ -93,9 +87,7 @@ func (g *group) join(ctx context.Context, some ...*process) error {
 	if err := g.meet(ctx, some...); err != nil {
 		return err
 	}
-	for _, p := range some {
-		p.order(order{Word: wordBegin})
-	}
+	g.tell(order{Word: wordBegin}, some...)
 	return nil
 }
 
@@ -110,7 +102,13 @@ func (g *group) start(p *process) (err error) {
 	}
 	g.reading.Go(func() {
 		for n := (news{from: p}); n.report.Word != wordLeave; {
-			n.report, n.err = p.hear()
+			n.report = report{}
+			switch err := p.child.Hear(&n.report); {
+			case err == io.EOF:
+				n.report = report{Word: wordLeave}
+			case err != nil:
+				n.report, n.err = report{Word: wordLeave}, fmt.Errorf("%s: %w", p.name(), err)
+			}
 			select {
 			case g.news <- n:
 			case <-g.over:
@@ -119,7 +117,7 @@ func (g *group) start(p *process) (err error) {
 	})
 	t := g.task
 	t.Self, t.Listen = p.id, p.at
-	p.order(order{Word: wordTask, Task: &t})
+	g.tell(order{Word: wordTask, Task: &t}, p)
 	return nil
 }
 
@@ -127,22 +125,33 @@ func (g *group) start(p *process) (err error) {
 func (g *group) end() {
 	close(g.over)
 	for _, p := range g.processes {
-		p.signal(os.Kill)
+		_ = p.child.Signal(os.Kill) // it may have ended
 	}
 	g.reading.Wait()
 }
 
-func (g *group) tell(o order) {
-	for _, p := range g.processes {
-		p.order(o)
+// tell sends an order to some processes, or to all if none is given. If a process has ended the
+// order is lost, and its last news says why.
+func (g *group) tell(o order, some ...*process) {
+	if some == nil {
+		some = g.processes
 	}
+	for _, p := range some {
+		_ = p.child.Tell(o)
+	}
+}
+
+// ask sends an order, and awaits the answers with the given word.
+func (g *group) ask(ctx context.Context, o order, word string, hear func(p *process, r report), some ...*process) error {
+	g.tell(o, some...)
+	return g.await(ctx, word, hear, some...)
 }
 
 // kill kills some processes, and waits until they have ended.
 func (g *group) kill(ctx context.Context, some ...*process) error {
 	for _, p := range some {
 		p.killed = true
-		p.signal(os.Kill)
+		_ = p.child.Signal(os.Kill) // it may have ended
 	}
 	return g.await(ctx, wordLeave, nil, some...)
 }
@@ -156,12 +165,9 @@ func (g *group) await(ctx context.Context, word string, hear func(p *process, r 
 		some = g.processes
 	}
 	missing := slices.Clone(some)
-	stalled := time.NewTimer(g.timeout)
-	defer stalled.Stop()
 	for len(missing) > 0 {
 		select {
 		case n := <-g.news:
-			stalled.Reset(g.timeout)
 			if n.report.Word != word || !slices.Contains(some, n.from) {
 				if err := g.aside(n); err != nil {
 					return err
@@ -175,7 +181,7 @@ func (g *group) await(ctx context.Context, word string, hear func(p *process, r 
 				hear(n.from, n.report)
 			}
 			missing = slices.DeleteFunc(missing, func(p *process) bool { return p == n.from })
-		case <-stalled.C:
+		case <-time.After(g.timeout):
 			var ids []dmutex.NodeID
 			for _, p := range missing {
 				ids = append(ids, p.id)
@@ -190,15 +196,13 @@ func (g *group) await(ctx context.Context, word string, hear func(p *process, r 
 
 // watch handles the news for a while.
 func (g *group) watch(ctx context.Context, d time.Duration) error {
-	over := time.NewTimer(d)
-	defer over.Stop()
-	for {
+	for over := time.After(d); ; {
 		select {
 		case n := <-g.news:
 			if err := g.aside(n); err != nil {
 				return err
 			}
-		case <-over.C:
+		case <-over:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -225,8 +229,7 @@ func (g *group) count(ctx context.Context) ([]counts, error) {
 	var last []counts
 	for time.Now().Before(deadline) {
 		now := make([]counts, len(g.processes))
-		g.tell(order{Word: wordCount})
-		if err := g.await(ctx, wordCounts, func(p *process, r report) { now[p.id-1] = *r.Counts }); err != nil {
+		if err := g.ask(ctx, order{Word: wordCount}, wordCounts, func(p *process, r report) { now[p.id-1] = *r.Counts }); err != nil {
 			return nil, err
 		}
 		if slices.Equal(last, now) && balanced(now) {
@@ -261,3 +264,17 @@ func sum(all []int) (n int) {
 	}
 	return n
 }
+
+// A process is a member of a group. Once it has ended it can be started again,
+// with the same number and, over TCP, at the same address.
+type process struct {
+	id    dmutex.NodeID
+	trade string
+	at    string // where it listens, as soon as it has said so
+	child *child.Process
+
+	killed bool // by the demo, since it was started last
+}
+
+// name is the process for people, such as "teller 2".
+func (p *process) name() string { return fmt.Sprint(p.trade, " ", p.id) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -137,8 +138,7 @@ func (k *killRun) play(ctx context.Context, times int, events []func(context.Con
 	if err := k.watch(ctx, k.spell); err != nil {
 		return err
 	}
-	k.tell(order{Word: wordLeave})
-	return k.await(ctx, wordLeave, nil)
+	return k.ask(ctx, order{Word: wordLeave}, wordLeave, nil)
 }
 
 // killOne kills the teller that is now in the critical section, or p if there is none.
@@ -182,8 +182,7 @@ func (k *killRun) strike(ctx context.Context, some ...*process) error {
 
 // closeOne tells a teller to leave: it closes its node and exits.
 func (k *killRun) closeOne(ctx context.Context, p *process) error {
-	p.order(order{Word: wordLeave})
-	if err := k.await(ctx, wordLeave, nil, p); err != nil {
+	if err := k.ask(ctx, order{Word: wordLeave}, wordLeave, nil, p); err != nil {
 		return err
 	}
 	k.Closed++
@@ -197,4 +196,161 @@ func (k *killRun) restartServer(ctx context.Context, _ *process) error {
 	}
 	k.Servers++
 	return k.stage.serve()
+}
+
+// A crash is what the others noticed of a teller that was killed for good: the longest
+// waits for a lock that ended after it.
+type crash struct {
+	Held   bool          `json:"held"`              // it held the lock of the account; else it held none
+	Free   time.Duration `json:"free_ns"`           // for a lock that it neither held nor was the home of
+	Holder time.Duration `json:"held_ns,omitempty"` // for the one that it held
+	Home   time.Duration `json:"home_ns,omitempty"` // for those at home with it, if there are any
+}
+
+// replaceOne kills a teller for good, and starts a new one when all locks go on. Every other time the
+// teller holds the lock of the account; otherwise it holds none.
+func (k *killRun) replaceOne(ctx context.Context, p *process) error {
+	c := crash{Held: k.Killed%2 == 0}
+	var self dmutex.NodeID
+	rest := order{Word: wordRest, Hold: c.Held}
+	if err := k.ask(ctx, rest, wordResting, func(_ *process, r report) { self = r.Self }, p); err != nil {
+		return err
+	}
+	if err := k.strike(ctx, p); err != nil {
+		return err
+	}
+	k.fell = time.Now() // what was granted before may still be reported
+	k.Crashes = append(k.Crashes, c)
+	k.lost, k.due = make(map[string]bool), make(map[string]bool)
+	for lock, home := range k.homes {
+		k.lost[lock], k.due[lock] = home == self, true
+	}
+	k.processes = slices.DeleteFunc(k.processes, func(q *process) bool { return p == q })
+	for len(k.due) > 0 {
+		if err := k.await(ctx, wordProgress, k.took); err != nil {
+			return err
+		}
+	}
+	how := "while it held no lock"
+	if c = k.Crashes[len(k.Crashes)-1]; c.Held {
+		how = "while it held a lock, which waited for " + brief(c.Holder)
+	}
+	if c.Home > 0 {
+		how += "; those at home with it waited for up to " + brief(c.Home)
+	}
+	k.stage.progress.Say("%-12s %s was killed %s; all others for up to %s", k.Algorithm, p.name(), how, brief(c.Free))
+	k.Joined++
+	return k.join(ctx, k.newcomer(dmutex.NodeID(k.task.Nodes+k.Joined)))
+}
+
+// took takes the grants that a teller reports.
+func (k *killRun) took(_ *process, r report) {
+	for lock, t := range r.Turns {
+		k.homes[lock] = t.Home
+		after := time.Duration(t.Granted - k.fell.UnixNano())
+		if len(k.Crashes) == 0 || after <= 0 {
+			continue
+		}
+		delete(k.due, lock)
+		c := &k.Crashes[len(k.Crashes)-1]
+		longest := &c.Free
+		switch {
+		case c.Held && lock == accountLock:
+			longest = &c.Holder
+		case k.lost[lock]:
+			longest = &c.Home
+		}
+		*longest = max(*longest, min(t.Wait, after))
+	}
+}
+
+// writeKillRuns writes the results of the runs with --kill or --crash, or of the last run.
+func (r *result) writeKillRuns(b *strings.Builder) {
+	how, headings, cells, legend := ", while they are killed and started again", killHeadings, (*killOutcome).killCells, killLegend
+	if r.Lease != 0 {
+		how = fmt.Sprintf(", lease %v, --store=%s, while they are killed for good and new ones join", r.Lease, r.Store)
+		headings, cells, legend = crashHeadings, (*killOutcome).crashCells, crashLegend
+	}
+	fmt.Fprintf(b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d tellers make deposits over %s%s.", r.Nodes, network(r.Link), how)))
+	var rows [][]string
+	for _, o := range r.KillRuns {
+		rows = append(rows, slices.Concat(o.evidence.cells(o.Algorithm), cells(&o)))
+	}
+	tool.Tabulate(b, slices.Concat(evidenceHeadings, headings), rows)
+	b.WriteString(legend + "\n" + r.killClosing() + "\n")
+}
+
+var killHeadings = []tool.Heading{
+	{Title: "tellers", Columns: []string{"killed", "inside", "closed"}},
+	{Title: "view changes", Columns: []string{"number", "longest"}},
+	{Columns: []string{"all back"}},
+}
+
+func (o *killOutcome) killCells() []string {
+	return []string{fmt.Sprint(o.Killed), fmt.Sprint(o.Inside), fmt.Sprint(o.Closed), fmt.Sprint(o.Views), brief(o.Longest), brief(o.Back)}
+}
+
+const killLegend = `
+expected  what the lines of the account are worth, one for each deposit
+killed    with SIGKILL, and started again; inside: of these, in the critical section
+closed    tellers that left and were started again
+longest   time for which a view change kept a teller from the lock
+all back  longest time from such an event until every teller had made a deposit again, with the
+          start of the process
+`
+
+var crashHeadings = []tool.Heading{
+	{Title: "killed", Columns: []string{"idle", "holding"}},
+	{Title: "longest wait", Columns: []string{"free", "held", "at home"}},
+	{Columns: []string{"views"}},
+}
+
+func (o *killOutcome) crashCells() []string {
+	var longest crash
+	for _, c := range o.Crashes {
+		longest = crash{Free: max(longest.Free, c.Free), Holder: max(longest.Holder, c.Holder), Home: max(longest.Home, c.Home)}
+	}
+	cells := []string{fmt.Sprint(o.Killed - o.Inside), fmt.Sprint(o.Inside), "-", "-", "-", fmt.Sprint(o.Views)}
+	for i, wait := range []time.Duration{longest.Free, longest.Holder, longest.Home} {
+		if wait > 0 { // else there was no such lock
+			cells[2+i] = brief(wait)
+		}
+	}
+	return cells
+}
+
+const crashLegend = `
+expected  what the lines of the account are worth, one for each deposit
+holding   killed while they held the lock of the account; idle: while they held none
+free      longest wait of the others, up to the next kill, for a lock that the dead neither held
+          nor was the home of
+held      for the one that it held; at home: for those at home with it
+views     view changes of the group
+`
+
+// killClosing says what was seen in the runs with kills, also those of --crash.
+func (r *result) killClosing() string {
+	var right []string
+	var b strings.Builder
+	killed, closed, servers, joined := 0, 0, 0, 0
+	for _, o := range r.KillRuns {
+		killed, closed, servers, joined = killed+o.Killed, closed+o.Closed, servers+o.Servers, joined+o.Joined
+		if o.OK {
+			right = append(right, o.Algorithm)
+		} else {
+			fmt.Fprintf(&b, "FAILED under %s: %s. ", o.Algorithm, strings.Join(o.Faults, "; "))
+		}
+	}
+	if r.Lease != 0 {
+		fmt.Fprintf(&b, "Tellers were killed for good %s, and new ones joined %s", times(killed), times(joined))
+	} else {
+		fmt.Fprintf(&b, "Tellers were killed %s and closed %s", times(killed), times(closed))
+	}
+	if servers > 0 {
+		fmt.Fprintf(&b, ", and the NATS server was stopped %s", times(servers))
+	}
+	if b.WriteString(". "); len(right) > 0 {
+		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, and every fence rose.", names(right))
+	}
+	return tool.Wrap(b.String())
 }

@@ -2,11 +2,18 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/node"
 )
 
 // Philosophers shows deadlocks between distributed locks, and their end.
@@ -119,8 +126,7 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 		return d, err
 	}
 	for range c.Meals {
-		g.tell(order{Word: wordSit})
-		if err := g.await(ctx, wordSeated, nil); err != nil {
+		if err := g.ask(ctx, order{Word: wordSit}, wordSeated, nil); err != nil {
 			return d, err
 		}
 		g.tell(order{Word: wordReach})
@@ -160,4 +166,264 @@ func (d *dinner) faults(meals int) (f []string) {
 		f = append(f, fmt.Sprintf("%d forks were not given back", d.Busy))
 	}
 	return f
+}
+
+// philosopherCmd is one philosopher of the demo, in a process of its own.
+type philosopherCmd struct{}
+
+// Run works until it is told to leave, or until the demo is gone.
+func (philosopherCmd) Run(con *tool.Console) error {
+	return employ(con, func(ctx context.Context, w *worker) error {
+		p := &philosopher{worker: w, badge: filepath.Join(w.task.Dir, fmt.Sprint("philosopher-", w.task.Self))}
+		if err := os.WriteFile(p.badge, nil, 0o600); err != nil {
+			return err
+		}
+		for range w.task.Meals {
+			if err := p.dine(ctx); err != nil {
+				return fmt.Errorf("meal %d: %w", p.meals+1, err)
+			}
+		}
+		if _, err := p.expect(ctx, wordSit); err != nil { // else some are eating
+			return err
+		}
+		w.report(report{Word: wordDone, Overlaps: p.overlaps})
+		return nil
+	})
+}
+
+// A philosopher eats with two forks. Each fork is a lock.
+type philosopher struct {
+	*worker
+	badge    string // see occupy
+	meals    int    // eaten
+	overlaps int    // forks that it took while they were in another hand
+}
+
+// A cycle of philosophers: each waits for a fork that the next one holds. The
+// first is the victim.
+type cycle []edge
+
+type edge struct {
+	Waiter dmutex.NodeID `json:"waiter"`
+	Lock   string        `json:"fork"`
+	Holder dmutex.NodeID `json:"holder"`
+}
+
+// around reports whether the cycle goes around a table: everybody waits for the
+// right fork.
+func (c cycle) around(philosophers int) bool {
+	n := dmutex.NodeID(philosophers)
+	for i, e := range c {
+		right := e.Waiter%n + 1
+		if e.Lock != fork(right) || e.Holder != right || c[(i+1)%len(c)].Waiter != right {
+			return false
+		}
+	}
+	return len(c) == philosophers
+}
+
+// fork is the name of the i-th philosopher's left fork, which is the right fork
+// of the philosopher before.
+func fork(i dmutex.NodeID) string { return fmt.Sprint("fork/", i) }
+
+// dine sits down when told to, and tries until it has eaten.
+func (p *philosopher) dine(ctx context.Context) error {
+	if _, err := p.expect(ctx, wordSit); err != nil {
+		return err
+	}
+	t, pause := p.node.Txn(), p.reach
+	for meal := p.meals; p.meals == meal; pause = p.think { // later, others are eating already
+		if err := p.try(ctx, t, pause); err != nil {
+			return err
+		}
+	}
+	p.report(report{Word: wordProgress, Made: p.meals})
+	return nil
+}
+
+// try takes the left fork, then, after a pause, the right one, and eats. A victim puts its fork
+// back and has not eaten.
+func (p *philosopher) try(ctx context.Context, t *node.Txn, pause func(context.Context) error) (err error) {
+	var hand []func() error // removes the markers of the forks in it
+	defer func() {
+		for _, leave := range hand {
+			err = errors.Join(err, leave())
+		}
+		err = errors.Join(err, t.Release())
+	}()
+	take := func(fork string) error {
+		if _, err := t.Acquire(ctx, fork); err != nil {
+			return err
+		}
+		leave, overlap, err := occupy(filepath.Join(p.task.Dir, filepath.Base(fork)), p.badge)
+		if overlap {
+			p.overlaps++
+		}
+		if err == nil {
+			hand = append(hand, leave)
+		}
+		return err
+	}
+	if err := take(fork(p.task.Self)); err != nil {
+		return err
+	}
+	if err := pause(ctx); err != nil {
+		return err
+	}
+	if err := take(fork(p.task.Self%dmutex.NodeID(p.task.Nodes) + 1)); err != nil {
+		return p.cycle(err)
+	}
+	if err := p.think(ctx); err != nil {
+		return err
+	}
+	p.meals++
+	return nil
+}
+
+func (p *philosopher) think(ctx context.Context) error { return sleep(ctx, p.task.Think) }
+
+// reach waits until all have their left fork.
+func (p *philosopher) reach(ctx context.Context) error {
+	p.report(report{Word: wordSeated})
+	_, err := p.expect(ctx, wordReach)
+	return err
+}
+
+// cycle reports the cycle whose victim this philosopher is, if err says
+// that, and passes on any other error.
+func (p *philosopher) cycle(err error) error {
+	found, ok := errors.AsType[*node.Error](err)
+	if !ok || !errors.Is(err, node.ErrDeadlock) {
+		return err
+	}
+	var c cycle
+	for _, e := range found.Cycle {
+		c = append(c, edge(e))
+	}
+	p.report(report{Word: wordCycle, Cycle: c})
+	return nil
+}
+
+// dinners are all that a demo of philosophers found out.
+type dinners struct {
+	Link         string        `json:"link"`
+	Philosophers int           `json:"philosophers"`
+	Meals        int           `json:"meals_each"`
+	Think        time.Duration `json:"think_ns"`
+	Detect       time.Duration `json:"detect_ns"`
+	Watched      time.Duration `json:"watched_ns"`
+	verdict
+	Runs []tables `json:"runs"`
+}
+
+// tables are the two dinners under one algorithm.
+type tables struct {
+	Algorithm string   `json:"algorithm"`
+	Without   dinner   `json:"without_detection"` // only the meals are known of it
+	With      dinner   `json:"with_detection"`
+	Faults    []string `json:"faults,omitempty"`
+	OK        bool     `json:"ok"`
+}
+
+func (r *dinners) judge(err error) bool {
+	r.verdict = newVerdict(err)
+	for i := range r.Runs {
+		t := &r.Runs[i]
+		t.Faults = t.With.faults(r.Meals)
+		if n := sum(t.Without.Meals); n > 0 {
+			t.Faults = append(t.Faults, fmt.Sprintf("without detection %s were eaten, while all forks were taken", tool.Several(n, "meal")))
+		}
+		t.OK = len(t.Faults) == 0
+		r.OK = r.OK && t.OK
+	}
+	return r.OK
+}
+
+// writeText writes the result for people: what was done, the cycles, the table,
+// and what was seen.
+func (r *dinners) writeText(w io.Writer) error {
+	if len(r.Runs) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d philosophers, each a process of its own, want %s each, over %s. These cycles were "+
+		"found. Each begins with its victim, which waits for a fork that the next one holds, and so on:",
+		r.Philosophers, tool.Several(r.Meals, "meal"), network(r.Link))))
+	var rows [][]string
+	for _, t := range r.Runs {
+		var found []string // in the order in which they were first found
+		seen := make(map[string]int)
+		for _, c := range t.With.Cycles {
+			if seen[c.String()]++; seen[c.String()] == 1 {
+				found = append(found, c.String())
+			}
+		}
+		for _, c := range found {
+			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(seen[c]), c)
+		}
+		d := t.With
+		rows = append(rows, []string{
+			t.Algorithm, fmt.Sprint(sum(t.Without.Meals)),
+			fmt.Sprint(sum(d.Meals)), fmt.Sprint(len(d.Cycles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
+		})
+	}
+	b.WriteString("\n")
+	tool.Tabulate(&b, []tool.Heading{
+		{Columns: []string{"algorithm"}},
+		{Title: "no detection", Columns: []string{"meals"}},
+		{Title: "with detection", Columns: []string{"meals", "cycles", "overlap", "kept", "took"}},
+	}, rows)
+	fmt.Fprintf(&b, dinnerLegend, r.Watched)
+	b.WriteString(r.closing() + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return tool.Several(n, "time")
+}
+
+const dinnerLegend = `
+no detection  the demo watched the table for %v, and then ended the processes
+cycles        found: one at each meal; its victim puts its fork back and tries again
+overlap       forks that were taken while in another hand, by a marker file
+kept          forks that were held or waited for in the end
+
+`
+
+// String draws the cycle from its victim on.
+func (c cycle) String() string {
+	var b strings.Builder
+	for i, e := range c {
+		if i == 0 {
+			b.WriteString(e.Waiter.String())
+		}
+		fmt.Fprintf(&b, " -%s-> %v", e.Lock, e.Holder)
+	}
+	return b.String()
+}
+
+func (r *dinners) closing() string {
+	var b strings.Builder
+	cycles, right := 0, 0
+	for _, t := range r.Runs {
+		if !t.OK {
+			fmt.Fprintf(&b, "FAILED under %s: %s. ", t.Algorithm, strings.Join(t.Faults, "; "))
+			continue
+		}
+		right++
+		cycles += len(t.With.Cycles)
+	}
+	if right > 0 {
+		were := "were"
+		if cycles == 1 {
+			were = "was"
+		}
+		fmt.Fprintf(&b, "Without detection everybody held one fork and nobody ate. With detection everybody ate: "+
+			"%s %s found, as many victims tried again, no fork was in two hands, and in the end none was held.", tool.Several(cycles, "cycle"), were)
+	}
+	return tool.Wrap(b.String())
 }

@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 // A worker is a process of a group, seen from inside: the part that every trade has. It
@@ -33,10 +35,11 @@ type worker struct {
 	out *json.Encoder
 }
 
-func (w *worker) report(r report) error {
+// report sends a report. It fails only if the demo is gone, and then the orders end, too.
+func (w *worker) report(r report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.out.Encode(r)
+	_ = w.out.Encode(r)
 }
 
 // errDismissed ends a trade that goes on until the order to leave.
@@ -50,10 +53,11 @@ func employ(con *tool.Console, trade func(context.Context, *worker) error) error
 	defer cancel(nil)
 	w := &worker{orders: make(chan order), out: json.NewEncoder(con.Out)}
 	go w.listen(ctx, con.In, cancel)
-	if err := w.work(ctx, trade); err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+	err := w.work(ctx, trade)
+	if err != nil {
+		err = cmp.Or(context.Cause(ctx), err)
 	}
-	return nil
+	return err
 }
 
 var errOrphaned = errors.New("the demo is gone")
@@ -92,71 +96,52 @@ func (w *worker) expect(ctx context.Context, word string) (order, error) {
 }
 
 // work runs the worker from its first order to its last.
-func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) error) error {
+func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) error) (failed error) {
 	first, err := w.expect(ctx, wordTask)
 	if err != nil {
 		return err
 	}
 	w.task = first.Task
-	alg, ok := tool.Find(w.task.Algorithm, tool.NoLock, tool.Broken)
-	if !ok {
-		return fmt.Errorf("there is no algorithm %q", w.task.Algorithm)
-	}
-	var link transport.DynamicLink // none without a lock
-	if alg.New != nil {
-		var stop func()
-		if link, stop, err = connect(w.task); err != nil {
+	alg, _ := tool.Find(w.task.Algorithm, tool.NoLock, tool.Broken) // the demo knows it
+	if alg.New == nil {
+		w.report(report{Word: wordAddress})
+		if _, err := w.expect(ctx, wordOpen); err != nil {
 			return err
 		}
-		defer stop()
+		return w.attend(ctx, trade)
 	}
-	if err := w.report(report{Word: wordAddress, Address: address(link)}); err != nil {
+	link, stop, err := connect(w.task)
+	if err != nil {
 		return err
 	}
+	defer stop()
+	w.report(report{Word: wordAddress, Address: address(link)})
 	opened, err := w.expect(ctx, wordOpen)
 	if err != nil {
 		return err
 	}
-	if link == nil {
-		return w.attend(ctx, trade)
-	}
 	if err := meet(link, w.task, opened.Peers); err != nil {
 		return err
 	}
-	closeNode, err := w.open(ctx, alg, link)
-	if err != nil {
-		return err
-	}
-	return errors.Join(w.attend(ctx, trade), closeNode(ctx))
-}
-
-// open opens the node, and returns how to close it.
-func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.DynamicLink) (func(context.Context) error, error) {
-	config := node.Config{
-		Algorithm: alg.New,
-		Lease:     w.task.Lease,
-		Group:     "dmutex demo",
-		Deadlock:  w.task.Detect,
-	}
+	config := node.Config{Algorithm: alg.New, Lease: w.task.Lease, Group: "dmutex demo", Deadlock: w.task.Detect}
 	if w.task.Views {
-		config.Observer = &node.Observer{View: func(v node.ViewStatus) {
-			_ = w.report(report{Word: wordView, View: &view{v.Epoch, v.Took}}) // if the demo is gone, so is this process
-		}}
+		config.Observer = &node.Observer{View: func(v node.ViewStatus) { w.report(report{Word: wordView, View: &view{v.Epoch, v.Took}}) }}
 	}
-	var file io.Closer = io.NopCloser(nil)
 	if w.task.Trace != "" {
-		f, err := tool.CreateTrace(w.task.Trace, w.task.Self)
+		file, err := tool.CreateTrace(w.task.Trace, w.task.Self)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		file, config.Trace = f, trace.NewRecorder(f)
+		defer func() { failed = errors.Join(failed, file.Close()) }()
+		config.Trace = trace.NewRecorder(file)
 	}
 	if err := w.join(ctx, link, config); err != nil {
-		return nil, errors.Join(err, file.Close())
+		return err
 	}
-	return func(ctx context.Context) error { return errors.Join(w.node.Close(ctx), file.Close()) }, nil
+	return errors.Join(w.attend(ctx, trade), w.node.Close(ctx))
 }
 
+// join opens the node.
 func (w *worker) join(ctx context.Context, link transport.DynamicLink, config node.Config) (err error) {
 	if w.task.Lease == 0 {
 		w.node, err = node.OpenStrict(ctx, w.task.Self, dmutextest.Nodes(w.task.Nodes), link, config)
@@ -180,9 +165,7 @@ func (w *worker) attend(ctx context.Context, trade func(context.Context, *worker
 			return err
 		}
 	}
-	if err := w.report(report{Word: wordReady}); err != nil {
-		return err
-	}
+	w.report(report{Word: wordReady})
 	if _, err := w.expect(ctx, wordBegin); err != nil {
 		return err
 	}
@@ -197,9 +180,7 @@ func (w *worker) attend(ctx context.Context, trade func(context.Context, *worker
 		if err != nil || o.Word == wordLeave {
 			return err
 		}
-		if err := w.report(report{Word: wordCounts, Counts: w.counts()}); err != nil {
-			return err
-		}
+		w.report(report{Word: wordCounts, Counts: w.counts()})
 	}
 }
 
@@ -216,3 +197,43 @@ func (w *worker) counts() *counts {
 	}
 	return c
 }
+
+// connect makes the link that a task asks for, not yet opened.
+func connect(t *task) (link transport.DynamicLink, stop func(), err error) {
+	self := t.Self
+	if t.Lease != 0 {
+		self = dmutex.None
+	}
+	if t.Link == "nats" {
+		return tool.NATS.Connect(t.NatsURL, fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), self, t.Prefix)
+	}
+	tcp, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
+	return tcp, func() { _ = tcp.Close() }, err // the node may have closed it
+}
+
+// address is where a link listens, if the other nodes have to know.
+func address(l transport.Link) string {
+	if tcp, ok := l.(*tcplink.Link); ok {
+		return tcp.Addr().String()
+	}
+	return ""
+}
+
+// meet tells a link the addresses of the other nodes, unless the record of the members
+// will.
+func meet(l transport.Link, t *task, peers map[dmutex.NodeID]string) error {
+	tcp, ok := l.(*tcplink.Link)
+	if !ok || t.Lease != 0 {
+		return nil
+	}
+	delete(peers, t.Self)
+	for id, address := range peers {
+		if err := tcp.SetPeer(id, address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// natsPrefix draws a subject prefix that no other run on the same server has.
+func natsPrefix() string { return "dmutex-demo." + rand.Text() }
