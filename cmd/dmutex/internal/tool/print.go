@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -36,21 +37,70 @@ func Thousands(n int) string {
 // Wrap breaks a text into lines that fit a terminal.
 func Wrap(text string) string {
 	const width = 96
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-		case column+1+n > width:
-			b.WriteString("\n")
-			column = 0
-		default:
-			b.WriteString(" ")
-			column++
+	lines := []string{""}
+	for word := range strings.FieldsSeq(text) {
+		last := &lines[len(lines)-1]
+		longer := strings.TrimPrefix(*last+" "+word, " ")
+		if *last != "" && utf8.RuneCountInString(longer) > width {
+			lines = append(lines, word)
+		} else {
+			*last = longer
 		}
-		b.WriteString(word)
-		column += n
 	}
-	return b.String()
+	return strings.Join(lines, "\n")
+}
+
+// A Heading stands over one or more columns of a table.
+type Heading struct {
+	Title   string
+	Columns []string
+}
+
+// Tabulate writes a table: the headings and the rows. If a heading has a title, the titles stand
+// above the headings and a rule below. The first column is written to the left, the others to the right.
+func Tabulate(b *strings.Builder, headings []Heading, rows [][]string) {
+	var heads, titles, rules []string
+	for _, h := range headings {
+		heads = append(heads, h.Columns...)
+	}
+	widths := make([]int, len(heads))
+	for _, row := range slices.Concat([][]string{heads}, rows) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	rest := widths
+	for _, h := range headings {
+		own := rest[:len(h.Columns)]
+		rest = rest[len(own):]
+		width := len(gap) * (len(own) - 1)
+		for _, w := range own {
+			width += w
+		}
+		more := max(0, len(h.Title)-width)
+		own[len(own)-1] += more
+		left := (width + more - len(h.Title)) / 2
+		titles = append(titles, fmt.Sprintf("%*s%-*s", left, "", width+more-left, h.Title))
+		rules = append(rules, strings.Repeat("-", width+more))
+	}
+	titled := slices.ContainsFunc(headings, func(h Heading) bool { return h.Title != "" })
+	if titled {
+		writeLine(b, titles)
+	}
+	for i, row := range slices.Concat([][]string{heads}, rows) {
+		line := []string{fmt.Sprintf("%-*s", widths[0], row[0])}
+		for i, cell := range row[1:] {
+			line = append(line, fmt.Sprintf("%*s", widths[i+1], cell))
+		}
+		writeLine(b, line)
+		if titled && i == 0 {
+			writeLine(b, rules)
+		}
+	}
+}
+
+const gap = "  " // between two columns
+
+func writeLine(b *strings.Builder, parts []string) {
+	b.WriteString(strings.TrimRight(strings.Join(parts, gap), " ") + "\n")
 }
