@@ -37,18 +37,13 @@ const entry = "by %02d met %d fence %020d balance %016d\n"
 
 const entryWidth = 64
 
-// createAccount makes an empty account in a directory that has none.
-func createAccount(dir string) error {
-	return os.WriteFile(accountPath(dir), fmt.Appendf(nil, entry, 0, 0, 0, 0), 0o600)
-}
-
-// openAccount opens the account for a teller.
+// openAccount opens the account for a teller. At first it is empty.
 func openAccount(dir string, teller dmutex.NodeID) (*account, error) {
 	badge := badgePath(dir, teller)
 	if err := os.WriteFile(badge, nil, 0o600); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(accountPath(dir), os.O_RDWR|os.O_APPEND, 0)
+	f, err := os.OpenFile(accountPath(dir), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +84,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// read returns the last line.
+// read returns the last line, or the zero line of an empty account.
 func (a *account) read() (line, error) {
 	end, err := a.file.Seek(0, io.SeekEnd)
-	if err != nil {
+	if err != nil || end == 0 {
 		return line{}, err
 	}
 	var b [entryWidth]byte
@@ -138,22 +133,17 @@ func readPassbook(dir string) (e evidence, err error) {
 		return e, err
 	}
 	var last line
-	for i, text := range strings.SplitAfter(string(text), "\n") {
-		if text == "" { // after the last
-			break
-		}
+	for text := range strings.Lines(string(text)) {
 		l, err := parseLine(text)
 		if err != nil {
 			return e, err
 		}
-		if i > 0 {
-			e.Entries++
-			if l.met {
-				e.Overlaps++
-			}
-			if l.fence <= last.fence {
-				e.FenceErrors++
-			}
+		e.Entries++
+		if l.met {
+			e.Overlaps++
+		}
+		if l.fence <= last.fence {
+			e.FenceErrors++
 		}
 		last = l
 	}

@@ -15,7 +15,6 @@ import (
 func newAccount(t *testing.T) *account {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, createAccount(dir))
 	a, err := openAccount(dir, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { a.file.Close() })
@@ -97,7 +96,7 @@ func TestLine(t *testing.T) {
 		require.NoError(t, a.write(l))
 		info, err := a.file.Stat()
 		require.NoError(t, err)
-		require.EqualValues(t, 2*entryWidth, info.Size())
+		require.EqualValues(t, entryWidth, info.Size())
 		got, err := a.read()
 		require.NoError(t, err)
 		require.Equal(t, l, got)
@@ -107,13 +106,12 @@ func TestLine(t *testing.T) {
 // The passbook shows what was deposited, and what went wrong.
 func TestPassbook(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, createAccount(dir))
-	s, err := readPassbook(dir)
-	require.NoError(t, err)
-	require.Zero(t, s)
 	a, err := openAccount(dir, 2)
 	require.NoError(t, err)
 	defer a.file.Close()
+	s, err := readPassbook(dir)
+	require.NoError(t, err)
+	require.Zero(t, s)
 	for _, l := range []line{{2, false, 5, 100}, {1, true, 5, 200}, {3, false, 7, 200}, {1, false, 9, 300}} {
 		require.NoError(t, a.write(l))
 	}
@@ -130,7 +128,6 @@ func TestPassbook(t *testing.T) {
 // Only the marker of a teller that was killed inside is removed.
 func TestVacate(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, createAccount(dir))
 	one, err := openAccount(dir, 1)
 	require.NoError(t, err)
 	defer one.file.Close()

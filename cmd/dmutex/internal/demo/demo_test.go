@@ -400,7 +400,6 @@ func TestProcessAgain(t *testing.T) {
 		timeout: time.Minute, sofar: func() string { return "" }, news: make(chan news), over: make(chan struct{}),
 		heard: func(_ *process, r report) bool { return r.Word == wordProgress },
 	}
-	require.NoError(t, createAccount(g.task.Dir))
 	defer g.end()
 	p := g.newcomer(1)
 	require.NoError(t, g.meet(t.Context(), p))
@@ -448,7 +447,6 @@ func TestDemoInterrupted(t *testing.T) {
 // never meet.
 func TestTellerOrphaned(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, createAccount(dir))
 	p, err := child.Start("demo", "teller")
 	require.NoError(t, err)
 	defer p.Signal(os.Kill)

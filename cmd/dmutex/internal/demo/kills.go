@@ -69,9 +69,6 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	if err != nil {
 		return killOutcome{}, err
 	}
-	if err := createAccount(g.task.Dir); err != nil {
-		return killOutcome{}, err
-	}
 	k := &killRun{
 		group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name},
 		epochs: make(map[uint64]bool), homes: make(map[string]dmutex.NodeID),

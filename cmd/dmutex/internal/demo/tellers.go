@@ -142,9 +142,6 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 	if err != nil {
 		return o, err
 	}
-	if err := createAccount(g.task.Dir); err != nil {
-		return o, err
-	}
 	defer g.end()
 	made := make([]int, c.Nodes)
 	advance := func(p *process, n int) { s.progress.At(progressed(made, p, n)) }

@@ -115,13 +115,18 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 		return err
 	}
 	defer stop()
-	w.report(report{Word: wordAddress, Address: address(link)})
+	w.report(report{Word: wordAddress, Address: link.Address()})
 	opened, err := w.expect(ctx, wordOpen)
 	if err != nil {
 		return err
 	}
-	if err := meet(link, w.task, opened.Peers); err != nil {
-		return err
+	for id, at := range opened.Peers {
+		if id == w.task.Self || at == "" || w.task.Lease != 0 { // the record has the addresses
+			continue
+		}
+		if err := link.SetPeer(id, at); err != nil {
+			return err
+		}
 	}
 	config := node.Config{Algorithm: alg.New, Lease: w.task.Lease, Group: "dmutex demo", Deadlock: w.task.Detect}
 	if w.task.Views {
@@ -209,30 +214,6 @@ func connect(t *task) (link transport.DynamicLink, stop func(), err error) {
 	}
 	tcp, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
 	return tcp, func() { _ = tcp.Close() }, err // the node may have closed it
-}
-
-// address is where a link listens, if the other nodes have to know.
-func address(l transport.Link) string {
-	if tcp, ok := l.(*tcplink.Link); ok {
-		return tcp.Addr().String()
-	}
-	return ""
-}
-
-// meet tells a link the addresses of the other nodes, unless the record of the members
-// will.
-func meet(l transport.Link, t *task, peers map[dmutex.NodeID]string) error {
-	tcp, ok := l.(*tcplink.Link)
-	if !ok || t.Lease != 0 {
-		return nil
-	}
-	delete(peers, t.Self)
-	for id, address := range peers {
-		if err := tcp.SetPeer(id, address); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // natsPrefix draws a subject prefix that no other run on the same server has.
