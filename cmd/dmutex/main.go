@@ -42,17 +42,22 @@ import (
 )
 
 type commands struct {
-	Demo   demo.Cmd   `cmd:"" help:"Show the locks at work on processes of the operating system."`
-	Check  check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
-	Sim    sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
-	Run    run.Cmd    `cmd:"" help:"Run a command under a lock."`
+	Demo  demo.Cmd  `cmd:"" help:"Show the locks at work on processes of the operating system."`
+	Check check.Cmd `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
+	Sim   sim.Cmd   `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
+	running
 	Serve  serve.Cmd  `cmd:"" help:"Run a member of a group that serves clients."`
 	Evict  evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
 	Trace  trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
 	Quorum quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
 
 	Completion tool.Completion `cmd:"" help:"Print what makes a shell complete command lines of this tool."`
+}
 
+// running is the grammar of run alone. Programs call run often, and to build the grammar of all
+// commands takes milliseconds.
+type running struct {
+	Run     run.Cmd     `cmd:"" help:"Run a command under a lock."`
 	Version versionFlag `help:"Print which build this is."`
 }
 
@@ -65,7 +70,14 @@ Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the
 
 func main() {
 	con := &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	os.Exit(tool.Main(new(commands), os.Args[1:], con))
+	os.Exit(tool.Main(grammarOf(os.Args[1:]), os.Args[1:], con))
+}
+
+func grammarOf(args []string) any {
+	if len(args) > 0 && args[0] == "run" {
+		return new(running)
+	}
+	return new(commands)
 }
 
 type versionFlag bool

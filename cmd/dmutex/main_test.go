@@ -68,6 +68,17 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// The grammar of run alone is that of run among all commands.
+func TestGrammarOfRun(t *testing.T) {
+	line := []string{"run", "--help"}
+	require.IsType(t, new(running), grammarOf(line))
+	_, stdout, _ := tooltest.Run(grammarOf(line), "", line...)
+	_, all, _ := invoke(line...)
+	require.Equal(t, all, stdout)
+	require.Contains(t, stdout, "This is flock(1) across processes and machines")
+	require.IsType(t, new(commands), grammarOf(nil))
+}
+
 func TestVersion(t *testing.T) {
 	status, stdout, stderr := invoke("--version")
 	require.Equal(t, tool.StatusOK, status)

@@ -126,14 +126,19 @@ func TestStoreLost(t *testing.T) {
 	require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
 }
 
-// -n and -w run nothing if the lock is not free in time, say nothing, and -E is their status.
+// -n and -w run nothing if the lock is not free in time, and -E is their status. -n says nothing.
 func TestRunGivesUp(t *testing.T) {
 	flags := inDir(t)
 	holder := start(t, flags, "say:in", "wait")
 	require.Equal(t, "in", holder.line())
 	for _, how := range [][]string{{"-n"}, {"-w", "0.05"}, {"--wait=0.05"}, {"--nonblock"}} {
-		require.Empty(t, start(t, append(flags, how...), "say:never").exits(statusNoLock))
-		require.Empty(t, start(t, append(append(flags, how...), "-E", "75"), "say:never").exits(75))
+		said := start(t, append(flags, how...), "say:never").exits(statusNoLock)
+		require.Equal(t, said, start(t, append(append(flags, how...), "-E", "75"), "say:never").exits(75))
+		if strings.Contains(how[0], "n") {
+			require.Empty(t, said)
+		} else {
+			require.Equal(t, "dmutex run: nothing was run: storelock: lock \"door\": context deadline exceeded; it was not free within --wait=0.05\n", said)
+		}
 	}
 	holder.goOn()
 	holder.exits(0)

@@ -128,13 +128,13 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 	case sig != nil:
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
-	case errors.Is(err, lock.ErrBusy), r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
-		switch { // otherwise say nothing, as flock
-		case errors.Is(err, store.ErrNoProof):
+	case errors.Is(err, lock.ErrBusy):
+		if errors.Is(err, store.ErrNoProof) { // otherwise say nothing, as flock
 			r.say("nothing was run: %v; see --wait", err)
-		case r.Store == nil && !errors.Is(err, lock.ErrBusy):
-			r.say("nothing was run: %v", err) // perhaps no member could be reached
 		}
+		return r.Code
+	case r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
+		r.say("nothing was run: %v; it was not free within --wait=%v", err, r.Wait)
 		return r.Code
 	case err != nil:
 		r.say("nothing was run: %v", err)
