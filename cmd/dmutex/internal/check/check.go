@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Cmd is dmutex check.
@@ -21,8 +22,8 @@ type Cmd struct {
 	Election string `placeholder:"ALGORITHM" help:"Explore elections instead of a lock: bully, ring or chang-roberts."`
 	Deadlock string `placeholder:"MODEL" help:"Explore deadlock detection instead of a lock: and, or (a wait ends with all grants, or with one), or chase (transactions that take locks, as package node detects deadlocks)."`
 
-	Nodes     int  `placeholder:"N" help:"Nodes of the group, 1 to 9. The default is 2, and 3 for elections and deadlocks."`
-	MaxStates int  `default:"10000000" help:"Stop each check after this many states. A million states take about 200 MB; of elections and deadlocks up to 600 MB. 0 does not stop."`
+	Nodes     int  `least:"1" most:"9" unit:" nodes" placeholder:"N" help:"Nodes of the group, 1 to 9. The default is 2, and 3 for elections and deadlocks."`
+	MaxStates int  `default:"10000000" least:"0" help:"Stop each check after this many states. A million states take about 200 MB; of elections and deadlocks up to 600 MB. 0 does not stop."`
 	JSON      bool `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
 
 	Locks     lockOptions     `embed:"" group:"Flags of locks:"`
@@ -84,10 +85,6 @@ func (c *Cmd) Validate(line *kong.Context) error {
 		}
 	}
 	switch {
-	case c.Nodes < 1 || c.Nodes > 9:
-		return fmt.Errorf("--nodes=%d: choose 1 to 9 nodes", c.Nodes)
-	case c.MaxStates < 0:
-		return fmt.Errorf("--max-states=%d: choose 0 or more", c.MaxStates)
 	case subject == "--election":
 		return c.Elections.validate(c.Election, given)
 	case subject == "--deadlock":
@@ -217,4 +214,58 @@ func named(subjects []subject, verdict string) (names []string) {
 		}
 	}
 	return names
+}
+
+// A group is the check of machines that are not locks.
+type group struct {
+	Election string `json:"election,omitempty"`
+	Deadlock string `json:"deadlock,omitempty"`
+	Nodes    int    `json:"nodes"`
+	Options  any    `json:"options"`
+	finding
+	Rests     int `json:"states_at_rest,omitempty"`    // of elections
+	Deadlocks int `json:"states_deadlocked,omitempty"` // in which a deadlock is declared; of chases, in which there is a cycle
+
+	name, what string                  // the same, for people
+	proved     string                  // by a clean exploration
+	some       string                  // what some of the states are, such as "%s of them at rest"
+	failing    func(kind error) string // what a group that failed assumes
+	most       int                     // states
+	run        func(search.Limits) (search.Report, error)
+}
+
+func (g *group) title() string { return g.name }
+
+func (g *group) explore(more func(string) bool) error {
+	r, err := g.run(search.Limits{MaxStates: g.most, Progress: func(r search.Report) bool {
+		return more(tool.Thousands(r.States) + " states")
+	}})
+	if g.Election != "" {
+		g.Rests = r.Some
+	} else {
+		g.Deadlocks = r.Some
+	}
+	return g.judge(r.States, r.Complete, err)
+}
+
+func (g *group) text() string {
+	some := ""
+	if g.Verdict == clean {
+		some = ", " + fmt.Sprintf(g.some, tool.Thousands(g.Rests+g.Deadlocks))
+	}
+	return fmt.Sprintf("%-14s %s: %s. %s%s, in %.1f s\n", g.name, g.what, g.Verdict, tool.Several(g.States, "state"), some, g.Seconds)
+}
+
+// closingOne is what stands below the verdict on a group: the script of its
+// violation, and what it means.
+func closingOne(all []subject) string {
+	g := all[0].(*group)
+	switch g.Verdict {
+	case wrong:
+		v := g.Violation
+		return fmt.Sprintf("\n%s\n%s\n", v.Script, tool.Wrap(strings.TrimSpace(g.name+" failed. "+g.failing(v.kind))))
+	case clean:
+		return "\n" + tool.Wrap(g.proved) + "\n"
+	}
+	return ""
 }

@@ -120,7 +120,7 @@ func TestCheckClosing(t *testing.T) {
 func TestCheckInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	c := Cmd{Nodes: 4, Locks: lockOptions{Requests: 9, algorithms: tool.Algorithms}}
+	c := Cmd{Nodes: 4, Locks: lockOptions{Requests: 9, Algorithm: tool.Algorithms}}
 	all := c.Locks.subjects(&c)
 	err := c.explore(ctx, &tool.Console{Out: io.Discard, Err: io.Discard}, all, c.Locks.closing)
 	require.ErrorContains(t, err, "interrupted: central stopped after ")

@@ -14,10 +14,10 @@ import (
 
 // deadlockOptions are what may happen in a group that waits.
 type deadlockOptions struct {
-	Waits     int  `json:"waits" default:"1" help:"Times that each node waits in a run, 1 to 9; under chase it takes one lock more, one after another."`
+	Waits     int  `json:"waits" default:"1" least:"1" most:"9" help:"Times that each node waits in a run, 1 to 9; under chase it takes one lock more, one after another."`
 	Width     int  `json:"width" default:"1" help:"Most nodes that a node waits for at a time: 1 or more."`
 	AtOnce    bool `json:"at_once" help:"Each node looks for a deadlock when it begins to wait, and at no time later: fewer states."`
-	Withdraw  int  `json:"withdraw" placeholder:"N" help:"Waits that are given up in a run, 0 to 9. The papers' models exclude that, chase allows it."`
+	Withdraw  int  `json:"withdraw" least:"0" most:"9" placeholder:"N" help:"Waits that are given up in a run, 0 to 9. The papers' models exclude that, chase allows it."`
 	Unordered bool `json:"unordered" help:"Messages may overtake each other, which the papers' models exclude."`
 }
 
@@ -40,12 +40,8 @@ func (o *deadlockOptions) validate(name string, nodes int, given map[string]bool
 		return fmt.Errorf("--deadlock=%s: choose \"and\", \"or\" or \"%s\"", name, chase)
 	case nodes < 2:
 		return fmt.Errorf("--nodes=%d: no node waits for itself: choose 2 to 9 nodes", nodes)
-	case o.Waits < 1 || o.Waits > 9:
-		return fmt.Errorf("--waits=%d: choose 1 to 9", o.Waits)
 	case o.Width < 1 || o.Width >= nodes:
 		return fmt.Errorf("--width=%d: each of %d nodes can wait for 1 to %d others", o.Width, nodes, nodes-1)
-	case o.Withdraw < 0 || o.Withdraw > 9:
-		return fmt.Errorf("--withdraw=%d: choose 0 to 9", o.Withdraw)
 	}
 	return nil
 }

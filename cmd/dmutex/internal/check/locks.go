@@ -17,15 +17,14 @@ import (
 
 // lockOptions are what may happen to a group that shares a lock.
 type lockOptions struct {
-	Algorithm string `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
-	Requests  int    `default:"2" help:"Requests that each node makes in a run, 1 to 255."`
-	Network   string `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
-	Cancel    bool   `help:"Each node may also withdraw a request, once in a run and at any time."`
-	Quorums   string `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
+	Algorithm tool.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Requests  int         `default:"2" least:"1" most:"255" help:"Requests that each node makes in a run, 1 to 255."`
+	Network   string      `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
+	Cancel    bool        `help:"Each node may also withdraw a request, once in a run and at any time."`
+	Quorums   string      `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
 
-	algorithms []tool.Algorithm
-	network    dmutextest.Network
-	quorums    map[uint64]string // by node, if they were given
+	network dmutextest.Network
+	quorums map[uint64]string // by node, if they were given
 }
 
 func (o *lockOptions) validate(nodes int) (err error) {
@@ -36,13 +35,8 @@ func (o *lockOptions) validate(nodes int) (err error) {
 	if o.network, err = dmutextest.ParseNetwork(network); err != nil {
 		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
 	}
-	o.algorithms, err = tool.Choose(o.Algorithm)
 	switch {
-	case err != nil:
-		return err
-	case o.Requests < 1 || o.Requests > 255:
-		return fmt.Errorf("--requests=%d: choose 1 to 255", o.Requests)
-	case o.Quorums != "" && o.Algorithm != "maekawa":
+	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case o.Quorums != "":
 		assigned, err := assignQuorums(o.Quorums, nodes)
@@ -92,7 +86,7 @@ func (o *lockOptions) give(assigned quorum.Assignment[int64]) {
 		}
 		o.quorums[uint64(site)] = "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(members), " ", ","), "[]") + "}"
 	}
-	o.algorithms[0].New = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return asked[site] })
+	o.Algorithm[0].New = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return asked[site] })
 }
 
 // A lock is the check of one lock algorithm.
@@ -115,7 +109,7 @@ type lock struct {
 }
 
 func (o *lockOptions) subjects(c *Cmd) (all []subject) {
-	for _, a := range o.algorithms {
+	for _, a := range o.Algorithm {
 		l := &lock{
 			Algorithm: a.Name, Quorums: o.quorums, Nodes: c.Nodes, Requests: o.Requests, Cancel: o.Cancel, Network: o.network.String(),
 			config: dmutextest.Config{

@@ -18,15 +18,13 @@ import (
 
 // Philosophers shows deadlocks between distributed locks, and their end.
 type Philosophers struct {
-	Philosophers int           `default:"5" help:"Number of philosophers, and of forks, 2 to 64."`
-	Meals        int           `default:"100" help:"Meals that each philosopher wants, at least 1."`
-	Algorithm    string        `default:"ricart" help:"One algorithm, or all of them: ${algorithms}."`
-	Think        time.Duration `default:"1ms" help:"Time for a meal, and between the forks when a victim tries again; at least 100µs."`
-	Detect       time.Duration `default:"50ms" help:"Time that a philosopher waits for a fork before looking for a cycle, at least 1ms."`
-	Watch        time.Duration `default:"2s" help:"How long to watch the table without detection, at least 100ms. The dinner with detection is the one that --trace records."`
+	Philosophers int           `default:"5" least:"2" most:"64" help:"Number of philosophers, and of forks, 2 to 64."`
+	Meals        int           `default:"100" least:"1" help:"Meals that each philosopher wants, at least 1."`
+	Algorithm    tool.Choice   `default:"ricart" help:"One algorithm, or all of them: ${algorithms}."`
+	Think        time.Duration `default:"1ms" least:"100µs" help:"Time for a meal, and between the forks when a victim tries again; at least 100µs."`
+	Detect       time.Duration `default:"50ms" least:"1ms" help:"Time that a philosopher waits for a fork before looking for a cycle, at least 1ms."`
+	Watch        time.Duration `default:"2s" least:"100ms" help:"How long to watch the table without detection, at least 100ms. The dinner with detection is the one that --trace records."`
 	flags
-
-	algorithms []tool.Algorithm
 }
 
 // Help is the text of demo philosophers --help.
@@ -47,22 +45,8 @@ Exit status: 0 if nobody ate without detection, everybody did with it, and all w
 }
 
 // Validate refuses what could not be run, or would show nothing.
-func (c *Philosophers) Validate() (err error) {
-	c.algorithms, err = tool.Choose(c.Algorithm)
-	switch {
-	case err != nil:
-		return err
-	case c.Philosophers < 2 || c.Philosophers > 64:
-		return fmt.Errorf("--philosophers=%d: choose 2 to 64", c.Philosophers)
-	case c.Meals < 1:
-		return fmt.Errorf("--meals=%d: choose at least 1", c.Meals)
-	case c.Think < 100*time.Microsecond:
-		return fmt.Errorf("--think=%v: choose at least 100µs", c.Think)
-	case c.Detect < time.Millisecond:
-		return fmt.Errorf("--detect=%v: choose at least 1ms", c.Detect)
-	case c.Watch < 100*time.Millisecond:
-		return fmt.Errorf("--watch=%v: choose at least 100ms", c.Watch)
-	case c.Timeout <= max(c.Think, c.Detect):
+func (c *Philosophers) Validate() error {
+	if c.Timeout <= max(c.Think, c.Detect) {
 		return fmt.Errorf("--timeout=%v is not longer than --think=%v and --detect=%v", c.Timeout, c.Think, c.Detect)
 	}
 	return c.validate()
@@ -75,7 +59,7 @@ func (c *Philosophers) Run(con *tool.Console) error {
 		Link: c.Link, Philosophers: c.Philosophers, Meals: c.Meals,
 		Think: c.Think, Detect: c.Detect, Watched: c.Watch, Runs: []tables{},
 	}
-	return c.demonstrate(con, p, &r, c.algorithms, func(ctx context.Context, a tool.Algorithm, s *stage) (err error) {
+	return c.demonstrate(con, p, &r, c.Algorithm, func(ctx context.Context, a tool.Algorithm, s *stage) (err error) {
 		p.Say("%-12s %d philosophers, without detection: watched for %v", a.Name, c.Philosophers, c.Watch)
 		t := tables{Algorithm: a.Name}
 		if t.Without, err = c.dine(ctx, a, s, 0); err != nil {

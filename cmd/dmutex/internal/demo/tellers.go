@@ -16,11 +16,11 @@ import (
 
 // Tellers shows the locks at work on real processes.
 type Tellers struct {
-	Nodes     int           `default:"5" help:"Number of tellers, 2 to 64."`
-	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1; with --kill and --crash they make as many as they can."`
-	Algorithm string        `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, the first one if not given."`
+	Nodes     int           `default:"5" least:"2" most:"64" unit:" tellers" help:"Number of tellers, 2 to 64."`
+	Deposits  int           `default:"100" least:"1" help:"Deposits that each teller makes, at least 1; with --kill and --crash they make as many as they can."`
+	Algorithm tool.Choice   `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, the first one if not given."`
 	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
-	Think     time.Duration `default:"1ms" help:"Time between reading the account and writing it, at least 100µs."`
+	Think     time.Duration `default:"1ms" least:"100µs" help:"Time between reading the account and writing it, at least 100µs."`
 	Kill      bool          `xor:"how" help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
 	Crash     bool          `xor:"how" help:"Kill tellers for good while they work, and add new ones. The members of the group are in a file, with a lease."`
 	Kills     int           `default:"3" help:"How often tellers are killed with --kill or --crash, or in the last run without them; 0 for no such run."`
@@ -28,9 +28,9 @@ type Tellers struct {
 	Store     string        `default:"file" enum:"file,remote" help:"With --crash, where the group's record is: file, by which the processes of one machine prove each other dead, or remote, the same file used like one on another machine."`
 	flags
 
-	algorithms []tool.Algorithm // of the runs without kills
-	killed     []tool.Algorithm // of those with kills
-	spell      time.Duration    // for tests: another spell than usual
+	algorithms tool.Choice   // of the runs without kills
+	killed     tool.Choice   // of those with kills
+	spell      time.Duration // for tests: another spell than usual
 }
 
 // maxCrew bounds the tellers with --crash, and those that are killed: a new record takes
@@ -62,23 +62,10 @@ Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is
 }
 
 // Validate refuses what could not be run, or would show nothing.
-func (c *Tellers) Validate() (err error) {
-	usual := "all"
-	if c.Crash && !c.Broken {
-		usual = tool.Algorithms[0].Name
-	}
-	c.algorithms, err = tool.Choose(cmp.Or(c.Algorithm, usual))
+func (c *Tellers) Validate() error {
 	switch {
-	case err != nil:
-		return err
-	case c.Nodes < 2 || c.Nodes > 64:
-		return fmt.Errorf("--nodes=%d: choose 2 to 64 tellers", c.Nodes)
-	case c.Deposits < 1:
-		return fmt.Errorf("--deposits=%d: choose at least 1", c.Deposits)
-	case c.Think < 100*time.Microsecond:
-		return fmt.Errorf("--think=%v: choose at least 100µs, or the tellers hardly meet", c.Think)
 	case c.Kills < 0 || (c.Kill || c.Crash) && c.Kills == 0:
-		return fmt.Errorf("--kills=%d: choose at least 1", c.Kills)
+		return fmt.Errorf("--kills=%d: choose 1 or more", c.Kills)
 	case c.Crash && (c.Nodes > maxCrew || c.Kills > maxCrew):
 		return fmt.Errorf("--nodes=%d --kills=%d: choose at most %d of each with --crash", c.Nodes, c.Kills, maxCrew)
 	case !c.Crash && (c.Lease != 0 || c.Store != "file"):
@@ -91,8 +78,13 @@ func (c *Tellers) Validate() (err error) {
 	if c.Crash {
 		c.Lease = cmp.Or(c.Lease, 2*time.Second)
 	}
-	if c.Broken {
-		c.algorithms = []tool.Algorithm{tool.Broken}
+	switch c.algorithms = c.Algorithm; {
+	case c.Broken:
+		c.algorithms = tool.Choice{tool.Broken}
+	case c.Algorithm == nil && c.Crash:
+		c.algorithms = tool.Algorithms[:1]
+	case c.Algorithm == nil:
+		c.algorithms = tool.Algorithms
 	}
 	switch {
 	case c.Kill || c.Crash:
@@ -101,7 +93,7 @@ func (c *Tellers) Validate() (err error) {
 	case c.Kills > 0 && c.Trace == "" && !c.Broken:
 		c.killed = c.algorithms[:1]
 	}
-	c.algorithms = append([]tool.Algorithm{tool.NoLock}, c.algorithms...)
+	c.algorithms = append(tool.Choice{tool.NoLock}, c.algorithms...)
 	return c.validate()
 }
 

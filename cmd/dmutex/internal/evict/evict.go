@@ -22,7 +22,7 @@ type Cmd struct {
 	Members []dmutex.NodeID `arg:"" name:"N" help:"The numbers of the members whose processes are dead: all of them at once, since each alone would wait for the others."`
 	At      *url.URL        `required:"" placeholder:"URL" help:"Where another member serves nodehttp.Evict, such as http://localhost:8080/evict."`
 	Yes     bool            `help:"Do not ask."`
-	Timeout time.Duration   `default:"30s" help:"Give up after this long."`
+	Timeout time.Duration   `default:"30s" least:"1ms" help:"Give up after this long."`
 }
 
 // Help is the text of evict --help.
@@ -54,8 +54,6 @@ func (c *Cmd) Validate() error {
 		return errors.New("give the number of the member, from 1 on")
 	case c.At.Scheme != "http" && c.At.Scheme != "https" || c.At.Host == "":
 		return fmt.Errorf("--at=%s: give the whole address, such as http://localhost:8080/evict", c.At.Redacted())
-	case c.Timeout <= 0:
-		return fmt.Errorf("--timeout=%v: choose more than 0s", c.Timeout)
 	}
 	return nil
 }

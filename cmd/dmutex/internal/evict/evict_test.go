@@ -117,7 +117,7 @@ func TestEvictUsage(t *testing.T) {
 		{"evict --at=http://h/evict", "expected \"<N> ...\""},
 		{"evict --at=http://h/evict 0", "give the number of the member, from 1 on"},
 		{"evict --at=localhost:8080 3", "--at=localhost:8080: give the whole address"},
-		{"evict --at=http://h/evict --timeout=0s 3", "choose more than 0s"},
+		{"evict --at=http://h/evict --timeout=0s 3", "choose 1ms or more"},
 	})
 	status, stdout, _ := run("evict", "--help")
 	require.Equal(t, tool.StatusOK, status)

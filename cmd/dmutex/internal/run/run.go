@@ -4,13 +4,17 @@ package run
 import (
 	"errors"
 	"fmt"
-	"math"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
@@ -20,11 +24,11 @@ type Cmd struct {
 	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
 	Nonblock bool          `short:"n" xor:"wait" env:"DMUTEX_NONBLOCK" help:"Do not wait: if the lock is taken, run nothing."`
-	Wait     float64       `short:"w" xor:"wait" env:"DMUTEX_WAIT" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing."`
-	Code     int           `short:"E" name:"conflict-exit-code" env:"DMUTEX_CONFLICT_EXIT_CODE" default:"125" placeholder:"CODE" help:"The exit status if --nonblock or --wait run nothing."`
-	Lease    time.Duration `env:"DMUTEX_LEASE" default:"10s" help:"How long the lock is held after the store has last confirmed it."`
+	Wait     float64       `short:"w" xor:"wait" env:"DMUTEX_WAIT" least:"0" most:"9e9" unit:" seconds" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing."`
+	Code     int           `short:"E" name:"conflict-exit-code" env:"DMUTEX_CONFLICT_EXIT_CODE" default:"125" least:"0" most:"255" placeholder:"CODE" help:"The exit status if --nonblock or --wait run nothing."`
+	Lease    time.Duration `env:"DMUTEX_LEASE" default:"10s" least:"100ms" most:"1h" help:"How long the lock is held after the store has last confirmed it."`
 	tool.TLS
-	Grace   time.Duration `env:"DMUTEX_GRACE" default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
+	Grace   time.Duration `env:"DMUTEX_GRACE" default:"10s" least:"0s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
 	Command []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
@@ -86,14 +90,6 @@ func (c *Cmd) Validate() error {
 		return errors.New("give --lock=NAME")
 	case c.Store != nil && len(recordName(c.Lock)) > maxRecordName:
 		return fmt.Errorf("--lock=%s: the name of a lock has at most %d letters and digits, or fewer of other characters", c.Lock, maxRecordName)
-	case c.Lease < 100*time.Millisecond || c.Lease > time.Hour:
-		return fmt.Errorf("--lease=%v: choose 100ms to 1h", c.Lease)
-	case !(c.Wait >= 0 && c.Wait <= float64(math.MaxInt64/int64(time.Second))):
-		return fmt.Errorf("--wait=%v: choose 0 seconds or more", c.Wait)
-	case c.Code < 0 || c.Code > 255:
-		return fmt.Errorf("--conflict-exit-code=%d: choose 0 to 255", c.Code)
-	case c.Grace < 0:
-		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
 	case c.Store != nil && c.Store.Servers != "" && tool.NATS == nil:
 		return fmt.Errorf("--store: %w", tool.ErrNoNATS)
 	case c.Store != nil && c.Store.Database != "" && tool.PostgreSQL == nil:
@@ -153,4 +149,37 @@ func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
 		return cfg, nil, fmt.Errorf("--at: %w", tool.ErrNoNATS)
 	}
 	return tool.NATS.Visit(p.Servers, p.Name, "dmutex run "+c.Lock, c.TLS)
+}
+
+const maxRecordName = 200
+
+// recordName returns the name of the record of a lock, which every store takes: the letters, digits,
+// - and _ of the lock's name, and =XX for all other bytes.
+func recordName(lock string) string {
+	var b strings.Builder
+	for _, c := range []byte(lock) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// open opens the record of the lock.
+func (c *Cmd) open() (s store.Store, stop func(), err error) {
+	switch {
+	case c.Store.Database != "":
+		return tool.PostgreSQL(c.Store.Database, recordName(c.Lock))
+	case c.Store.Path == "":
+		return tool.NATS.Open(tool.StoreConfig{
+			URL: c.Store.Servers, Name: "dmutex run " + c.Lock, Bucket: c.Store.Name, Record: recordName(c.Lock), TLS: c.TLS,
+		})
+	}
+	if err := os.Mkdir(c.Store.Path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, err
+	}
+	s, err = filestore.Open(filepath.Join(c.Store.Path, recordName(c.Lock)))
+	return s, func() {}, err
 }

@@ -314,7 +314,7 @@ func TestRunUsage(t *testing.T) {
 		{"--store=nats://secret@127.0.0.1:1/b --lock=l -- x", "nats server at nats://127.0.0.1:1"},
 		{"--store={} --lock=l --lease=1ms -- x", "--lease=1ms: choose 100ms to 1h"},
 		{"--store={} --lock=l --grace=-1s -- x", "--grace=-1s: choose 0s or more"},
-		{"--store={} --lock=l --wait=-1 -- x", "--wait=-1: choose 0 seconds or more"},
+		{"--store={} --lock=l --wait=-1 -- x", "--wait=-1: choose 0 to 9e9 seconds"},
 		{"--store={} --lock=l -E 256 -- x", "--conflict-exit-code=256: choose 0 to 255"},
 		{"--store={} --lock=l -n -w 1 -- x", "--nonblock and --wait can't be used together"},
 		{"--store={} --lock=l --cert=c --key=k --authority=a -- x", "are for NATS and --at, not for a directory"},

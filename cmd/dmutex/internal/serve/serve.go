@@ -29,7 +29,7 @@ type Cmd struct {
 	Clients   int           `env:"DMUTEX_CLIENTS" default:"4096" help:"How many clients this member serves at most."`
 	tool.TLS
 	AllowPlain bool          `env:"DMUTEX_ALLOW_PLAIN" help:"Let clients connect from beyond this machine without a certificate."`
-	Grace      time.Duration `env:"DMUTEX_GRACE" default:"30s" help:"How long to wait at the end for clients to release what they hold."`
+	Grace      time.Duration `env:"DMUTEX_GRACE" default:"30s" least:"0s" help:"How long to wait at the end for clients to release what they hold."`
 }
 
 // Help is the text of serve --help.
@@ -72,9 +72,6 @@ func (c *Cmd) Validate() error {
 	}
 	if _, ok := tool.Find(c.Algorithm); !ok {
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
-	}
-	if c.Grace < 0 {
-		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
 	}
 	return nil
 }

@@ -3,32 +3,36 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // Cmd is dmutex sim.
 type Cmd struct {
-	Algorithm string   `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
-	Nodes     string   `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
-	Load      []string `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
-	Requests  int      `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
-	Hold      float64  `default:"1" help:"Time in T that the lock is held, 0 to 1e6."`
-	Delay     string   `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
-	Seed      uint64   `default:"1" help:"The same seed makes the same runs."`
-	Trace     string   `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
-	JSON      bool     `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
-	CSV       bool     `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
+	Algorithm tool.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Nodes     sizes       `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
+	Load      []load      `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
+	Requests  int         `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
+	Hold      float64     `default:"1" least:"0" most:"1e6" help:"Time in T that the lock is held, 0 to 1e6."`
+	Delay     string      `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
+	Seed      uint64      `default:"1" help:"The same seed makes the same runs."`
+	Trace     string      `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
+	JSON      bool        `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
+	CSV       bool        `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
 
 	runs  []run
 	delay dmutextest.Delay
@@ -38,12 +42,11 @@ type Cmd struct {
 type run struct {
 	algorithm tool.Algorithm
 	nodes     int
-	load      string
-	think     float64 // the load as a time
+	load      load
 }
 
 func (r run) String() string {
-	return fmt.Sprintf("%s, %d nodes, load %s", r.algorithm.Name, r.nodes, r.load)
+	return fmt.Sprintf("%s, %d nodes, load %s", r.algorithm.Name, r.nodes, r.load.name)
 }
 
 // Help is the text of sim --help.
@@ -61,33 +64,20 @@ Exit status: 0 if all messages were within the formula; 1 if not, or if somethin
 
 // Validate refuses what could not be run.
 func (c *Cmd) Validate() error {
-	algorithms, err := tool.Choose(c.Algorithm)
-	if err != nil {
-		return err
-	}
-	sizes, err := parseSizes(c.Nodes)
 	switch {
-	case err != nil:
-		return fmt.Errorf("--nodes=%s: %w", c.Nodes, err)
 	case len(c.Load) == 0:
 		return errors.New("--load is empty: choose rare, saturated or a time")
 	case c.Requests < 0 || c.Requests > 10_000_000:
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
-	case !(c.Hold >= 0 && c.Hold <= 1e6):
-		return fmt.Errorf("--hold=%v: choose 0 to 1e6", c.Hold)
-	case c.Trace != "" && sizes[len(sizes)-1] > mostTraced:
+	case c.Trace != "" && slices.Max(c.Nodes) > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	}
 	c.delay = map[string]dmutextest.Delay{"uniform": dmutextest.Uniform, "exponential": dmutextest.Exponential}[c.Delay] // else constant
 	c.runs = nil
 	for _, load := range c.Load {
-		think, err := parseLoad(load)
-		if err != nil {
-			return fmt.Errorf("--load=%s: %w", load, err)
-		}
-		for _, a := range algorithms {
-			for _, n := range sizes {
-				c.runs = append(c.runs, run{a, n, load, think})
+		for _, a := range c.Algorithm {
+			for _, n := range c.Nodes {
+				c.runs = append(c.runs, run{a, n, load})
 			}
 		}
 	}
@@ -99,9 +89,13 @@ const (
 	mostTraced = 64
 )
 
-// parseSizes reads numbers and ranges, such as "2..10,25".
-func parseSizes(s string) (sizes []int, err error) {
-	for _, part := range strings.Split(s, ",") {
+// sizes are numbers and ranges, such as "2..10,25".
+type sizes []int
+
+// UnmarshalText reads them.
+func (s *sizes) UnmarshalText(text []byte) error {
+	*s = nil
+	for part := range strings.SplitSeq(string(text), ",") {
 		low, high, isRange := strings.Cut(part, "..")
 		if !isRange {
 			high = low
@@ -109,29 +103,36 @@ func parseSizes(s string) (sizes []int, err error) {
 		from, err1 := strconv.Atoi(strings.TrimSpace(low))
 		to, err2 := strconv.Atoi(strings.TrimSpace(high))
 		if err := errors.Join(err1, err2); err != nil || from < 1 || from > to || to > mostNodes {
-			return nil, fmt.Errorf("choose numbers or ranges from 1 to %d, such as 2..10,25", mostNodes)
+			return fmt.Errorf("choose numbers or ranges from 1 to %d, such as 2..10,25", mostNodes)
 		}
 		for n := from; n <= to; n++ {
-			sizes = append(sizes, n)
+			*s = append(*s, n)
 		}
 	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes), nil
+	slices.Sort(*s)
+	*s = slices.Compact(*s)
+	return nil
 }
 
-// parseLoad returns the mean time to think.
-func parseLoad(s string) (float64, error) {
-	switch s {
+// A load is the mean time to think.
+type load struct {
+	name  string
+	think float64
+}
+
+// UnmarshalText reads a name or a time.
+func (l *load) UnmarshalText(text []byte) (err error) {
+	switch l.name = string(text); l.name {
 	case "rare":
-		return math.Inf(1), nil
+		l.think = math.Inf(1)
 	case "saturated":
-		return 0, nil
+		l.think = 0
+	default:
+		if l.think, err = strconv.ParseFloat(l.name, 64); err != nil || !(l.think > 0 && l.think <= 1e6) {
+			return errors.New("choose rare, saturated or a time in T of at most 1e6")
+		}
 	}
-	think, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(think > 0 && think <= 1e6) {
-		return 0, errors.New("choose rare, saturated or a time in T of at most 1e6")
-	}
-	return think, nil
+	return nil
 }
 
 // A measurement is the result of one run. Times are in T.
@@ -187,7 +188,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 
 // traceDir is where the traces of a run go. Its name is valid on every system.
 func (c *Cmd) traceDir(r run) string {
-	name := fmt.Sprintf("%s-%d-%s", r.algorithm.Name, r.nodes, r.load)
+	name := fmt.Sprintf("%s-%d-%s", r.algorithm.Name, r.nodes, r.load.name)
 	return filepath.Join(c.Trace, strings.NewReplacer("/", "_", `\`, "_", ":", "_", " ", "_").Replace(name))
 }
 
@@ -197,7 +198,7 @@ func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 		Algorithm: r.algorithm.New,
 		Members:   dmutextest.Nodes(r.nodes),
 		Delay:     c.delay,
-		Think:     r.think,
+		Think:     r.load.think,
 		Hold:      c.Hold,
 		Entries:   c.Requests,
 		Seed:      c.Seed,
@@ -224,7 +225,7 @@ func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 	}
 	counted := r.algorithm.Count(r.nodes, uint64(got.Messages), entries)
 	return measurement{
-		Algorithm: r.algorithm.Name, Load: r.load, Nodes: r.nodes, Entries: got.Entries, Messages: counted, Fits: counted.Fit(),
+		Algorithm: r.algorithm.Name, Load: r.load.name, Nodes: r.nodes, Entries: got.Entries, Messages: counted, Fits: counted.Fit(),
 		Wait: got.Wait, Next: got.Next, Throughput: got.Throughput, Fairness: got.Fairness,
 	}, nil
 }
@@ -304,3 +305,55 @@ func (m measurement) cells() []string {
 }
 
 func decimals(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+// traces are the traces of a simulation, as they are written.
+type traces map[dmutex.NodeID]*nodeTrace
+
+type nodeTrace struct {
+	file *os.File
+	*trace.Recorder
+	events int // that were recorded
+}
+
+// together is how many events are written at a time, so that the recorder loses none.
+const together = 64
+
+// open begins the traces of the members. They must be closed, also if it fails.
+func (s traces) open(dir string, a tool.Algorithm, members []dmutex.NodeID) error {
+	if _, err := tool.TraceDir(dir); err != nil {
+		return err
+	}
+	for _, id := range members {
+		text, err := trace.Describe(a.New, id, members)
+		if err != nil {
+			return err
+		}
+		file, err := tool.CreateTrace(dir, id)
+		if err != nil {
+			return err
+		}
+		s[id] = &nodeTrace{file: file, Recorder: trace.NewRecorder(file)}
+		if err := s[id].Open(trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s traces) write(id dmutex.NodeID, e *trace.Event) {
+	n := s[id]
+	n.Record(e)
+	if n.events++; n.events%together == 0 {
+		_ = n.Flush(context.Background()) // its error stays until close
+	}
+}
+
+func (s traces) close() (err error) {
+	for _, n := range s {
+		err = cmp.Or(err, n.Flush(context.Background()), n.file.Close())
+		if lost := n.Lost(); lost > 0 {
+			err = cmp.Or(err, fmt.Errorf("%s: %d events are missing", n.file.Name(), lost))
+		}
+	}
+	return err
+}

@@ -129,7 +129,7 @@ func TestSimUsage(t *testing.T) {
 }
 
 func TestParseSizes(t *testing.T) {
-	sizes, err := parseSizes("9,2..4, 3,1000")
-	require.NoError(t, err)
-	require.Equal(t, []int{2, 3, 4, 9, 1000}, sizes)
+	var s sizes
+	require.NoError(t, s.UnmarshalText([]byte("9,2..4, 3,1000")))
+	require.Equal(t, sizes{2, 3, 4, 9, 1000}, s)
 }

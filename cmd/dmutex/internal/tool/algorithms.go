@@ -70,16 +70,19 @@ func AlgorithmNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Choose returns the algorithm of that name, or all for the name "all". Its
-// error says what to choose from.
-func Choose(name string) ([]Algorithm, error) {
-	if name == "all" {
-		return Algorithms, nil
+// A Choice is a flag that chooses one algorithm, or all of them by the name "all".
+type Choice []Algorithm
+
+// UnmarshalText reads the name.
+func (c *Choice) UnmarshalText(name []byte) error {
+	if *c = slices.Clone(Algorithms); string(name) == "all" {
+		return nil
 	}
-	if a, ok := Find(name); ok {
-		return []Algorithm{a}, nil
+	a, ok := Find(string(name))
+	if *c = (Choice{a}); !ok {
+		return fmt.Errorf("there is no %q: choose all or one of %s", name, AlgorithmNames())
 	}
-	return nil, fmt.Errorf("--algorithm=%s: choose all or one of %s", name, AlgorithmNames())
+	return nil
 }
 
 // Find returns the algorithm of that name, which may also be one of some more.

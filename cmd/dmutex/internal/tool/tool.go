@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -60,6 +62,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames()},
 		kong.Writers(con.Out, con.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.WithBeforeApply(bound),
 	)
 	if err != nil {
 		panic(err) // the grammar's tags are wrong
@@ -100,6 +103,38 @@ func wrongLine(con *Console, err error) (status int) {
 	}
 	fmt.Fprintf(con.Err, "dmutex: %v\nTry: %s --help\n", err, strings.Join(words, " "))
 	return status
+}
+
+// bound refuses a flag whose value is not from least to most, which are tags of the flag, as is
+// its unit.
+func bound(line *kong.Context) error {
+	for _, f := range line.Flags() {
+		least, most, unit := f.Tag.Get("least"), f.Tag.Get("most"), f.Tag.Get("unit")
+		if least == "" || !f.Set {
+			continue
+		}
+		choose := fmt.Sprintf("%s to %s%s", least, most, unit)
+		if most == "" {
+			most, choose = "inf", least+unit+" or more"
+		}
+		value := line.FlagValue(f)
+		if v := number(fmt.Sprint(value)); !(v >= number(least) && v <= number(most)) { // also NaN
+			return fmt.Errorf("%s: --%s=%v: choose %s", line.Selected().Path(), f.Name, value, choose)
+		}
+	}
+	return nil
+}
+
+// number reads a number, or a time.
+func number(text string) float64 {
+	if d, err := time.ParseDuration(text); err == nil {
+		return float64(d)
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		panic(err) // the flag is neither
+	}
+	return v
 }
 
 // Interruptible returns a context that SIGINT and SIGTERM cancel.

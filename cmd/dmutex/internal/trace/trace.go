@@ -2,11 +2,15 @@
 package trace
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -59,4 +63,169 @@ func traceFiles(dir string) (files []string, err error) {
 		return nil, fmt.Errorf("%s: no file in it ends in .trace: choose a directory below, such as %s", dir, filepath.Join(dir, filepath.Dir(below[0])))
 	}
 	return nil, fmt.Errorf("%s: no file in it ends in .trace", dir)
+}
+
+type drawCmd struct {
+	Files  []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
+	Output string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
+	Format string   `placeholder:"svg" help:"svg, html (a page that needs nothing else) or mermaid (a sequenceDiagram). The default is what the output's name ends in: .svg, .html or .mmd."`
+	draw.Options
+
+	write func(*draw.Drawing) []byte
+}
+
+func (drawCmd) Help() string {
+	return `A node records if its Config.Trace is set; demo and sim record with --trace DIR. The times of the nodes are lined up by ` +
+		`their wall clocks, and then so that no message arrives before it was sent. Where much happens time is stretched; the numbers ` +
+		`on the axis are true.
+
+Exit status: 0 if the picture was drawn; 2 if the command line is wrong; 3 if a file is not a trace, or there is nothing to draw.`
+}
+
+// Validate chooses the format, and refuses what could not be drawn.
+func (c *drawCmd) Validate() error {
+	if c.To < 0 || c.To > 0 && c.To <= c.From {
+		return fmt.Errorf("--to=%v: choose more than --from=%v", c.To, c.From)
+	}
+	formats := []struct {
+		name, suffix string
+		write        func(*draw.Drawing) []byte
+	}{
+		{"svg", ".svg", (*draw.Drawing).SVG},
+		{"html", ".html", (*draw.Drawing).HTML},
+		{"mermaid", ".mmd", (*draw.Drawing).Mermaid},
+	}
+	suffix := cmp.Or(filepath.Ext(c.Output), ".svg")
+	for _, f := range formats {
+		if c.Format == f.name || c.Format == "" && suffix == f.suffix {
+			c.write = f.write
+			return nil
+		}
+	}
+	if c.Format == "" {
+		return fmt.Errorf("--output=%s: the name must end in .svg, .html or .mmd, or give --format", c.Output)
+	}
+	return fmt.Errorf("--format=%s: choose svg, html or mermaid", c.Format)
+}
+
+func (c *drawCmd) Run(con *tool.Console) error {
+	traces, err := readTraces(con, c.Files)
+	if err != nil {
+		return err
+	}
+	drawing, err := draw.New(traces, c.Options)
+	if err != nil {
+		return err
+	}
+	if c.Output == "" {
+		_, err = con.Out.Write(c.write(drawing))
+		return err
+	}
+	if err := os.WriteFile(c.Output, c.write(drawing), 0o644); err != nil {
+		return err
+	}
+	events := 0
+	for _, t := range traces {
+		events += len(t.Events)
+	}
+	_, err = fmt.Fprintf(con.Err, "wrote %s: %s of %s\n", c.Output, tool.Several(events, "event"), tool.Several(len(traces), "trace"))
+	return err
+}
+
+type replayCmd struct {
+	Files     []string `arg:"" help:"Traces, or directories with files that end in .trace."`
+	Algorithm string   `placeholder:"NAME" help:"One of ${algorithms}. The default is the algorithm whose fresh machine describes itself as the trace says."`
+
+	algorithms []tool.Algorithm
+}
+
+func (replayCmd) Help() string {
+	return `Every input of every lock's machine is given to a fresh machine of this program, and the messages that it sends, its ` +
+		`phase and its fence are compared with the recorded ones. Then the traces, which are of one group, are judged together: a message that came ` +
+		`was sent, views have the same members, no fence is granted twice, and of two holds of a lock the one with the lower fence has ended ` +
+		`before the other begins. The members of a group with a store may have crashed or been excluded; then the lease must have ended, unless the store ` +
+		`proves that the process has. The times of the nodes are lined up as for draw.
+
+Exit status: 0 if all is the same and right; 1 if not, with the first line of each file that differs; 2 if the command line is wrong; ` +
+		`3 if a file is not a trace, or is of an algorithm that this program does not have.`
+}
+
+func (c *replayCmd) Validate() error {
+	c.algorithms = append(slices.Clone(tool.Algorithms), tool.Broken)
+	if c.Algorithm == "" {
+		return nil
+	}
+	a, ok := tool.Find(c.Algorithm, tool.Broken)
+	if !ok {
+		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
+	}
+	c.algorithms = []tool.Algorithm{a}
+	return nil
+}
+
+func (c *replayCmd) Run(con *tool.Console) error {
+	traces, err := readTraces(con, c.Files)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for _, t := range traces {
+		name, done, err := c.replay(t)
+		switch {
+		case errors.Is(err, trace.ErrDiffers):
+			failed = true
+			fmt.Fprintln(con.Out, err)
+		case err != nil:
+			return err
+		default:
+			fmt.Fprintf(con.Out, "%s: the same: %s under %s, %s", t.Name, tool.Several(done.Inputs, "input"), name, tool.Several(done.Machines, "machine"))
+			if done.Skipped > 0 {
+				fmt.Fprintf(con.Out, "; %s skipped after a gap", tool.Several(done.Skipped, "event"))
+			}
+			fmt.Fprintln(con.Out)
+		}
+	}
+	v, err := draw.Judge(traces)
+	if err != nil {
+		return err
+	}
+	for _, fault := range v.Faults[:min(len(v.Faults), mostFaults)] {
+		fmt.Fprintln(con.Out, fault)
+	}
+	if more := len(v.Faults) - mostFaults; more > 0 {
+		fmt.Fprintf(con.Out, "and %s\n", tool.Several(more, "fault"))
+	}
+	if failed || len(v.Faults) > 0 {
+		return tool.ErrFailed
+	}
+	fmt.Fprintf(con.Out, "together: %s of %s, one after the other\n", tool.Several(v.Grants, "grant"), tool.Several(v.Locks, "lock"))
+	return nil
+}
+
+// mostFaults is how many faults of a group are printed.
+const mostFaults = 10
+
+// replay replays one trace under the algorithm that was asked for, or under each
+// that describes itself as the trace says, until one does the same.
+func (c *replayCmd) replay(t *trace.Trace) (name string, done trace.Replayed, err error) {
+	for _, a := range c.algorithms {
+		if c.Algorithm == "" {
+			text, refused := trace.Describe(a.New, t.Header.Self, t.Header.Members)
+			if refused != nil || text != t.Header.Algorithm {
+				continue
+			}
+		}
+		now, differs := trace.Replay(t, a.New)
+		if differs == nil {
+			return a.Name, now, nil
+		}
+		err = cmp.Or(err, differs)
+	}
+	switch {
+	case err != nil:
+		return "", done, err
+	case t.Header.Algorithm == "":
+		return "", done, fmt.Errorf("%s: it does not say which algorithm it is of; give one with --algorithm", t.Name)
+	}
+	return "", done, fmt.Errorf("%s: no algorithm of this program describes itself as %q; give one with --algorithm", t.Name, t.Header.Algorithm)
 }

@@ -27,7 +27,7 @@ func TestTraceUsage(t *testing.T) {
 		{"trace draw", "<files>"},
 		{"trace draw x -o x.png", "must end in .svg, .html or .mmd"},
 		{"trace draw x --format=png", "choose svg, html or mermaid"},
-		{"trace draw x --width=399", "at least 400"},
+		{"trace draw x --width=399", "choose 400 or more"},
 		{"trace draw x --from=-1s", "choose 0s or more"},
 		{"trace draw x --from=2s --to=1s", "choose more than --from=2s"},
 		{"trace replay x --algorithm=peterson", "choose one of central, "},
