@@ -119,9 +119,9 @@ func TestMutants(t *testing.T) {
 		{"blind-swap", slow, nil, func(s *setup) { s.blind = true }},
 		{"unknown-swap-taken-for-done", slow, func(w *world, i int, do string, input func()) {
 			m := w.places[i].m
-			swaps := m.op == Swap && m.phase == Waiting && m.next.Holder == m.life
+			swaps := m.op == Swap && m.phase == Waiting && m.swap.Holder == m.life
 			if input(); do == "gives up" && swaps && m.phase == Waiting {
-				m.phase, m.record.Fence, m.leaseFrom = Held, m.next.Fence, m.sentAt
+				m.phase, m.record.Fence, m.leaseFrom = Held, m.swap.Fence, m.sentAt
 			}
 		}, nil},
 		{"conflict-taken-for-done", slow, func(w *world, i int, do string, input func()) {

@@ -58,7 +58,7 @@ type Machine struct {
 
 	// The operation under way.
 	op     Operation
-	next   Record // of a swap
+	swap   Record
 	sentAt int64
 
 	// What the last answer has shown.
@@ -144,59 +144,52 @@ func (m *Machine) replaceAt() int64 {
 	return m.seenAt + m.drain(m.record.Lease)
 }
 
-func (m *Machine) renewAt() int64 { return m.leaseFrom + m.lease/leases.Renew }
-
-// wants returns the operation that is due.
-func (m *Machine) wants(now int64) Operation {
+// next returns the next operation, and from when on it is due.
+func (m *Machine) next() (op Operation, at int64) {
 	switch {
 	case m.op != None || m.phase == Over || m.phase == Ended && !m.leaving:
-		return None
+		return None, math.MaxInt64
 	case m.stale:
-		return Load
-	case m.mine() && (m.phase != Held || now >= m.renewAt()):
-		return Swap
-	case m.phase == Waiting && !m.mine() && (!m.blocked() || now >= m.replaceAt()):
-		return Swap
+		return Load, math.MinInt64
+	case m.phase == Held:
+		return Swap, m.leaseFrom + m.lease/leases.Renew
+	case m.blocked():
+		return Swap, m.replaceAt()
 	}
-	return None
+	return Swap, math.MinInt64
 }
 
 // Operation returns the operation that is due, with the value and the revision of a Swap. It
 // counts as sent now. A fence that is drawn is above the floor, which stands at the clock.
 func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte, rev string) {
 	m.check(now)
-	op = m.wants(now)
+	op, at := m.next()
+	if op == None || now < at {
+		return None, nil, ""
+	}
 	if op == Swap {
-		m.next = Record{m.lock, m.record.Fence, m.lease, m.life}
+		m.swap = Record{m.lock, m.record.Fence, m.lease, m.life}
 		switch {
 		case m.mine() && m.leaving:
-			m.next.Holder = ""
+			m.swap.Holder = ""
 		case !m.mine():
-			m.next.Fence = max(m.record.Fence, floor) + 1
-			if m.next.Fence > maxFence {
+			m.swap.Fence = max(m.record.Fence, floor) + 1
+			if m.swap.Fence > maxFence {
 				m.fail(badRecord("its fences are used up"))
 				return None, nil, ""
 			}
 		}
 		m.unsure = true
-		value = m.next.AppendText(nil)
+		value = m.swap.AppendText(nil)
 	}
-	if m.op = op; op != None {
-		m.sentAt = now
-	}
+	m.op, m.sentAt = op, now
 	return op, value, m.rev
 }
 
-// Deadline returns when the next operation will be due, [math.MaxInt64] if never, while none is due
-// or under way.
+// Deadline returns when the next operation will be due, [math.MaxInt64] if never.
 func (m *Machine) Deadline() int64 {
-	if m.phase == Held {
-		return m.renewAt()
-	}
-	if _, _, waits := m.Awaits(); waits {
-		return m.replaceAt()
-	}
-	return math.MaxInt64
+	_, at := m.next()
+	return at
 }
 
 // Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
@@ -212,12 +205,8 @@ func (m *Machine) check(now int64) {
 	}
 }
 
-// Poll asks for a load, if the machine waits for another life.
-func (m *Machine) Poll() {
-	if _, _, ok := m.Awaits(); ok {
-		m.stale = true
-	}
-}
+// Poll asks for a load.
+func (m *Machine) Poll() { m.stale = true }
 
 // Proved tells the machine that no process lives that could hold the lock by this revision.
 func (m *Machine) Proved(rev string) { m.proved = m.proved || rev == m.rev }
@@ -263,13 +252,10 @@ func (m *Machine) finish(now int64) {
 // Loaded takes what a load has shown. The value is empty if there is no record.
 func (m *Machine) Loaded(now int64, value []byte, rev string) {
 	m.finish(now)
-	var r Record
-	if len(value) > 0 {
-		var err error
-		if r, err = parse(value, m.lock); err != nil {
-			m.fail(err)
-			return
-		}
+	r, err := parse(value, m.lock)
+	if err != nil {
+		m.fail(err)
+		return
 	}
 	if !m.seen || rev != m.rev {
 		m.seenAt, m.proved = now, false
@@ -285,7 +271,7 @@ func (m *Machine) Loaded(now int64, value []byte, rev string) {
 // Swapped tells the machine that the swap was done.
 func (m *Machine) Swapped(now int64, rev string) {
 	m.finish(now)
-	m.record, m.rev, m.seenAt, m.proved = m.next, rev, now, false
+	m.record, m.rev, m.seenAt, m.proved = m.swap, rev, now, false
 	m.unsure = false
 	if m.mine() {
 		m.leaseFrom = m.sentAt
@@ -311,8 +297,6 @@ const (
 	MaxName  = 1024 // the length of the longest name of a lock
 	maxLife  = 64
 	maxFence = 1<<63 - 1 // fits the signed numbers of databases
-
-	header = "dmutex lock 1\n"
 )
 
 // A Record is what the store holds about a lock.
@@ -325,16 +309,15 @@ type Record struct {
 
 // AppendText appends the record as lines of text.
 func (r *Record) AppendText(b []byte) []byte {
-	b = append(b, header+"lock "...)
-	b = strconv.AppendQuote(b, r.Lock)
-	b = strconv.AppendUint(append(b, "\nfence "...), r.Fence, 10)
-	b = strconv.AppendInt(append(b, "\nlease "...), r.Lease, 10)
-	b = append(append(b, "\nholder "...), r.Holder...)
-	return append(b, '\n')
+	return append(b, "dmutex lock 1\nlock "+strconv.Quote(r.Lock)+"\nfence "+strconv.FormatUint(r.Fence, 10)+
+		"\nlease "+strconv.FormatInt(r.Lease, 10)+"\nholder "+r.Holder+"\n"...)
 }
 
-// parse reads what AppendText has written of a lock, and nothing else.
+// parse reads what AppendText has written of a lock, and nothing else. No text is no record.
 func parse(text []byte, lock string) (r Record, err error) {
+	if len(text) == 0 {
+		return r, nil
+	}
 	rest := text
 	next := func() string { // what follows the first word of the next line
 		end := max(slices.Index(rest, '\n'), 0)

@@ -69,7 +69,7 @@ func simulate(seed uint64, drain func(lease int64) int64) (grants int, err error
 				h.nextAt = t + luck.Int64N(100)
 			case p.op.op != None && p.op.done && t >= h.doneAt:
 				do, input = "is answered", func() { w.answer(i) }
-			case p.op.op == None && t >= h.nextAt && p.m.wants(w.now) != None:
+			case p.op.op == None && t >= h.nextAt && p.m.due(w.now):
 				do, input = "asks", func() { w.ask(i) }
 				h.doneAt = soon(t)
 			case !p.m.leaving && p.m.phase != Waiting && often(2500):

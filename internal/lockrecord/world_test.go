@@ -153,6 +153,11 @@ func (w *world) AppendState(b []byte) []byte {
 	return b
 }
 
+func (m *Machine) due(now int64) bool {
+	op, at := m.next()
+	return op != None && now >= at
+}
+
 func number(rev string) int {
 	n, _ := strconv.Atoi(rev)
 	return n
@@ -182,7 +187,7 @@ func (w *world) Steps(steps []event) []event {
 			add(func(w *world) error { return w.input(i, do, func() { input(w) }) }, "%s %s", who, do)
 		}
 		switch {
-		case p.op.op == None && m.wants(w.now) != None:
+		case p.op.op == None && m.due(w.now):
 			add(func(w *world) error {
 				if err := w.input(i, "asks", func() { w.ask(i) }); err != nil || w.places[i].op.op == None {
 					return err
@@ -393,9 +398,9 @@ func (w *world) Tell(b []byte, step event, after *world) []byte {
 }
 
 func (w *world) show() string {
-	r, err := parse([]byte(w.value), "l")
+	r, _ := parse([]byte(w.value), "l")
 	switch {
-	case err != nil:
+	case w.value == "":
 		return "gone"
 	case r.Holder == "":
 		return fmt.Sprintf("free after fence %d", r.Fence)
