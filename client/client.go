@@ -41,7 +41,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientlink"
@@ -91,7 +90,7 @@ type Client struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	why     atomic.Pointer[error] // there is no session
+	trouble hold.Trouble // why there is no session
 
 	mu         sync.Mutex
 	m          *clientsession.Client
@@ -272,7 +271,7 @@ func (c *Client) attach() (confirmed bool) {
 				c.m.Disconnect()
 			case msg.Kind == clientsession.Confirm:
 				confirmed = true
-				c.why.Store(nil)
+				c.trouble.Note(nil)
 			case msg.Kind == clientsession.Over:
 				c.note(errors.New(msg.Text))
 			}
@@ -286,21 +285,12 @@ func (c *Client) attach() (confirmed bool) {
 
 // note remembers why there is no session.
 func (c *Client) note(err error) {
-	err = fmt.Errorf("no session: member %s: %w", c.address, err)
-	c.why.Store(&err)
-}
-
-// because adds to an error why there is no session.
-func (c *Client) because(err error) error {
-	if why := c.why.Load(); why != nil {
-		return fmt.Errorf("%w: %w", err, *why)
-	}
-	return err
+	c.trouble.Note(fmt.Errorf("no session: member %s: %w", c.address, err))
 }
 
 // loss is why a hold is lost.
 func (c *Client) loss(text string) error {
-	return c.because(fmt.Errorf("%w: the session is over: %s", lock.ErrLost, text))
+	return c.trouble.Add(fmt.Errorf("%w: the session is over: %s", lock.ErrLost, text))
 }
 
 // acquire takes the lock of that name.
@@ -344,7 +334,7 @@ func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held,
 			err = fmt.Errorf("%v: %w", h.err, err)
 		}
 	})
-	return nil, c.because(err)
+	return nil, c.trouble.Add(err)
 }
 
 // courtesy bounds how long a call whose context has ended waits for the name of the holder.

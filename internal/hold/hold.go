@@ -97,6 +97,20 @@ func (h *Hold) Suspended() bool {
 	return h.Err() == nil && h.left() <= time.Duration(h.lease/leases.Renew-h.lease/leases.Margin)
 }
 
+// A Trouble is what stands in the way of a lock at the moment, for its errors.
+type Trouble struct{ err atomic.Pointer[error] }
+
+// Note says what stands in the way now, nil if nothing does.
+func (t *Trouble) Note(err error) { t.err.Store(&err) }
+
+// Add adds it to an error.
+func (t *Trouble) Add(err error) error {
+	if trouble := t.err.Load(); trouble != nil && *trouble != nil {
+		return fmt.Errorf("%w: %w", err, *trouble)
+	}
+	return err
+}
+
 // ContextError is the error of a context that has ended. It wraps the cause, too, if there is
 // one, such as the signal that ended the context.
 func ContextError(ctx context.Context) error {

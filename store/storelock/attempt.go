@@ -7,7 +7,6 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
@@ -32,9 +31,9 @@ type attempt struct {
 	release context.CancelFunc
 	granted chan struct{}
 	over    chan struct{}
-	held    *held                 // from granted on
-	why     error                 // it is over without a grant; from over on
-	trouble atomic.Pointer[error] // what the caller is told when its patience, or the lease, ends
+	held    *held        // from granted on
+	why     error        // it is over without a grant; from over on
+	trouble hold.Trouble // what the caller is told when its patience, or the lease, ends
 
 	// The rest is run's own.
 	m        *lockrecord.Machine
@@ -58,18 +57,8 @@ func (a *attempt) now() int64 {
 	return now
 }
 
-// tell notes what the caller is told, besides that its patience has ended.
-func (a *attempt) tell(trouble error) { a.trouble.Store(&trouble) }
-
-// but adds to an error what the caller is told.
-func (a *attempt) but(err error) error {
-	if trouble := a.trouble.Load(); trouble != nil && *trouble != nil {
-		err = fmt.Errorf("%w: %w", err, *trouble)
-	}
-	return err
-}
-
 func (a *attempt) run() {
+	_, a.slept = a.l.clock.Read()
 	a.m = lockrecord.New(a.l.Lock, a.live(), int64(a.l.lease))
 	defer func() {
 		a.unwatch()
@@ -82,15 +71,9 @@ func (a *attempt) run() {
 		a.release()
 		close(a.over)
 	}()
-	pause := firstPoll
-	for !a.settled() {
+	for pause := firstPoll; !a.settled(); {
 		if op, value, rev := a.m.Operation(a.now(), floor()); op != lockrecord.None {
-			if !a.perform(op, value, rev) {
-				if a.why != nil {
-					return
-				}
-				_, _ = a.sleep(nil, jitter(min(slowPoll, a.l.lease/leases.Margin)))
-			}
+			a.perform(op, value, rev)
 			continue
 		}
 		life, rev, waits := a.m.Awaits()
@@ -99,15 +82,9 @@ func (a *attempt) run() {
 		case !waits:
 			_, _ = a.sleep(nil, left)
 		case a.try:
-			dead, lives := a.dead(life)
-			if dead {
+			if a.why = a.busy(life, left); a.why == nil {
 				a.m.Proved(rev)
-				continue
 			}
-			if a.why = fmt.Errorf("%w: %w", lock.ErrBusy, noProof(life, left)); lives {
-				a.why = fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
-			}
-			return
 		default:
 			most := slowPoll
 			if a.watch(life); a.ended != nil {
@@ -118,7 +95,7 @@ func (a *attempt) run() {
 			if rev != a.first {
 				a.doubt = nil
 			}
-			a.tell(a.doubt)
+			a.trouble.Note(a.doubt)
 			err, told := a.sleep(a.ended, min(jitter(pause), left))
 			pause = min(pause*3/2, most)
 			switch a.m.Poll(); {
@@ -160,26 +137,24 @@ func (a *attempt) settled() bool {
 		a.giveUpAt = now + int64(a.l.lease)
 		a.m.Release(now)
 	}
-	switch a.m.Phase(now) {
-	case lockrecord.Held:
-		end := a.m.LeaseEnd()
-		if a.held == nil {
-			a.held = &held{hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), end, a.lapsed), a}
-			close(a.granted)
-			a.doubt = nil
-			a.tell(nil)
-		} else if a.held.Over() {
-			a.m.End() // and renew it no more
-		} else {
-			a.held.Extend(end)
-		}
-	case lockrecord.Ended:
-		a.held.End(a.lost())
-	case lockrecord.Over:
-		a.why = a.m.Err()
-		return true
+	phase := a.m.Phase(now)
+	if a.held == nil && (phase == lockrecord.Held || phase == lockrecord.Ended) { // perhaps it ended at once
+		a.held = &held{hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), a.lapsed), a}
+		a.doubt = nil
+		a.trouble.Note(nil)
+		close(a.granted)
 	}
-	return a.giveUpAt != 0 && now >= a.giveUpAt
+	switch {
+	case phase == lockrecord.Over:
+		a.why = a.m.Err()
+	case phase == lockrecord.Ended:
+		a.held.End(a.lost())
+	case phase == lockrecord.Held && a.held.Over():
+		a.m.End() // and renew it no more
+	case phase == lockrecord.Held:
+		a.held.Extend(a.m.LeaseEnd())
+	}
+	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
 }
 
 // lost says why the lock is lost, as the machine knows it.
@@ -192,7 +167,7 @@ func (a *attempt) lost() error {
 
 // lapsed is the error of a handle whose lease has ended.
 func (a *attempt) lapsed() error {
-	return a.l.Error(a.but(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
+	return a.l.Error(a.trouble.Add(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
 }
 
 // live begins a life, and returns its name. Without a store that proves anything it is only that.
@@ -215,8 +190,8 @@ func floor() uint64 {
 	return uint64(max(since, 0)) << 22
 }
 
-// perform asks the store, and gives the machine the outcome.
-func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok bool) {
+// perform asks the store, and gives the machine the outcome. If that is unknown, it then waits.
+func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	parent := context.Background()
 	if a.m.Outside() {
 		parent = a.leave // nothing depends on the outcome
@@ -240,27 +215,30 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok
 	}
 	switch {
 	case err == nil || errors.Is(err, store.ErrConflict):
-		a.tell(a.doubt)
-		return true
+		a.trouble.Note(a.doubt)
+		return
+	case errors.Is(err, store.ErrUnusable) && a.held == nil:
+		a.why = err
+		return
 	case parent.Err() == nil:
-		a.tell(fmt.Errorf("the store does not answer: %w", err))
-		if errors.Is(err, store.ErrUnusable) && a.held == nil {
-			a.why = err
-		}
+		a.trouble.Note(fmt.Errorf("the store does not answer: %w", err))
 	}
-	return false
+	_, _ = a.sleep(nil, jitter(min(slowPoll, a.l.lease/leases.Margin)))
 }
 
-// dead reports whether a life is proved to be over now, or to go on.
-func (a *attempt) dead(life string) (dead, lives bool) {
-	if a.l.prover == nil {
-		return false, false
+// busy is why a try fails, nil if this life is proved to be over.
+func (a *attempt) busy(life string, left time.Duration) error {
+	if a.l.prover != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
+		defer cancel()
+		switch living, err := a.l.prover.Living(ctx); {
+		case slices.Contains(living, life):
+			return fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
+		case err == nil && a.l.prover.Over(ctx, life) == nil:
+			return nil
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
-	defer cancel()
-	living, err := a.l.prover.Living(ctx)
-	lives = slices.Contains(living, life)
-	return err == nil && !lives && a.l.prover.Over(ctx, life) == nil, lives
+	return fmt.Errorf("%w: %w", lock.ErrBusy, noProof(life, left))
 }
 
 // noProof is what a caller learns of a life that is replaced if the record does not change for so long.

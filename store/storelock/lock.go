@@ -85,7 +85,6 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{}), unwatch: func() {}}
 	a.leave, a.release = context.WithCancel(context.Background())
-	_, a.slept = l.clock.Read()
 	go a.run()
 	select {
 	case <-a.granted:
@@ -102,7 +101,7 @@ func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	case <-a.over: // soon, unless a swap is under way
 	case <-time.After(courtesy):
 	}
-	return nil, a.but(hold.ContextError(ctx))
+	return nil, a.trouble.Add(hold.ContextError(ctx))
 }
 
 // courtesy bounds how long a call whose context has ended takes back a swap that was under way.
