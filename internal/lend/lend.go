@@ -129,18 +129,21 @@ func (s *Server) serve(nc net.Conn) {
 	s.mu.Lock()
 	s.loosen(c)
 	s.mu.Unlock()
-	t := s.greet(c)
-	for t != nil {
+	_ = c.SetDeadline(time.Now().Add(clientlink.Patience))
+	var t *session
+	for more := true; more; {
 		msg, err := c.Read()
-		if err != nil || msg.Kind >= clientsession.Confirm || msg.Kind == clientsession.Hello || !s.handle(t, c, msg) {
-			s.mu.Lock()
-			if t.conn == c {
-				s.part(t)
-			}
-			s.mu.Unlock()
-			break
+		more = err == nil && msg.Kind < clientsession.Confirm && (msg.Kind == clientsession.Hello) == (t == nil)
+		if more && t == nil {
+			t = s.greet(c, msg)
 		}
+		more = more && t != nil && s.handle(t, c, msg)
 	}
+	s.mu.Lock()
+	if t != nil && t.conn == c {
+		s.part(t)
+	}
+	s.mu.Unlock()
 	_ = c.Close()
 	s.mu.Lock()
 	s.tie(c)
@@ -162,44 +165,32 @@ func (s *Server) tie(c *clientlink.Conn) {
 	s.loose = slices.DeleteFunc(s.loose, func(other *clientlink.Conn) bool { return other == c })
 }
 
-// greet takes the hello of a connection, and returns the session. It is nil if there is none.
-func (s *Server) greet(c *clientlink.Conn) *session {
-	_ = c.SetDeadline(time.Now().Add(clientlink.Patience))
-	hello, err := c.Read()
-	if err != nil || hello.Kind != clientsession.Hello {
+// greet finds or begins the session of a hello, which gets this connection in the place of an older
+// one. If there is none, it is nil, and the client learns why.
+func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *session {
+	over := func(code clientsession.Code, text string) *session {
+		s.count(code)
+		c.Send(clientsession.Message{Kind: clientsession.Over, Code: code, Text: text})
 		return nil
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	t, code, text := s.attach(c, hello)
-	if t == nil {
-		s.count(code)
-		c.Send(clientsession.Message{Kind: clientsession.Over, Code: code, Text: text})
-	} else {
-		s.handle(t, c, hello)
-	}
-	return t
-}
-
-// attach finds or begins the session of a hello, or says why there is none. It gives the session
-// this connection in the place of an older one.
-func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *session, code clientsession.Code, text string) {
 	if err := s.cfg.Allow(c.Conn, hello.Name, ""); err != nil {
-		return nil, clientsession.Forbidden, err.Error()
+		return over(clientsession.Forbidden, err.Error())
 	}
 	if v := protocol.Spoken; v.Common(hello.Speaks) == 0 {
-		return nil, clientsession.Failed, "the client speaks " + v.Differs(hello.Speaks)
+		return over(clientsession.Failed, "the client speaks "+v.Differs(hello.Speaks))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t = s.sessions[hello.Session]
+	t := s.sessions[hello.Session]
 	switch {
 	case t != nil:
 	case !hello.Fresh:
-		return nil, clientsession.Unknown, "the member does not know the session, or not any more"
+		return over(clientsession.Unknown, "the member does not know the session, or not any more")
 	case s.cfg.Why() != nil:
-		return nil, clientsession.Unknown, "the member closes"
+		return over(clientsession.Unknown, "the member closes")
 	case len(s.sessions) >= s.cfg.Most:
-		return nil, clientsession.Full, "the member serves as many clients as it may"
+		return over(clientsession.Full, "the member serves as many clients as it may")
 	default:
 		t = &session{id: hello.Session, name: hello.Name, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}
 		t.m = clientsession.NewMember(s.now(), int64(s.cfg.Length))
@@ -207,12 +198,12 @@ func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *se
 		s.sessions[t.id] = t
 	}
 	if !t.m.Newer(hello.Number) {
-		return nil, clientsession.Unknown, "the session has a newer connection"
+		return over(clientsession.Unknown, "the session has a newer connection")
 	}
 	s.part(t)
 	s.tie(c)
 	t.conn = c
-	return t, clientsession.None, ""
+	return t
 }
 
 // now is the time since the beginning, which is not set forward.
