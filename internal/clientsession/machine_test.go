@@ -52,7 +52,7 @@ func TestResume(t *testing.T) {
 	p.c.Connect(0, "x")
 	one, two, three := p.c.Ask("a", false), p.c.Ask("b", false), p.c.Ask("b", false)
 	p.talk()
-	require.Equal(t, []Message{order(one, "a"), order(two, "b")}, p.orders, "one at a time of each name")
+	require.Equal(t, []Message{order(one, "a"), order(two, "b"), order(three, "b")}, p.orders, "as goroutines of the member would")
 	p.m.Granted(one, 7)
 	p.talk()
 	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 7}}, p.events)
@@ -71,7 +71,7 @@ func TestResume(t *testing.T) {
 	p.orders = nil
 	p.c.Drop(0, two)
 	p.talk()
-	require.Equal(t, []Message{{Kind: Drop, Number: two}, order(three, "b")}, p.orders)
+	require.Equal(t, []Message{{Kind: Drop, Number: two}}, p.orders)
 	p.c.Disconnect()
 	p.c.Connect(unit/2, "y")
 	p.talk()
@@ -98,12 +98,12 @@ func TestBounds(t *testing.T) {
 	require.Equal(t, []Message{refusal(4, Full, tooMany), refusal(try, Full, tooMany)}, p.events)
 	p.events = nil
 	p.c.Drop(0, 3)
-	try = p.c.Ask("a", true)
+	p.c.Ask("a", true)
 	p.talk()
-	require.Equal(t, []Message{refusal(3, Busy, ""), refusal(try, Busy, "the client itself holds it, or waits for it")}, p.events)
+	require.Equal(t, []Message{refusal(3, Busy, "")}, p.events)
 	held, waited := p.m.Locks()
 	require.Empty(t, held)
-	require.Equal(t, []string{"a", "a"}, waited[MaxRequests-3:])
+	require.Equal(t, []string{"a", "a", "a"}, waited[MaxRequests-3:])
 }
 
 // A grant counts only while the session is valid, and a member that holds nothing surely confirms

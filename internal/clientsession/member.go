@@ -26,7 +26,7 @@ type Member struct {
 	overAt   int64
 	leaving  bool
 	over     bool
-	requests []request // in the order in which they came; the first of a name is being taken or granted
+	requests []request // in the order in which they came: each is being taken, or granted
 	out      []Message
 	orders   []Message
 }
@@ -135,13 +135,9 @@ func (m *Member) ask(msg *Message) {
 		m.Refuse(msg.Number, msg.Code, msg.Text)
 	case len(m.requests) >= MaxRequests:
 		m.Refuse(msg.Number, Full, tooMany)
-	case msg.Try && m.first(msg.Lock) >= 0:
-		m.Refuse(msg.Number, Busy, "the client itself holds it, or waits for it")
 	default:
-		m.requests = append(m.requests, request{number: msg.Number, lock: msg.Lock, try: msg.Try})
-		if m.first(msg.Lock) == len(m.requests)-1 {
-			m.orders = append(m.orders, m.requests[len(m.requests)-1].order())
-		}
+		r := request{number: msg.Number, lock: msg.Lock, try: msg.Try}
+		m.requests, m.orders = append(m.requests, r), append(m.orders, r.order())
 	}
 }
 
@@ -159,25 +155,12 @@ func (m *Member) Refuse(number uint64, code Code, text string) {
 	m.send(Message{Kind: Refused, Number: number, Code: code, Text: text})
 }
 
-// first returns the place of the first request for a lock, -1 if there is none.
-func (m *Member) first(lock string) int {
-	return slices.IndexFunc(m.requests, func(r request) bool { return r.lock == lock })
-}
-
-// drop ends requests, the last first. What waited behind them goes on.
+// drop ends requests, the last first: none of them is granted because another one is given back.
 func (m *Member) drop(which func(request) bool) {
 	for i, r := range slices.Backward(m.requests) {
-		if !which(r) {
-			continue
-		}
-		taken := m.first(r.lock) == i
-		m.requests = slices.Delete(m.requests, i, i+1)
-		if !taken {
-			continue
-		}
-		m.orders = append(m.orders, Message{Kind: Drop, Number: r.number})
-		if next := m.first(r.lock); next >= 0 && !m.leaving {
-			m.orders = append(m.orders, m.requests[next].order())
+		if which(r) {
+			m.requests = slices.Delete(m.requests, i, i+1)
+			m.orders = append(m.orders, Message{Kind: Drop, Number: r.number})
 		}
 	}
 }
