@@ -314,19 +314,16 @@ func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held,
 		return h, nil
 	case <-ctx.Done():
 	}
-	waits := false
 	c.input(func(now int64) {
 		c.m.Drop(now, h.number)
-		if waits = h.Hold == nil && c.conn != nil; h.Hold != nil {
-			h.End(lock.ErrReleased)
+		if c.calls[h.number] == h && (h.Hold != nil || c.conn == nil) {
+			h.end(lock.ErrReleased, nil)
 		}
 	})
-	if waits { // the member answers that the lock is busy, and who holds it
-		select {
-		case <-h.ready:
-		case <-c.ctx.Done():
-		case <-time.After(courtesy):
-		}
+	select { // the member answers that the lock is busy, and who holds it
+	case <-h.ready:
+	case <-c.ctx.Done():
+	case <-time.After(courtesy):
 	}
 	err := hold.ContextError(ctx)
 	c.input(func(int64) {

@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -76,6 +77,7 @@ type conn struct {
 func newConn(nc *nats.Conn, from, to, peer subject, unread *atomic.Int64) *conn {
 	c := &conn{nc: nc, from: from, to: to, peer: peer, unread: unread}
 	c.changed = sync.NewCond(&c.mu)
+	c.deadline = time.AfterFunc(math.MaxInt64, func() { c.end(os.ErrDeadlineExceeded) })
 	return c
 }
 
@@ -146,13 +148,8 @@ func (c *conn) Close() error {
 
 // SetReadDeadline ends the reading for good when the time has come.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.deadline != nil {
-		c.deadline.Stop()
-	}
-	if !t.IsZero() {
-		c.deadline = time.AfterFunc(time.Until(t), func() { c.end(os.ErrDeadlineExceeded) })
+	if c.deadline.Stop(); !t.IsZero() {
+		c.deadline.Reset(time.Until(t))
 	}
 	return nil
 }

@@ -79,11 +79,6 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 	}
 }
 
-func decode(b []byte, m *clientsession.Message) error {
-	*m = clientsession.Message{}
-	return wire.Read(b, func(f *wire.Fields) { fields(f, m) })
-}
-
 // A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.
 type Conn struct {
 	net.Conn
@@ -119,7 +114,8 @@ func (c *Conn) Read() (*clientsession.Message, error) {
 	if _, err := io.ReadFull(c.from, body); err != nil {
 		return nil, err
 	}
-	return &c.msg, decode(body, &c.msg)
+	c.msg = clientsession.Message{}
+	return &c.msg, wire.Read(body, func(f *wire.Fields) { fields(f, &c.msg) })
 }
 
 // Send sends messages, and does not wait until they are written. It must not be called with or after

@@ -18,6 +18,7 @@ import (
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
 //	treats all that is held as lost a 16th of S before End, by a timer of its own
 type Client struct {
+	end
 	name      string
 	session   string // empty if there is none
 	leaving   bool   // the member closes
@@ -26,14 +27,11 @@ type Client struct {
 	sentAt    int64 // of the last beat of this connection
 	confirmed bool  // that beat was answered
 	length    int64 // S
-	end       int64 // of what is held, never if nothing may be held yet
+	endAt     int64 // of what is held, never if nothing may be held yet
 	overAt    int64 // of the session, without another answer; MaxInt64 while the member does not know it
 
-	links    uint64    // connections that there were
-	requests []request // ascending by number
-	last     uint64    // number of a request
-	out      []Message
-	news     []Message
+	links uint64 // connections that there were
+	last  uint64 // number of a request
 }
 
 const (
@@ -50,11 +48,11 @@ const Late = "no member has confirmed it in time"
 
 // New returns a client without a session. The name is for people.
 func New(name string) *Client {
-	return &Client{name: name, length: firstLength, end: never, overAt: math.MaxInt64}
+	return &Client{name: name, length: firstLength, endAt: never, overAt: math.MaxInt64}
 }
 
 // End returns until when what is held is valid, with the margin.
-func (m *Client) End() int64 { return m.end }
+func (m *Client) End() int64 { return m.endAt }
 
 // Length returns S.
 func (m *Client) Length() int64 { return m.length }
@@ -68,24 +66,17 @@ func (m *Client) Session() string { return m.session }
 // Wanting reports whether there is a reason for a session.
 func (m *Client) Wanting() bool { return m.session != "" || len(m.requests) > 0 }
 
-// Output returns what to send and what is new since the last call. Both slices are the
-// machine's, until its next input.
-func (m *Client) Output() (out, news []Message) {
-	out, news = m.out, m.news
-	m.out, m.news = m.out[:0], m.news[:0]
-	return out, news
-}
-
 // Ask asks for a lock, and returns the number of the request.
 func (m *Client) Ask(lock string, try bool) (number uint64) {
 	m.last++
+	r := request{number: m.last, lock: lock, try: try}
 	if len(m.requests) >= MaxRequests {
-		m.refuse(m.last, Full, tooMany)
-		return m.last
+		m.refuse(r.number, Full, tooMany)
+	} else {
+		m.requests = append(m.requests, r)
+		m.send(r.order())
 	}
-	m.requests = append(m.requests, request{number: m.last, lock: lock, try: try})
-	m.send(m.requests[len(m.requests)-1].order())
-	return m.last
+	return r.number
 }
 
 func (m *Client) refuse(number uint64, code Code, text string) {
@@ -101,7 +92,7 @@ func (m *Client) send(msg Message) {
 // Drop ends a request: the wait, or the hold.
 func (m *Client) Drop(now int64, number uint64) {
 	m.check(now)
-	if i := find(m.requests, number); i >= 0 {
+	if i := m.find(number); i >= 0 {
 		m.requests = slices.Delete(m.requests, i, i+1)
 		m.send(Message{Kind: Drop, Number: number})
 		m.finish()
@@ -109,7 +100,7 @@ func (m *Client) Drop(now int64, number uint64) {
 }
 
 // holds reports whether the client holds what it asked for. A grant waits until the session is valid.
-func (m *Client) holds(r request) bool { return r.fence != 0 && m.end != never }
+func (m *Client) holds(r request) bool { return r.fence != 0 && m.endAt != never }
 
 // Connect begins a session with this name on a new connection, or resumes the present one.
 func (m *Client) Connect(now int64, fresh string) {
@@ -117,7 +108,7 @@ func (m *Client) Connect(now int64, fresh string) {
 		m.session = fresh
 	}
 	m.links++
-	m.connected, m.out = true, m.out[:0]
+	m.connected, m.out = true, nil
 	hello := Message{Kind: Hello, Number: m.links, Speaks: protocol.Spoken, Session: m.session, Name: m.name, Fresh: !m.known()}
 	for i := range m.requests {
 		hello.Wants = append(hello.Wants, m.requests[i].number)
@@ -186,7 +177,7 @@ func (m *Client) check(now int64) {
 
 // over ends the session.
 func (m *Client) over(code Code, text string) {
-	m.out = m.out[:0]
+	m.out = nil
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool {
 		if m.holds(r) {
 			m.refuse(r.number, code, text)
@@ -196,7 +187,7 @@ func (m *Client) over(code Code, text string) {
 	for i := range m.requests {
 		m.requests[i].fence = 0
 	}
-	m.session, m.leaving, m.connected, m.end, m.overAt = "", false, false, never, math.MaxInt64
+	m.session, m.leaving, m.connected, m.endAt, m.overAt = "", false, false, never, math.MaxInt64
 }
 
 // finish leaves a member that closes, when nothing is held.
@@ -219,16 +210,16 @@ func (m *Client) Handle(now int64, msg *Message) {
 	if m.check(now); !m.connected {
 		return
 	}
-	switch i := find(m.requests, msg.Number); msg.Kind {
+	switch i := m.find(msg.Number); msg.Kind {
 	case Confirm:
 		if m.confirmed || msg.Length > math.MaxInt64/4 {
 			return
 		}
 		m.confirmed, m.length = true, msg.Length
-		first, term := m.end == never, min(msg.For, m.length)
-		switch end := max(m.end, m.sentAt+term); {
+		first, term := m.endAt == never, min(msg.For, m.length)
+		switch end := max(m.endAt, m.sentAt+term); {
 		case term > 0 && now < end-m.length/leases.Margin:
-			m.end, m.overAt = end, end-m.length/leases.Margin
+			m.endAt, m.overAt = end, end-m.length/leases.Margin
 			for i := range m.requests {
 				if first {
 					m.tell(m.requests[i])

@@ -82,13 +82,13 @@ func TestMutants(t *testing.T) {
 		{"beat-not-confirmed-counts", with(faults{slow: 1}), func(w *world, do string, i int, input func()) {
 			m := w.clients[i].m
 			if input(); do == "looks at the clock" && m.session != "" {
-				m.end = max(m.end, m.sentAt+m.length)
-				m.overAt = m.end - m.length/leases.Margin
+				m.endAt = max(m.endAt, m.sentAt+m.length)
+				m.overAt = m.endAt - m.length/leases.Margin
 			}
 		}},
 		{"end-of-the-session-ignored", with(faults{slow: 1}), func(w *world, do string, i int, input func()) {
 			if m := w.clients[i].m; m.known() && w.now >= m.overAt {
-				m.end, m.overAt = w.now+m.length/leases.Margin+1, w.now+1
+				m.endAt, m.overAt = w.now+m.length/leases.Margin+1, w.now+1
 			}
 			input()
 		}},

@@ -19,16 +19,14 @@ import (
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
 //	forgets the session when it is Over
 type Member struct {
+	end
 	length int64 // S
 	drain  int64 // D
 
-	link     uint64 // number of the newest connection
-	overAt   int64
-	leaving  bool
-	over     bool
-	requests []request // in the order in which they came: each is being taken, or granted
-	out      []Message
-	orders   []Message
+	link    uint64 // number of the newest connection
+	overAt  int64
+	leaving bool
+	over    bool
 }
 
 // NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
@@ -49,13 +47,6 @@ func (m *Member) Newer(link uint64) (newer bool) {
 
 // Deadline returns when the session runs out.
 func (m *Member) Deadline() int64 { return m.overAt }
-
-// Output returns what to send, and what to do, since the last call.
-func (m *Member) Output() (out, orders []Message) {
-	out, orders = m.out, m.orders
-	m.out, m.orders = nil, nil // an idle session keeps none
-	return out, orders
-}
 
 func (m *Member) send(msg Message) { m.out = append(m.out, msg) }
 
@@ -123,7 +114,7 @@ func (m *Member) beat(now, term int64) {
 }
 
 func (m *Member) ask(msg *Message) {
-	if i := find(m.requests, msg.Number); i >= 0 { // again, on another connection
+	if i := m.find(msg.Number); i >= 0 { // again, on another connection
 		if fence := m.requests[i].fence; fence != 0 {
 			m.send(Message{Kind: Granted, Number: msg.Number, Fence: fence})
 		}
@@ -137,13 +128,13 @@ func (m *Member) ask(msg *Message) {
 		m.Refuse(msg.Number, Full, tooMany)
 	default:
 		r := request{number: msg.Number, lock: msg.Lock, try: msg.Try}
-		m.requests, m.orders = append(m.requests, r), append(m.orders, r.order())
+		m.requests, m.news = append(m.requests, r), append(m.news, r.order())
 	}
 }
 
 // Awaits returns the lock that a request waits for, empty if it does not wait.
 func (m *Member) Awaits(number uint64) string {
-	if i := find(m.requests, number); i >= 0 && m.requests[i].fence == 0 {
+	if i := m.find(number); i >= 0 && m.requests[i].fence == 0 {
 		return m.requests[i].lock
 	}
 	return ""
@@ -160,14 +151,14 @@ func (m *Member) drop(which func(request) bool) {
 	for i, r := range slices.Backward(m.requests) {
 		if which(r) {
 			m.requests = slices.Delete(m.requests, i, i+1)
-			m.orders = append(m.orders, Message{Kind: Drop, Number: r.number})
+			m.news = append(m.news, Message{Kind: Drop, Number: r.number})
 		}
 	}
 }
 
 // Granted tells the machine that a lock was taken, which it has not ordered to drop since.
 func (m *Member) Granted(number, fence uint64) {
-	m.requests[find(m.requests, number)].fence = fence
+	m.requests[m.find(number)].fence = fence
 	m.send(Message{Kind: Granted, Number: number, Fence: fence})
 }
 

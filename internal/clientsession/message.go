@@ -118,6 +118,20 @@ func (r *request) order() Message {
 	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try}
 }
 
-func find(list []request, number uint64) int {
-	return slices.IndexFunc(list, func(r request) bool { return r.number == number })
+// An end is what both ends of a session have.
+type end struct {
+	requests []request // ascending by number at the client, in the order in which they came at the member
+	out      []Message // to send
+	news     []Message // for the driver: what has become of requests, or what to do
+}
+
+func (e *end) find(number uint64) int {
+	return slices.IndexFunc(e.requests, func(r request) bool { return r.number == number })
+}
+
+// Output returns what to send, and the news for the driver, since the last call.
+func (e *end) Output() (out, news []Message) {
+	out, news = e.out, e.news
+	e.out, e.news = nil, nil // an idle session keeps none
+	return out, news
 }

@@ -111,7 +111,7 @@ func (w *world) Clone(*world) *world {
 	}
 	for i := range c.sessions {
 		m := *c.sessions[i].m
-		m.requests, m.out, m.orders = slices.Clone(m.requests), nil, nil
+		m.requests, m.out, m.news = slices.Clone(m.requests), nil, nil
 		c.sessions[i].m = &m
 	}
 	return &c
@@ -131,7 +131,7 @@ func (w *world) AppendState(b []byte) []byte {
 		m := p.m
 		b = fmt.Appendf(b, "\n%d %v%v %d %s %v %v %v %v %d %v ", p.sessions, p.linked, p.slow, p.held, m.session, m.known(), m.leaving, m.connected, m.confirmed, m.last, m.requests)
 		if m.session != "" && m.known() {
-			b = fmt.Appendf(b, "%d %d ", to(m.end), to(m.overAt))
+			b = fmt.Appendf(b, "%d %d ", to(m.endAt), to(m.overAt))
 		}
 		if m.connected {
 			b = fmt.Appendf(b, "%d ", ago(m.sentAt))
@@ -154,7 +154,7 @@ func (w *world) AppendState(b []byte) []byte {
 
 // holds reports whether the driver of a client holds the lock, and it is valid.
 func (w *world) holds(i int) bool {
-	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.end-w.clients[i].m.length/leases.Margin
+	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.endAt-w.clients[i].m.length/leases.Margin
 }
 
 // term is how long the member may surely hold locks.
