@@ -79,9 +79,10 @@ const (
 )
 
 // MaxRequests is how many requests a client may have at a time, with what it holds.
-const MaxRequests = 1000
-
-const tooMany = "the client asks for too many locks at a time"
+const (
+	MaxRequests = 1000
+	tooMany     = "the client asks for too many locks at a time"
+)
 
 // A Message has the fields that its kind needs. The others are zero.
 type Message struct {

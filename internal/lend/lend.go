@@ -169,8 +169,7 @@ func (s *Server) tie(c *clientlink.Conn) {
 // one. If there is none, it is nil, and the client learns why.
 func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *session {
 	over := func(code clientsession.Code, text string) *session {
-		s.count(code)
-		c.Send(clientsession.Message{Kind: clientsession.Over, Code: code, Text: text})
+		s.send(c, clientsession.Message{Kind: clientsession.Over, Code: code, Text: text})
 		return nil
 	}
 	_ = c.SetReadDeadline(time.Time{})
@@ -255,11 +254,8 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		}
 	}
 	out, orders := t.m.Output()
-	for i := range out {
-		s.count(out[i].Code)
-	}
 	if t.conn != nil {
-		t.conn.Send(out...)
+		s.send(t.conn, out...)
 	}
 	for _, o := range orders {
 		if o.Kind == clientsession.Ask {
@@ -324,11 +320,14 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// count counts what was refused because it is not allowed, or too much.
-func (s *Server) count(code clientsession.Code) {
-	if code == clientsession.Forbidden || code == clientsession.Full {
-		s.refused.Add(1)
+// send sends messages, and counts what they refuse because it is not allowed, or too much.
+func (s *Server) send(c *clientlink.Conn, msgs ...clientsession.Message) {
+	for i := range msgs {
+		if code := msgs[i].Code; code == clientsession.Forbidden || code == clientsession.Full {
+			s.refused.Add(1)
+		}
 	}
+	c.Send(msgs...)
 }
 
 // Refused returns how many clients and requests were not allowed, or too many.

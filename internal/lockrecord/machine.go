@@ -136,14 +136,6 @@ func (m *Machine) mine() bool { return m.record.Holder == m.life }
 // blocked reports whether another life may hold the lock by the record.
 func (m *Machine) blocked() bool { return m.record.Holder != "" && !m.mine() && !m.proved }
 
-// replaceAt returns when no lease of another life runs by the revision that was seen.
-func (m *Machine) replaceAt() int64 {
-	if m.record.Holder == m.guard {
-		return math.MaxInt64
-	}
-	return m.seenAt + m.drain(m.record.Lease)
-}
-
 // next returns the next operation, and from when on it is due.
 func (m *Machine) next() (op Operation, at int64) {
 	switch {
@@ -153,8 +145,10 @@ func (m *Machine) next() (op Operation, at int64) {
 		return Load, math.MinInt64
 	case m.phase == Held:
 		return Swap, m.leaseFrom + m.lease/leases.Renew
+	case m.blocked() && m.record.Holder == m.guard:
+		return Swap, math.MaxInt64
 	case m.blocked():
-		return Swap, m.replaceAt()
+		return Swap, m.seenAt + m.drain(m.record.Lease)
 	}
 	return Swap, math.MinInt64
 }
@@ -175,7 +169,7 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 		case !m.mine():
 			m.swap.Fence = max(m.record.Fence, floor) + 1
 			if m.swap.Fence > maxFence {
-				m.fail(badRecord("its fences are used up"))
+				m.phase, m.err = Over, badRecord("its fences are used up")
 				return None, nil, ""
 			}
 		}
@@ -240,9 +234,6 @@ func (m *Machine) settle() {
 	}
 }
 
-// fail ends the attempt.
-func (m *Machine) fail(err error) { m.phase, m.err = Over, err }
-
 // finish ends the operation under way.
 func (m *Machine) finish(now int64) {
 	m.check(now)
@@ -254,7 +245,7 @@ func (m *Machine) Loaded(now int64, value []byte, rev string) {
 	m.finish(now)
 	r, err := parse(value, m.lock)
 	if err != nil {
-		m.fail(err)
+		m.phase, m.err = Over, err
 		return
 	}
 	if !m.seen || rev != m.rev {
