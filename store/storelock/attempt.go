@@ -22,18 +22,18 @@ const (
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
 )
 
-// An attempt drives the machine of one Acquire until nothing of it is left.
+// An attempt drives the machine of one Acquire until nothing of it is left. It is the handle, too.
 type attempt struct {
-	l       *mutex
-	ctx     context.Context // of Acquire
-	try     bool
-	leave   context.Context // ends when release is called: the hold, or the wait, is over
-	release context.CancelFunc
-	granted chan struct{}
-	over    chan struct{}
-	held    *held        // from granted on
-	why     error        // it is over without a grant; from over on
-	trouble hold.Trouble // what the caller is told when its patience, or the lease, ends
+	*hold.Hold // nil until it is granted
+	l          *mutex
+	ctx        context.Context // of Acquire
+	try        bool
+	leave      context.Context // ends when release is called: the hold, or the wait, is over
+	release    context.CancelFunc
+	granted    chan struct{}
+	over       chan struct{}
+	why        error        // it is over without a grant; from over on
+	trouble    hold.Trouble // what the caller is told when its patience, or the lease, ends
 
 	// The rest is run's own.
 	m        *lockrecord.Machine
@@ -62,8 +62,8 @@ func (a *attempt) run() {
 	a.m = lockrecord.New(a.l.Lock, a.live(), int64(a.l.lease))
 	defer func() {
 		a.unwatch()
-		if a.held != nil {
-			a.held.End(a.lost())
+		if a.Hold != nil {
+			a.End(a.lost())
 		}
 		if a.life != nil { // last: others may take the lock then
 			_ = a.life.Close() // the kernel has closed the file in any case
@@ -138,8 +138,8 @@ func (a *attempt) settled() bool {
 		a.m.Release(now)
 	}
 	phase := a.m.Phase(now)
-	if a.held == nil && (phase == lockrecord.Held || phase == lockrecord.Ended) { // perhaps it ended at once
-		a.held = &held{hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), a.lapsed), a}
+	if a.Hold == nil && (phase == lockrecord.Held || phase == lockrecord.Ended) { // perhaps it ended at once
+		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), a.lapsed)
 		a.doubt = nil
 		a.trouble.Note(nil)
 		close(a.granted)
@@ -148,11 +148,11 @@ func (a *attempt) settled() bool {
 	case phase == lockrecord.Over:
 		a.why = a.m.Err()
 	case phase == lockrecord.Ended:
-		a.held.End(a.lost())
-	case phase == lockrecord.Held && a.held.Over():
+		a.End(a.lost())
+	case phase == lockrecord.Held && a.Over():
 		a.m.End() // and renew it no more
 	case phase == lockrecord.Held:
-		a.held.Extend(a.m.LeaseEnd())
+		a.Extend(a.m.LeaseEnd())
 	}
 	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
 }
@@ -217,7 +217,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	case err == nil || errors.Is(err, store.ErrConflict):
 		a.trouble.Note(a.doubt)
 		return
-	case errors.Is(err, store.ErrUnusable) && a.held == nil:
+	case errors.Is(err, store.ErrUnusable) && a.Hold == nil:
 		a.why = err
 		return
 	case parent.Err() == nil:

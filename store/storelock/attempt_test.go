@@ -26,6 +26,6 @@ func TestPausedAtGrant(t *testing.T) {
 		time.Sleep(a.l.lease)
 		require.False(t, a.settled(), "it is still in the record")
 		<-a.granted
-		require.ErrorIs(t, a.held.Err(), lock.ErrLost)
+		require.ErrorIs(t, a.Err(), lock.ErrLost)
 	})
 }

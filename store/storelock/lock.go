@@ -86,10 +86,10 @@ func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	go a.run()
 	select {
 	case <-a.granted:
-		return a.held, nil
+		return a, nil
 	case <-a.over:
-		if a.held != nil { // and was lost at once
-			return a.held, nil
+		if a.Hold != nil { // and was lost at once
+			return a, nil
 		}
 		return nil, a.why
 	case <-ctx.Done():
@@ -106,26 +106,20 @@ func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 // If it did not, others might wait for this life as for one that has crashed.
 const courtesy = time.Second
 
-// A held is the handle that Acquire returns.
-type held struct {
-	*hold.Hold
-	a *attempt
-}
-
 // File returns a file for a child process to inherit. Then, if this process dies, the lock is
 // not free before the child has died, too. It is nil if the store cannot do that, or if the handle is
 // not one of this package; filestore can, but not on Windows.
 func File(h lock.Held) *os.File {
-	if h, ok := h.(*held); ok && h.a.life != nil {
-		return h.a.life.File()
+	if a, ok := h.(*attempt); ok && a.life != nil {
+		return a.life.File()
 	}
 	return nil
 }
 
 // Release implements [lock.Held]; see [New].
-func (h *held) Release() error {
-	lost := h.Released(h.a.l.Error(lock.ErrReleased))
-	h.a.release()
-	<-h.a.over
+func (a *attempt) Release() error {
+	lost := a.Released(a.l.Error(lock.ErrReleased))
+	a.release()
+	<-a.over
 	return lost
 }

@@ -96,6 +96,28 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// A slow store takes its time for a swap.
+type slow struct{ store.Memory }
+
+func (s *slow) Swap(ctx context.Context, value []byte, from store.Revision) (store.Revision, error) {
+	time.Sleep(lease / 5)
+	return s.Memory.Swap(ctx, value, from)
+}
+
+// A grant that comes when the context of the call has ended is given back.
+func TestGrantedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(slow)
+		ctx, cancel := context.WithTimeout(t.Context(), lease/10)
+		defer cancel()
+		_, err := open(t, s).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		h, err := open(t, s).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
+}
+
 // Processes share no clock, so tries do not add up: where the store proves nothing, no number of
 // them replaces a holder that has crashed. Their errors say so, and what does: one wait
 // that is longer than they say. A wait that has seen a renewal has nothing to say.
