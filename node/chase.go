@@ -29,6 +29,11 @@ func (v ownLocks) Holder(name string) (w chase.Wait, began uint64, held bool) {
 	return w, began, held
 }
 
+// WaitsFor implements [chase.Locks].
+func (v ownLocks) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
+	return append(b, v.Table.Status(name).WaitsFor...)
+}
+
 // wait records that the transaction waits, or with nil that it does not wait any more.
 func (t *Txn) wait(w *locks.Waiter) {
 	t.mu.Lock()

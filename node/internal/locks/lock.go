@@ -63,6 +63,9 @@ func (l *lock) known() dmutex.NodeID {
 	return dmutex.None
 }
 
+// in reports whether the lock has a machine in that phase.
+func (l *lock) in(p dmutex.Phase) bool { return l.machine != nil && l.machine.Phase() == p }
+
 // drop takes the machine away.
 func (l *lock) drop() {
 	if l.machine != nil {
@@ -207,7 +210,7 @@ func (l *lock) release(why *End) (hold Hold) {
 		hold = l.held.outcome()
 		l.held = nil
 	}
-	if l.machine != nil && l.machine.Phase() == dmutex.Held {
+	if l.in(dmutex.Held) {
 		out, err := l.machine.Release()
 		if err != nil {
 			panic("node: " + err.Error()) // only called while Held

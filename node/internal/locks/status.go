@@ -2,7 +2,6 @@ package locks
 
 import (
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -70,32 +69,26 @@ func (l *lock) status() Status {
 // drains returns in how long the locks that former members may hold go on at the latest.
 func (t *Table) drains() time.Duration { return time.Duration(max(t.drainAt-t.cfg.Clock(), 0)) }
 
-// atOnce is how many locks are looked at while the others wait.
-const atOnce = 256
-
-// parts returns all locks, a few at a time.
-func (t *Table) parts() iter.Seq[[]*lock] {
+// every returns all locks, to look at one after the other while others go on.
+func (t *Table) every() []*lock {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Chunk(t.all(), atOnce)
+	return t.all()
 }
 
 // InUse returns the locks that are not at rest.
 func (t *Table) InUse() iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
-		for part := range t.parts() {
-			states := make(map[string]Status)
+		for _, l := range t.every() {
+			var st Status
 			t.mu.Lock()
-			for _, l := range part {
-				if t.locks[l.name] == l && !l.atRest() {
-					states[l.name] = l.status()
-				}
+			used := t.locks[l.name] == l && !l.atRest()
+			if used {
+				st = l.status()
 			}
 			t.mu.Unlock()
-			for name, st := range states {
-				if !yield(name, st) {
-					return
-				}
+			if used && !yield(l.name, st) {
+				return
 			}
 		}
 	}
@@ -129,21 +122,19 @@ type Totals struct {
 
 // Totals looks at every lock, and is read for metrics: so it takes no Status of each.
 func (t *Table) Totals() (sum Totals) {
-	for part := range t.parts() {
+	now := t.cfg.Mail.Now()
+	for _, l := range t.every() {
 		t.mu.Lock()
-		now := t.cfg.Mail.Now()
-		for _, l := range part {
-			sum.Waiters += len(l.waiters)
-			switch {
-			case l.held != nil:
-				sum.Held++
-				sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.held.since))
-			case len(l.waiters) > 0:
-				sum.Waiting++
-				sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
-				if len(t.former(l.name)) > 0 {
-					sum.Draining, sum.Drains = sum.Draining+1, t.drains()
-				}
+		sum.Waiters += len(l.waiters)
+		switch {
+		case l.held != nil:
+			sum.Held++
+			sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.held.since))
+		case len(l.waiters) > 0:
+			sum.Waiting++
+			sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
+			if len(t.former(l.name)) > 0 {
+				sum.Draining, sum.Drains = sum.Draining+1, t.drains()
 			}
 		}
 		t.mu.Unlock()
@@ -157,26 +148,14 @@ func (t *Table) Totals() (sum Totals) {
 // Waits returns the locks that are waited for here, and how long the first waiter of each has waited.
 func (t *Table) Waits() map[string]time.Duration {
 	waits := make(map[string]time.Duration)
-	for part := range t.parts() {
+	for _, l := range t.every() {
 		t.mu.Lock()
-		for _, l := range part {
-			if len(l.waiters) > 0 {
-				waits[l.name] = time.Duration(t.cfg.Mail.Now() - l.waiters[0].since)
-			}
+		if len(l.waiters) > 0 {
+			waits[l.name] = time.Duration(t.cfg.Mail.Now() - l.waiters[0].since)
 		}
 		t.mu.Unlock()
 	}
 	return waits
-}
-
-// WaitsFor appends the peers whose answers the request for a lock lacks.
-func (t *Table) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.locks[name]; l != nil && l.machine != nil {
-		b = l.machine.WaitsFor(b)
-	}
-	return b
 }
 
 // Lends returns the node to which this one has lent the lock: see [dmutex.Lender].

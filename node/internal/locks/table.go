@@ -273,9 +273,9 @@ func (t *Table) Abandon(why error, release bool) (holds []Hold) {
 			l.held.end(lost)
 		case l.held != nil:
 			holds = append(holds, l.release(lost))
-		case l.machine != nil && l.machine.Phase() == dmutex.Held && release:
+		case l.in(dmutex.Held) && release:
 			l.release(nil)
-		case l.machine != nil && l.machine.Phase() == dmutex.Waiting && release:
+		case l.in(dmutex.Waiting) && release:
 			l.withdraw()
 		}
 	}

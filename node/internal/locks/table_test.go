@@ -210,9 +210,9 @@ func TestTryWhileHalted(t *testing.T) {
 // it for each lock.
 func TestTotalsAreCheap(t *testing.T) {
 	table, _ := alone(t)
-	for i := range 20 * atOnce {
+	for i := range 5000 {
 		table.acquire(t, fmt.Sprint(i))
 	}
-	require.Equal(t, 20*atOnce, table.Totals().Held)
+	require.Equal(t, 5000, table.Totals().Held)
 	require.Less(t, testing.AllocsPerRun(10, func() { table.Totals() }), 64.0)
 }

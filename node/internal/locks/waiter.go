@@ -32,31 +32,24 @@ var waiters = sync.Pool{New: func() any { return new(Waiter) }}
 // wait, and starts a goroutine for what is to be done. If it is nil, [Waiter.Ready] is closed.
 func (t *Table) Join(ctx context.Context, name string, try bool, tell func(*Waiter)) *Waiter {
 	w := waiters.Get().(*Waiter)
-	w.ctx, w.try, w.tell = ctx, try, tell
 	t.mu.Lock()
-	t.lock(name).join(w)
+	l := t.lock(name)
+	*w = Waiter{lock: l, ctx: ctx, since: t.cfg.Mail.Now(), try: try, tell: tell}
+	switch why := t.Why(); {
+	case why != nil:
+		w.finish(nil, why)
+	case try && (!t.acting || !t.grants()):
+		w.finish(nil, ErrViewChanged)
+	default:
+		l.waiters = append(l.waiters, w)
+	}
+	l.settle()
+	if !w.over() && tell == nil {
+		w.ready, w.tell = make(chan struct{}), func(w *Waiter) { close(w.ready) }
+	}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
 	return w
-}
-
-func (l *lock) join(w *Waiter) {
-	t := l.table
-	w.lock, w.since = l, t.cfg.Mail.Now()
-	reason := t.Why()
-	if reason == nil && w.try && (!t.acting || !t.grants()) {
-		reason = ErrViewChanged
-	}
-	if reason != nil {
-		l.rest()
-		w.finish(nil, reason)
-		return
-	}
-	l.waiters = append(l.waiters, w)
-	l.settle()
-	if !w.over() && w.tell == nil {
-		w.ready, w.tell = make(chan struct{}), func(w *Waiter) { close(w.ready) }
-	}
 }
 
 // finish ends the wait, with a grant or an error. From then on the Waiter is its
@@ -88,31 +81,35 @@ func (w *Waiter) Lock() string { return w.lock.name }
 func (w *Waiter) Receipts() []<-chan struct{} { return w.asked }
 
 // Quit ends the wait, if it is not over, for the reason given. It reports whether it has.
-func (w *Waiter) Quit(why error) (quit bool) {
-	t := w.lock.table
+func (w *Waiter) Quit(why error) (quit bool) { return w.quit(why, false) }
+
+// GiveUp ends the wait, and gives back a grant that has come first.
+func (w *Waiter) GiveUp(why error) { w.quit(why, true) }
+
+// quit takes the request back with the last waiter.
+func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
+	l := w.lock
+	t := l.table
 	t.mu.Lock()
-	if quit = !w.over(); quit {
-		w.lock.quit(w, why)
+	switch {
+	case !w.over():
+		quit = true
+		l.waiters = slices.DeleteFunc(l.waiters, func(o *Waiter) bool { return o == w })
+		w.finish(nil, why)
+		if len(l.waiters) == 0 && l.in(dmutex.Waiting) {
+			l.withdraw()
+		} else {
+			l.rest()
+		}
+	case giveBack && w.held != nil && l.held == w.held:
+		l.release(released)
+	}
+	if giveBack {
+		w.held, w.err = nil, why
 	}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
 	return quit
-}
-
-// GiveUp ends the wait, and gives back a grant that has come first.
-func (w *Waiter) GiveUp(why error) {
-	t := w.lock.table
-	t.mu.Lock()
-	switch {
-	case !w.over():
-		w.lock.quit(w, why)
-	case w.held != nil && w.lock.held == w.held:
-		w.held.end(released)
-		w.lock.release(nil)
-	}
-	w.held, w.err = nil, why
-	t.mu.Unlock()
-	t.cfg.Mail.Flush()
 }
 
 // Result returns the outcome of a wait that is over. It gives back a grant that was lost meanwhile.
@@ -129,18 +126,4 @@ func (w *Waiter) Result() (*Held, error) {
 func (w *Waiter) Free() {
 	*w = Waiter{}
 	waiters.Put(w)
-}
-
-// quit takes a waiter back, for the reason given, and with the last one the request.
-func (l *lock) quit(w *Waiter, why error) {
-	i := slices.Index(l.waiters, w)
-	l.waiters = slices.Delete(l.waiters, i, i+1)
-	w.finish(nil, why)
-	switch {
-	case len(l.waiters) > 0:
-	case l.machine != nil && l.machine.Phase() == dmutex.Waiting:
-		l.withdraw()
-	default:
-		l.rest()
-	}
 }
