@@ -46,7 +46,7 @@ type election struct {
 	name      string
 	end       context.CancelCauseFunc // of this node's own term, while leader is this node
 	observers int
-	news      chan struct{} // closed at the next change; nil without an observer that waits for it
+	news      chan struct{} // closed at the next change
 }
 
 func (ts *terms) election(name string) *election {
@@ -55,7 +55,7 @@ func (ts *terms) election(name string) *election {
 		if ts.elections == nil {
 			ts.elections = make(map[string]*election)
 		}
-		e = &election{name: name}
+		e = &election{name: name, news: make(chan struct{})}
 		ts.elections[name] = e
 	}
 	return e
@@ -106,10 +106,8 @@ func (ts *terms) change(e *election, t term, end context.CancelCauseFunc) {
 		return
 	}
 	e.term, e.end = t, end
-	if e.news != nil {
-		close(e.news)
-		e.news = nil
-	}
+	close(e.news)
+	e.news = make(chan struct{})
 	ts.rest(e)
 }
 
@@ -127,9 +125,6 @@ func (ts *terms) observe(name string, more int) *election {
 func (ts *terms) read(e *election) (term, <-chan struct{}) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if e.news == nil {
-		e.news = make(chan struct{})
-	}
 	return e.term, e.news
 }
 

@@ -21,8 +21,9 @@ type Held struct {
 type holdContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	asked  chan struct{} // see Asked
-	owner  any           // see Own
+	asked  context.Context // has ended when Ask was called
+	ask    context.CancelFunc
+	owner  any // see Own
 }
 
 // A Hold is the outcome of a grant.
@@ -101,7 +102,7 @@ func (h *Held) notice() {
 func (h *Held) Context() context.Context { return h.own(nil).Context }
 
 // Asked returns a channel that is closed when Ask was called for this hold.
-func (h *Held) Asked() <-chan struct{} { return h.own(nil).asked }
+func (h *Held) Asked() <-chan struct{} { return h.own(nil).asked.Done() }
 
 // Own records who owns the hold.
 func (h *Held) Own(owner any) { h.own(owner) }
@@ -126,7 +127,8 @@ func (h *Held) context() *holdContext {
 	if err := h.Noticed(); err != nil {
 		cancel(err)
 	}
-	c := &holdContext{Context: ctx, cancel: cancel, asked: make(chan struct{})}
+	c := &holdContext{Context: ctx, cancel: cancel}
+	c.asked, c.ask = context.WithCancel(context.Background())
 	h.ctx = c
 	return c
 }
@@ -210,14 +212,7 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 func (t *Table) Ask(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.locks[name]
-	if l == nil || l.held == nil {
-		return
-	}
-	asked := l.held.context().asked
-	select {
-	case <-asked:
-	default:
-		close(asked)
+	if l := t.locks[name]; l != nil && l.held != nil {
+		l.held.context().ask()
 	}
 }

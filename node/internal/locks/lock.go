@@ -144,11 +144,7 @@ func (l *lock) grant() {
 func (l *lock) waits() bool {
 	former := l.table.former(l.name)
 	if len(former) > 0 {
-		e := trace.Event{What: trace.Waits}
-		for _, f := range former {
-			e.Members = append(e.Members, f.Node)
-		}
-		l.trace(e)
+		l.trace(trace.Event{What: trace.Waits, Members: former})
 	}
 	return len(former) > 0
 }

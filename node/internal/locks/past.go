@@ -44,11 +44,14 @@ func (t *Table) newborn(w *membership.Word, name string) uint64 {
 }
 
 // former returns the former members that may hold a lock.
-func (t *Table) former(name string) []membership.Former {
+func (t *Table) former(name string) (ids []dmutex.NodeID) {
 	if t.past == nil {
 		return nil
 	}
-	return t.past.Holders(name, t.cleared, func(w *membership.Word) uint64 { return t.newborn(w, name) })
+	for _, f := range t.past.Holders(name, t.cleared, func(w *membership.Word) uint64 { return t.newborn(w, name) }) {
+		ids = append(ids, f.Node)
+	}
+	return ids
 }
 
 // Clear lets the locks go on that only wait for members which were excluded in this epoch or

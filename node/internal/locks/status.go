@@ -46,10 +46,7 @@ func (l *lock) status() Status {
 		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
 	}
-	for _, f := range l.table.former(l.name) {
-		st.Former = append(st.Former, f.Node)
-	}
-	if st.Former != nil {
+	if st.Former = l.table.former(l.name); st.Former != nil {
 		st.Drains = l.table.drains()
 	}
 	if !l.atRest() {
