@@ -30,7 +30,7 @@ func (l *Link) accept() {
 
 // admit lets in a connection that was accepted, for which another may have to go.
 func (l *Link) admit(nc net.Conn) {
-	nc = l.guard.Load().server(nc)
+	nc = l.guard.Load().over(nc, false)
 	if out := l.door.enter(nc); out != nil {
 		out.Close()
 	}
@@ -77,15 +77,15 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	case p.id < self:
 		return nil, nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
 	}
-	p.mu.Lock()
-	addr, present := p.addr, p.conn
-	p.mu.Unlock()
-	if err := l.guard.Load().check(nc, from, addr); err != nil {
+	if err := l.guard.Load().check(nc, from, p.addr); err != nil {
 		return p, nil, err
 	}
 	if maxLife != nil && g.Life > maxLife() {
 		return p, nil, fmt.Errorf("node %d claims a life far ahead of the clock: a clock is wrong", from)
 	}
+	p.mu.Lock()
+	present := p.conn
+	p.mu.Unlock()
 	answer := greeting{From: self, To: from, Life: life}
 	if present != nil && (g.Life < present.life || p.answers(present)) {
 		answer.Taken = max(present.life, 1)

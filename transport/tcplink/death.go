@@ -21,19 +21,19 @@ func (p *peer) watch() {
 	p.mu.Lock()
 	lost := p.lost
 	p.mu.Unlock()
-	if died == nil || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
+	if died == nil || p.addr == "" || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
 	refused := 0
 	for range looks {
 		p.mu.Lock()
-		addr, over := p.addr, p.conn != nil || p.lost != lost
+		over := p.conn != nil || p.lost != lost
 		p.mu.Unlock()
-		if over || addr == "" {
+		if over {
 			return
 		}
-		if refused = refusals(refused, l.knock(p.ctx, addr)); refused == 2 {
-			l.log.Warn("tcplink: no process listens at the peer's address anymore", "node", p.self, "peer", p.id, "address", addr)
+		if refused = refusals(refused, l.knock(p.ctx, p.addr)); refused == 2 {
+			l.log.Warn("tcplink: no process listens at the peer's address anymore", "node", p.self, "peer", p.id, "address", p.addr)
 			died(p.id)
 			return
 		}

@@ -40,8 +40,8 @@ func (l *Link) Become(self dmutex.NodeID) error {
 }
 
 // SetPeer adds a node to the address book, or gives it a new address, which is dialed at
-// once. A connection that this node dialed to the old address, or has begun to dial, is
-// dropped. SetPeer returns [dmutex.ErrMisuse] for an address that New refuses.
+// once, unless that node dials. A connection with the node at its old address, or one that has
+// been begun, is dropped. SetPeer returns [dmutex.ErrMisuse] for an address that New refuses.
 func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	if id == dmutex.None {
 		return dmutex.Misuse("tcplink: node 0 names nobody: number nodes from 1")
@@ -61,7 +61,7 @@ func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 		return transport.ErrClosed
 	case l.self == dmutex.None:
 		return dmutex.Misuse("tcplink: SetPeer before Become: a node without a number has no peers")
-	case p != nil && p.keeps(addr):
+	case p != nil && p.addr == addr:
 	default:
 		l.peers[id] = newPeer(l, id, addr)
 		if p != nil {

@@ -22,11 +22,11 @@ type peer struct {
 	link   *Link
 	self   dmutex.NodeID // of this node; another number has other peers
 	id     dmutex.NodeID
-	ctx    context.Context // ends when the peer is removed or gets another address to dial, or the link is closed
+	addr   string          // another address makes another peer
+	ctx    context.Context // ends when the peer is removed or gets another address, or the link is closed
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	addr    string    // does not change if it is dialed
 	conn    *conn     // nil while there is none
 	pending []byte    // whole frames that wait for conn
 	trouble error     // why there is none; nil if there never was one
@@ -257,17 +257,6 @@ func (p *peer) deliver(frames [][]byte) {
 	}
 }
 
-// keeps reports whether the peer can have that address from now on: it is the present one,
-// or is not dialed.
-func (p *peer) keeps(addr string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.id > p.self {
-		p.addr = addr
-	}
-	return p.addr == addr
-}
-
 // remove ends the peer's connections and goroutines, and returns the frames that wait. The
 // peer is not used again.
 func (p *peer) remove() (pending []byte) {
@@ -316,7 +305,7 @@ func (p *peer) connect() (lasted time.Duration, err error) {
 	if err != nil {
 		return 0, reason(err)
 	}
-	nc = l.guard.Load().client(nc)
+	nc = l.guard.Load().over(nc, true)
 	defer hold(p.ctx, nc)()
 	life, err := p.greet(nc)
 	if err != nil {

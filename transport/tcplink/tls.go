@@ -144,17 +144,13 @@ func (g *guard) checkOwn(self dmutex.NodeID, address string) error {
 	return nil
 }
 
-// client and server secure a connection, unless there is no guard.
-func (g *guard) client(nc net.Conn) net.Conn {
-	if g == nil {
+// over secures a connection, unless there is no guard.
+func (g *guard) over(nc net.Conn, dialed bool) net.Conn {
+	switch {
+	case g == nil:
 		return nc
-	}
-	return secured{tls.Client(nc, g.dialing)}
-}
-
-func (g *guard) server(nc net.Conn) net.Conn {
-	if g == nil {
-		return nc
+	case dialed:
+		return secured{tls.Client(nc, g.dialing)}
 	}
 	return secured{tls.Server(nc, g.accepting)}
 }

@@ -491,7 +491,7 @@ func TestTLSClose(t *testing.T) {
 		l := &Link{self: 1, nodeOf: NodeOf}
 		require.NoError(t, l.secure(a.Config(a.Node(1))))
 		near, far := net.Pipe()
-		accepted, dialed := l.guard.Load().server(near), tls.Client(far, stranger(a.Node(2)))
+		accepted, dialed := l.guard.Load().over(near, false), tls.Client(far, stranger(a.Node(2)))
 		go func() { _, _ = dialed.Write([]byte{1}) }()
 		_, err := accepted.Read(make([]byte, 1))
 		require.NoError(t, err)
