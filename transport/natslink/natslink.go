@@ -42,11 +42,13 @@
 package natslink
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,25 +120,19 @@ type Link struct {
 	heard    dmutex.NodeID            // that sub is for
 	dropped  int                      // by nats.go of sub, as far as unread counts it
 	subjects map[dmutex.NodeID]string // of the peers; without dynamic, of those that were sent to
-	queue    batch
+	queue    []outgoing
+	queued   int // bytes, as backlog counts
 
 	// Another group's link with this number: see namesake. Zero if it never did.
 	heardAt time.Time // when it spoke last
 	askedAt time.Time // when it was asked last
 }
 
-// A batch is a list of frames in one buffer.
-type batch struct {
-	bytes  []byte
-	frames []outgoing
-}
-
+// An outgoing frame waits for publish.
 type outgoing struct {
-	subject string // empty if the peer was removed
-	end     int    // in bytes
+	subject string
+	frame   []byte
 }
-
-func (b *batch) clear() { b.bytes, b.frames = b.bytes[:0], b.frames[:0] }
 
 // New returns a link over a connection, which may be reconnecting or not yet connected. It
 // returns [dmutex.ErrMisuse] if the connection is nil or closed, if the server does not take
@@ -216,7 +212,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	}
 	l.self = self
 	clear(l.subjects)
-	l.queue.clear()
+	l.queue, l.queued = nil, 0
 	l.heardAt = time.Time{}
 	l.wake.Signal()
 	return nil
@@ -245,16 +241,9 @@ func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
 func (l *Link) RemovePeer(id dmutex.NodeID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	subject, found := l.subjects[id]
-	if !found {
-		return
-	}
+	subject := l.subjects[id]
 	delete(l.subjects, id)
-	for i := range l.queue.frames {
-		if l.queue.frames[i].subject == subject {
-			l.queue.frames[i].subject = ""
-		}
-	}
+	l.queue = slices.DeleteFunc(l.queue, func(f outgoing) bool { return f.subject == subject })
 }
 
 // Trouble implements [transport.Reporter]. It knows only whether there is a server, whether
@@ -342,18 +331,11 @@ func (l *Link) flush() {
 	}
 }
 
-// follow changes the subscription if the node has another number. Like publishing it can
+// follow changes the subscription when the node has another number. Like publishing it can
 // take long while the socket is stuck.
-func (l *Link) follow() {
-	l.mu.Lock()
-	self, old := l.self, l.sub
-	same := l.closed || self == l.heard
-	l.mu.Unlock()
-	if same {
-		return
-	}
-	l.Lost()              // counts what nats.go will have forgotten
-	_ = old.Unsubscribe() // fails if there is none, or if the connection is closed
+func (l *Link) follow(self dmutex.NodeID) {
+	l.Lost()                // counts what nats.go will have forgotten
+	_ = l.sub.Unsubscribe() // fails if there is none, or if the connection is closed
 	var sub *nats.Subscription
 	if self != dmutex.None {
 		var err error
@@ -433,30 +415,33 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 
 // put queues a frame for publish. The caller has l.mu.
 func (l *Link) put(subject string, frame []byte) error {
-	if len(l.queue.bytes)+len(frame)+overhead*(len(l.queue.frames)+1) > backlog {
+	if l.queued+len(frame)+overhead > backlog {
 		return transport.ErrFull
 	}
-	if len(l.queue.frames) == 0 {
-		l.wake.Signal()
-	}
-	l.queue.bytes = append(l.queue.bytes, frame...)
-	l.queue.frames = append(l.queue.frames, outgoing{subject, len(l.queue.bytes)})
+	l.queued += len(frame) + overhead
+	l.queue = append(l.queue, outgoing{subject, bytes.Clone(frame)})
+	l.wake.Signal()
 	return nil
 }
 
 // publish empties the queue until the link is closed, and sees to the subscription.
 func (l *Link) publish() {
-	var b batch
-	for l.take(&b) {
-		l.follow()
-		start := 0
-		for _, f := range b.frames {
-			frame := b.bytes[start:f.end]
-			start = f.end
-			if f.subject == "" {
-				continue
-			}
-			if err := l.nc.Publish(f.subject, frame); err != nil {
+	for {
+		l.mu.Lock()
+		for len(l.queue) == 0 && l.self == l.heard && !l.closed {
+			l.wake.Wait()
+		}
+		self, closed, batch := l.self, l.closed, l.queue
+		l.queue, l.queued = nil, 0
+		l.mu.Unlock()
+		if closed && len(batch) == 0 {
+			return
+		}
+		if self != l.heard && !closed { // nobody else changes it
+			l.follow(self)
+		}
+		for _, f := range batch {
+			if err := l.nc.Publish(f.subject, f.frame); err != nil {
 				l.unsent.Add(1)
 				l.log.Warn("natslink: frames are lost", "subject", f.subject, "err", err)
 				if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
@@ -465,25 +450,6 @@ func (l *Link) publish() {
 			}
 		}
 	}
-}
-
-// take waits for frames, or for another number, and exchanges the frames for the batch
-// that was published. It returns false when there will be no more.
-func (l *Link) take(b *batch) bool {
-	b.clear()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue.frames) == 0 {
-		if l.closed {
-			return false
-		}
-		if l.self != l.heard {
-			return true
-		}
-		l.wake.Wait()
-	}
-	*b, l.queue = l.queue, *b
-	return true
 }
 
 func (l *Link) shut() {
