@@ -172,7 +172,6 @@ type link struct {
 	queue   []*frame      // to this node, by time due
 	head    int           // of the queue; those before it are delivered
 	bytes   int           // from the head on, as backlog counts
-	spare   []*frame      // delivered, to be used again
 	wake    *sync.Cond    // the queue has a new head, the node is resumed, or the link is closed
 	ended   chan struct{} // closed when run has
 }
@@ -183,6 +182,8 @@ type frame struct {
 	data []byte
 	due  time.Time // zero without delay
 }
+
+var frames = sync.Pool{New: func() any { return new(frame) }} // delivered, to be used again
 
 // MaxFrame implements [transport.Link].
 func (l *link) MaxFrame() int { return maxFrame }
@@ -327,12 +328,7 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 		return false
 	}
 	l.bytes += weight
-	var f *frame
-	if last := len(l.spare) - 1; last >= 0 {
-		f, l.spare = l.spare[last], l.spare[:last]
-	} else {
-		f = new(frame)
-	}
+	f := frames.Get().(*frame)
 	f.from, f.data, f.due = from, append(f.data[:0], data...), time.Time{}
 	if delay > 0 {
 		f.due = time.Now().Add(delay)
@@ -375,10 +371,8 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 		l.bytes -= len(f.data) + overhead
 		n.mu.Unlock()
 		deliver(f.from, f.data)
+		frames.Put(f)
 		n.mu.Lock()
-		if len(l.spare) < 16 {
-			l.spare = append(l.spare, f)
-		}
 	}
 	n.mu.Unlock()
 }
@@ -387,7 +381,7 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 func (l *link) Close() error {
 	l.network.mu.Lock()
 	opened := l.opened
-	l.closed, l.queue, l.spare = true, nil, nil
+	l.closed, l.queue = true, nil
 	l.wake.Signal()
 	l.network.mu.Unlock()
 	if opened {
