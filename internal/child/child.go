@@ -87,15 +87,14 @@ func (p *Process) Hear(report any) error {
 // if the exit status is 0.
 func (p *Process) Close() error {
 	p.stdin.Close()
-	for {
-		var report json.RawMessage
-		switch err := p.Hear(&report); {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		}
+	var err error
+	for err == nil {
+		err = p.Hear(new(json.RawMessage))
 	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 // head keeps the first kilobytes that are written to it: enough for an error, or for

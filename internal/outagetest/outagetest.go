@@ -35,12 +35,11 @@ func New(t testing.TB, good store.Store, faults Faults) *Store {
 
 // A Store loses calls and answers, and has outages.
 type Store struct {
-	good store.Store
-
-	mu     sync.Mutex
+	good   store.Store
 	faults Faults
+	outage atomic.Bool
+	mu     sync.Mutex
 	luck   *rand.Rand
-	outage bool
 }
 
 // ErrLost is the error of a call to a [Store] whose outcome is unknown.
@@ -48,53 +47,48 @@ var ErrLost = errors.New("outagetest: the answer is lost")
 
 // Outage begins or ends an outage. A call that begins in an outage does not reach the store,
 // and returns when its context ends, as over a network that drops everything.
-func (f *Store) Outage(on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.outage = on
-}
+func (f *Store) Outage(on bool) { f.outage.Store(on) }
 
 // Load implements [store.Store].
-func (f *Store) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
-	err = f.call(ctx, func() error {
-		value, rev, err = f.good.Load(ctx)
-		return err
-	})
-	if err != nil {
+func (f *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if err := f.reach(ctx); err != nil {
 		return nil, "", err
 	}
-	return value, rev, nil
+	value, rev, err := f.good.Load(ctx)
+	if f.happens(f.faults.Unanswered) {
+		return nil, "", ErrLost
+	}
+	return value, rev, err
 }
 
 // Swap implements [store.Store].
-func (f *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
-	err = f.call(ctx, func() error {
-		next, err = f.good.Swap(ctx, value, rev)
-		return err
-	})
-	if err != nil {
+func (f *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if err := f.reach(ctx); err != nil {
 		return "", err
 	}
-	return next, nil
+	next, err := f.good.Swap(ctx, value, rev)
+	if f.happens(f.faults.Unanswered) {
+		return "", ErrLost
+	}
+	return next, err
 }
 
-func (f *Store) call(ctx context.Context, good func() error) error {
-	f.mu.Lock()
-	lost, unanswered := f.luck.Float64() < f.faults.Lost, f.luck.Float64() < f.faults.Unanswered
-	outage := f.outage
-	f.mu.Unlock()
-	if outage {
+// reach returns an error if a call does not reach the store.
+func (f *Store) reach(ctx context.Context) error {
+	switch {
+	case f.outage.Load():
 		<-ctx.Done()
 		return ctx.Err()
-	}
-	if lost {
+	case f.happens(f.faults.Lost):
 		return ErrLost
 	}
-	err := good()
-	if unanswered {
-		return ErrLost
-	}
-	return err
+	return nil
+}
+
+func (f *Store) happens(probability float64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.luck.Float64() < probability
 }
 
 // A Link loses all that it would send or deliver while Cut is true.

@@ -50,26 +50,23 @@ import (
 )
 
 // A Dialect is the SQL of one kind of database.
-type Dialect struct{ name, create, load, insert, update string }
+type Dialect struct{ create, load, insert, update string }
 
 // The dialects.
 var (
 	PostgreSQL = Dialect{
-		name:   "PostgreSQL",
 		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value bytea NOT NULL)`,
 		load:   `SELECT value, revision FROM dmutex_groups WHERE name = $1 FOR UPDATE`,
 		insert: `INSERT INTO dmutex_groups (value, revision, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
 		update: `UPDATE dmutex_groups SET value = $1, revision = $2 WHERE name = $3 AND revision = $4`,
 	}
 	MySQL = Dialect{
-		name:   "MySQL",
 		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name varbinary(255) PRIMARY KEY, revision varbinary(64) NOT NULL, value mediumblob NOT NULL)`,
 		load:   `SELECT value, revision FROM dmutex_groups WHERE name = ? FOR UPDATE`,
 		insert: `INSERT IGNORE INTO dmutex_groups (value, revision, name) VALUES (?, ?, ?)`,
 		update: `UPDATE dmutex_groups SET value = ?, revision = ? WHERE name = ? AND revision = ?`,
 	}
 	SQLite = Dialect{
-		name:   "SQLite",
 		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value blob NOT NULL)`,
 		load:   `SELECT value, revision FROM dmutex_groups WHERE name = ?`,
 		insert: `INSERT INTO dmutex_groups (value, revision, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,

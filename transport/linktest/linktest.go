@@ -403,25 +403,20 @@ func (b *bench) flood() {
 			require.NoError(b, b.make(2).Open(b.gate().pass))
 		}
 		for i := range flood / len(frame) {
-			b.pour(nodes[0], 2, frame)
+			for range 20 { // while it is refused the others may run
+				err := nodes[0].Send(2, frame)
+				if err == nil {
+					break
+				}
+				require.ErrorIs(b, err, transport.ErrFull)
+				runtime.Gosched()
+			}
 			if i%16 == 0 {
 				nodes[0].tell(nodes[1], []byte{1})
 				nodes[1].tell(nodes[0], []byte{2})
 			}
 		}
 		require.Less(b, heap()-before, int64(limit), "bytes are kept of 128 MiB for a peer that is %s", peer)
-	}
-}
-
-// pour sends a frame. While it is refused the others may run, for a moment.
-func (b *bench) pour(from transport.Link, to dmutex.NodeID, frame []byte) {
-	for range 20 {
-		err := from.Send(to, frame)
-		if err == nil {
-			return
-		}
-		require.ErrorIs(b, err, transport.ErrFull)
-		runtime.Gosched()
 	}
 }
 
