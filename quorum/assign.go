@@ -155,15 +155,11 @@ func (r Report[T]) String() string {
 }
 
 func verdict[T cmp.Ordered](condition string, offenders [][]T) string {
-	n := len(offenders)
-	text, ok := setsText(slices.Values(offenders), n, strconv.Itoa(n))
-	switch {
-	case n == 0:
+	if len(offenders) == 0 {
 		return condition + ": yes\n"
-	case !ok:
-		text = strconv.Itoa(n) + " offend"
 	}
-	return condition + ": no: " + text + "\n"
+	n := strconv.Itoa(len(offenders))
+	return condition + ": no: " + cmp.Or(setsText(slices.Values(offenders), n), n+" offend") + "\n"
 }
 
 const (

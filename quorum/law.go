@@ -81,7 +81,7 @@ func (v *Violation[T]) Error() string {
 func (v *Violation[T]) quorum(place, i int) string {
 	name := "quorum " + strconv.Itoa(place)
 	if i < len(v.Quorums) {
-		if text, ok := setsText(slices.Values(v.Quorums[i:i+1]), 1, ""); ok {
+		if text := setsText(slices.Values(v.Quorums[i:i+1]), ""); text != "" {
 			name += " " + text
 		}
 	}

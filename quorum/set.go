@@ -33,13 +33,7 @@ func (s set) has(i int) bool { return s[i>>6]>>(i&63)&1 != 0 }
 func (s set) add(i int)      { s[i>>6] |= 1 << (i & 63) }
 func (s set) remove(i int)   { s[i>>6] &^= 1 << (i & 63) }
 
-func (s set) count() int {
-	n := 0
-	for _, w := range s {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
+func (s set) count() int { return s.common(s) }
 
 func (s set) common(t set) int {
 	n := 0

@@ -22,29 +22,29 @@ func (c Coterie[T]) String() string {
 	if n == math.MaxInt {
 		all = "more quorums than an int can count"
 	}
-	if text, ok := setsText(c.Quorums(), n, all); ok {
+	if text := setsText(c.Quorums(), all); text != "" || n == 0 {
 		return text
 	}
 	return all
 }
 
-// setsText returns the text of n sets, of which it writes out the first ones, and reports
-// whether their sites have one.
-func setsText[T cmp.Ordered](sets iter.Seq[[]T], n int, all string) (string, bool) {
+// setsText returns the text of sets, of which it writes out the first ones and says how many
+// there are in all. It returns "" if there are none, or their sites have no text.
+func setsText[T cmp.Ordered](sets iter.Seq[[]T], all string) string {
 	var b []byte
 	left := shown
 	for s := range sets {
 		if left--; left < 0 {
-			break
+			return string(append(b, ",... ("+all+")"...))
 		}
 		if len(b) > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, '{')
 		for i, site := range s {
-			text, ok := siteText(site)
-			if !ok {
-				return "", false
+			text := siteText(site)
+			if text == "" {
+				return ""
 			}
 			if i > 0 {
 				b = append(b, ',')
@@ -53,23 +53,20 @@ func setsText[T cmp.Ordered](sets iter.Seq[[]T], n int, all string) (string, boo
 		}
 		b = append(b, '}')
 	}
-	if n > shown {
-		b = append(b, ",... ("+all+")"...)
-	}
-	return string(b), true
+	return string(b)
 }
 
 // named returns "site 3 (ams)", or without the text if there is none.
 func named[T cmp.Ordered](place int, site T) string {
 	name := "site " + strconv.Itoa(place)
-	if text, ok := siteText(site); ok {
+	if text := siteText(site); text != "" {
 		name += " (" + text + ")"
 	}
 	return name
 }
 
-// siteText returns the text of a site, and false if its type has none.
-func siteText[T cmp.Ordered](site T) (text string, ok bool) {
+// siteText returns the text of a site, or "" if its type has none.
+func siteText[T cmp.Ordered](site T) (text string) {
 	switch s := any(site).(type) {
 	case interface{ String() string }:
 		text = s.String()
@@ -82,17 +79,17 @@ func siteText[T cmp.Ordered](site T) (text string, ok bool) {
 	case uint64:
 		text = strconv.FormatUint(s, 10)
 	default:
-		return "", false
+		return ""
 	}
 	for _, c := range text {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '-' <= c && c <= ':', c == '_', c == '@', c == '+':
 		case c < utf8.RuneSelf, c == utf8.RuneError:
-			return strconv.Quote(text), true
+			return strconv.Quote(text)
 		}
 	}
 	if text == "" {
-		return `""`, true
+		return `""`
 	}
-	return text, true
+	return text
 }

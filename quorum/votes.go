@@ -79,64 +79,52 @@ func (g *votes) transversals() iter.Seq[set] { return g.reaching(g.total - g.thr
 // reaching yields the minimal sets with at least threshold votes.
 func (g *votes) reaching(threshold int) iter.Seq[set] {
 	return func(yield func(set) bool) {
-		rest := make([]int, len(g.weight)+1) // votes from input i on
-		for i := len(g.weight) - 1; i >= 0; i-- {
-			rest[i] = rest[i+1] + g.weight[i]
-		}
 		acc := newSet(len(g.weight))
-		var choose func(i, missing int) bool
-		choose = func(i, missing int) bool {
+		var choose func(i, missing, rest int) bool // rest: the votes from input i on
+		choose = func(i, missing, rest int) bool {
 			if missing <= 0 {
 				return yield(acc)
 			}
-			for ; i < len(g.weight) && rest[i] >= missing; i++ {
+			for ; rest >= missing; i++ {
+				rest -= g.weight[i]
 				acc.add(i)
-				if !choose(i+1, missing-g.weight[i]) {
+				if !choose(i+1, missing-g.weight[i], rest) {
 					return false
 				}
 				acc.remove(i)
 			}
 			return true
 		}
-		choose(0, threshold)
+		choose(0, threshold, g.total)
 	}
 }
 
 // count walks the inputs in order with ways[s] = how many sets of those passed have s
-// votes.
+// votes, or enough votes since the last of them.
 func (g *votes) count(each []int) int {
-	ways := same(g.threshold, 0)
+	ways := same(g.threshold+1, 0)
 	ways[0] = 1
-	total := 0
 	for j, w := range g.weight {
-		for s := max(0, g.threshold-w); s < g.threshold; s++ {
-			total = plus(total, times(ways[s], each[j]))
-		}
-		for s := g.threshold - 1; s >= w; s-- {
-			ways[s] = plus(ways[s], times(ways[s-w], each[j]))
+		for s := g.threshold - 1; s >= 0; s-- {
+			with := min(s+w, g.threshold)
+			ways[with] = plus(ways[with], times(ways[s], each[j]))
 		}
 	}
-	return total
+	return ways[g.threshold]
 }
 
 // chance is the same walk with the probability of such a set in place of their number.
 // Whatever follows the input that reaches the threshold may be up or down.
 func (g *votes) chance(up []float64) (float64, bool) {
-	ways := same(g.threshold, 0.0)
+	ways := same(g.threshold+1, 0.0)
 	ways[0] = 1
-	total := 0.0
 	for j, w := range g.weight {
-		for s := max(0, g.threshold-w); s < g.threshold; s++ {
-			total += ways[s] * up[j]
-		}
 		for s := g.threshold - 1; s >= 0; s-- {
+			ways[min(s+w, g.threshold)] += ways[s] * up[j]
 			ways[s] *= 1 - up[j]
-			if s >= w {
-				ways[s] += ways[s-w] * up[j]
-			}
 		}
 	}
-	return total, true
+	return ways[g.threshold], true
 }
 
 func (g *votes) busy(int) float64 {
@@ -161,20 +149,20 @@ func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 		}
 		return q, q.sum(cost)
 	}
-	best := same(threshold, inf)
+	best := same(threshold+1, inf)
 	best[0] = 0
-	taken := newSets(len(g.weight), threshold)
-	last, short, least := 0, 0, inf
+	taken := newSets(len(g.weight), threshold+1)
+	last, short := 0, 0
 	for j, w := range g.weight {
-		for s := max(0, threshold-w); s < threshold; s++ {
-			if best[s]+cost[j] < least {
-				last, short, least = j, s, best[s]+cost[j]
+		for s := threshold - 1; s >= 0; s-- {
+			with := min(s+w, threshold)
+			if best[s]+cost[j] >= best[with] {
+				continue
 			}
-		}
-		for s := threshold - 1; s >= w; s-- {
-			if best[s-w]+cost[j] < best[s] {
-				best[s] = best[s-w] + cost[j]
-				taken[j].add(s)
+			best[with] = best[s] + cost[j]
+			taken[j].add(with)
+			if with == threshold {
+				last, short = j, s
 			}
 		}
 	}
@@ -185,7 +173,7 @@ func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 			s -= g.weight[j]
 		}
 	}
-	return q, least
+	return q, best[threshold]
 }
 
 func (g *votes) barrier(cost []float64) (low, high float64) {
