@@ -40,7 +40,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 		return b
 	}
 	for j, peer := range m.Peers() {
-		if !m.later[j] || m.ahead(j) {
+		if m.keepsOut(j) {
 			b = append(b, peer)
 		}
 	}

@@ -150,10 +150,15 @@ func (m *machine) release(j int, msg dmutex.Message) {
 	}
 }
 
-// tryEnter enters when L1 and L2 hold.
+// tryEnter enters when L1 and L2 hold for every peer.
 func (m *machine) tryEnter() {
-	if !m.Pending() || !m.laterFromAll() || !m.first() {
+	if !m.Pending() {
 		return
+	}
+	for j := range m.Peers() {
+		if m.keepsOut(j) {
+			return
+		}
 	}
 	mine := m.Stamp()
 	if withdrawn := m.Enter(); withdrawn {
@@ -161,21 +166,9 @@ func (m *machine) tryEnter() {
 	}
 }
 
-// laterFromAll is L1.
-func (m *machine) laterFromAll() bool { return !slices.Contains(m.later, false) }
-
-// first is L2.
-func (m *machine) first() bool {
-	for j := range m.queue {
-		if m.ahead(j) {
-			return false
-		}
-	}
-	return true
-}
-
-// ahead reports whether a peer's request goes before ours.
-func (m *machine) ahead(j int) bool {
+// keepsOut reports whether a peer has sent nothing later than our request (L1), or has
+// a request in the queue that goes before ours (L2).
+func (m *machine) keepsOut(j int) bool {
 	theirs := dmutex.Stamp{Clock: m.queue[j], Node: m.Peers()[j]}
-	return theirs.Clock != 0 && theirs.Less(m.Stamp())
+	return !m.later[j] || theirs.Clock != 0 && theirs.Less(m.Stamp())
 }

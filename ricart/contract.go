@@ -22,12 +22,9 @@ func (m *machine) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: the peers whose REPLY is missing. The
-// holder has not sent it.
+// WaitsFor implements [dmutex.Machine]: the peers whose REPLY is missing, which is none
+// unless a request is pending. The holder has not sent it.
 func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if !m.Pending() {
-		return b
-	}
 	for j, peer := range m.Peers() {
 		if m.awaiting[j] {
 			b = append(b, peer)

@@ -91,11 +91,8 @@ func (m *parked) sendWant(node dmutex.NodeID, attempt uint64) {
 
 // takeToken enters, rests the token here, or passes it on.
 func (m *parked) takeToken(msg dmutex.Message) {
-	for _, node := range msg.Nodes {
-		if node != m.Self() {
-			m.wanters = append(m.wanters, node)
-		}
-	}
+	m.wanters = append(m.wanters, msg.Nodes...)
+	m.wanters = slices.DeleteFunc(m.wanters, func(node dmutex.NodeID) bool { return node == m.Self() })
 	m.take(msg)
 	m.passIfWanted()
 }
