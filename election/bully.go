@@ -61,12 +61,11 @@ func Bully(c Config) (Machine, error) {
 
 type bully struct {
 	site
-	ballot uint64 // while asking
-	agreed []bool // by rank: to this ballot
+	agreed []bool // by rank: to our ballot
 }
 
 func (m *bully) campaign() {
-	m.ballot = m.run(m.config.Answer)
+	m.run(m.config.Answer)
 	clear(m.agreed)
 	for j := range m.members {
 		if m.asks(j) {

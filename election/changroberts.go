@@ -40,19 +40,16 @@ func ChangRoberts(c Config) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &changRoberts{circle: at}
+	m := &changRoberts{at}
 	m.elector = m
 	return m, nil
 }
 
 // A changRoberts is a non-participant if it is idle.
-type changRoberts struct {
-	circle
-	ballot uint64 // with which we run, while asking
-}
+type changRoberts struct{ circle }
 
 func (m *changRoberts) campaign() {
-	m.ballot = m.run(m.config.Outcome)
+	m.run(m.config.Outcome)
 	if m.successor() == m.me {
 		m.back(m.ballot, m.ballot, 1)
 	}

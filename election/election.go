@@ -7,32 +7,26 @@
 //
 // # Which one
 //
-// The costs are for n nodes, all alive unless stated otherwise. A node that begins
-// an election runs; a delay is the delay of one message.
+// A node that begins an election runs. Each algorithm says what that costs among n nodes.
 //
-//   - [Bully]: n-1 messages and one delay if the highest node runs. If that node
-//     has crashed, n messages and a timeout if the next highest runs, and up to n²-n if the
-//     lowest runs and causes all others to run. Use it if the group is small and a leader is
-//     needed quickly.
-//   - [Ring]: 2n messages and 2n delays, whichever node runs; at most n²+n messages
-//     if all run at once. Use it if the cost must not depend on the order of the
-//     ring. Its messages carry the names of all nodes.
-//   - [ChangRoberts]: 2n to 3n-1 messages, and as many delays, if one node runs. If
-//     all run at once, n + n(1 + 1/2 + ... + 1/n) messages on average over all
-//     orders of the ring, and n + n(n+1)/2 at worst. Use it if the group is large
-//     or many nodes run at once. Its messages are short.
+//   - [Bully], if the group is small and a leader is needed quickly: n-1 messages and the
+//     delay of one if the highest node runs, up to n²-n if that has crashed.
+//   - [Ring], if the cost must not depend on the order of the ring: 2n messages, one after
+//     another, whichever node runs. They carry the names of all nodes.
+//   - [ChangRoberts], if the group is large or many nodes run at once: 2n to 3n-1 short
+//     messages, one after another, if one node runs.
 //
 // # The rule of the epochs
 //
 // Every announcement of a leader has a number, the epoch. In a group of N nodes the
 // leader of epoch e is the member with rank e mod N, ranks counted from 0 in ascending
 // order. So epochs compare as (term, leader) would, no two nodes can ever lead in the same
-// one, and it does not matter which node passes on an epoch. A node keeps the highest
-// epoch that it knows, and ignores an older announcement or answers it with the newer one.
+// one, and any node may pass on an epoch. A node keeps the highest epoch that it knows, and
+// ignores an older announcement or answers it with the newer one.
 //
-// An election has a number of the same kind, its ballot, which belongs to the
-// node that runs. It is higher than any number that the node has met, and every
-// node that meets it remembers it. So the epoch that results from it is new.
+// An election has a number of the same kind, its ballot, which belongs to the node that
+// runs. It is higher than any number that the node has met, and every node that meets it
+// remembers it. So the epoch that results from it is new.
 //
 // # What is promised
 //
@@ -48,10 +42,9 @@
 //
 // # The majority rule
 //
-// With [Config.Majority] a node is announced only after a majority of all
-// members has let it run, and each of these has first ceased to lead. A node that
-// suspects so many members that the rest is no majority does not lead, follow or
-// run until it is told otherwise. Then, in addition:
+// With [Config.Majority] a node is announced only after a majority of all members has let
+// it run, and each of these has first ceased to lead. A node that suspects so many members
+// that the rest is no majority does not lead, follow or run. Then, in addition:
 //
 //   - When both sides of a partition have noticed it, at most one side has a
 //     leader: the side with the majority. If neither has it, there is no leader.
@@ -64,12 +57,11 @@
 //
 // # What is assumed
 //
-// The members are fixed. A channel keeps the order of its messages and does not
-// repeat them. It loses only messages to a node that crashes or is cut off. A node
-// that is cut off is suspected, on both sides, before it is reached again. A node
-// that crashes need not be suspected: when it is back, it begins with a new
-// [Machine] and Start. [Config.Epoch] restores what it knew; a node that has
-// forgotten learns it from the others.
+// The members are fixed. A channel keeps the order of its messages and does not repeat
+// them. It loses only messages to a node that crashes or is cut off. A node that is cut off
+// is suspected, on both sides, before it is reached again. A node that crashes need not be
+// suspected: when it is back, it begins with a new [Machine] and Start. [Config.Epoch]
+// restores what it knew; a node that has forgotten learns it from the others.
 //
 // A timeout that fires too early, like a wrong suspicion, costs elections. It breaks
 // only promises that need prompt suspicion.

@@ -39,8 +39,8 @@ import (
 // majority itself passes the list on without its name.
 //
 // Count. With n nodes alive a lone election costs 2n messages: ELECTION and
-// COORDINATOR go around once. Each further starter costs at most as many. (In the usual
-// account every list goes around, with the same result at full cost.)
+// COORDINATOR go around once. Each further starter costs at most as many, and n at once at
+// most n²+n together. (In the usual account every list goes around, at full cost.)
 func Ring(c Config) (Machine, error) {
 	at, err := newCircle(c)
 	if err != nil {
@@ -54,11 +54,12 @@ func Ring(c Config) (Machine, error) {
 type ring struct{ circle }
 
 func (m *ring) campaign() {
-	ballot, list := m.run(m.config.Outcome), []dmutex.NodeID{m.members[m.me]}
+	m.run(m.config.Outcome)
+	list := []dmutex.NodeID{m.members[m.me]}
 	if m.successor() == m.me {
-		m.conclude(ballot, list)
+		m.conclude(m.ballot, list)
 	}
-	m.pass(Message{Kind: Election, Ballot: ballot, Nodes: list})
+	m.pass(Message{Kind: Election, Ballot: m.ballot, Nodes: list})
 }
 
 func (m *ring) handle(_ int, msg Message) (mistake string) {

@@ -18,8 +18,9 @@ type site struct {
 	me       int             // our rank in it
 	suspects []bool          // by rank
 
-	phase phase
-	left  int // ticks until a timeout, 0 if none runs
+	phase  phase
+	ballot uint64 // with which we run, while asking
+	left   int    // ticks until a timeout, 0 if none runs
 
 	epoch uint64 // highest epoch that was announced to us, or by us
 	led   bool   // its leader is in office, as far as we know
@@ -92,10 +93,10 @@ func (s *site) next(above uint64) uint64 {
 	return number
 }
 
-func (s *site) run(timeout int) (ballot uint64) {
-	s.met = s.next(s.met)
+func (s *site) run(timeout int) {
+	s.ballot = s.next(s.met)
+	s.met = s.ballot
 	s.led, s.phase, s.left = false, asking, timeout
-	return s.met
 }
 
 // yield lets another node run: this one ceases to lead or run. A node that is not
