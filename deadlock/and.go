@@ -53,7 +53,6 @@ func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 }
 
 // Granted reports that a grant has arrived. The last one makes this node active.
-// The error is [dmutex.ErrMisuse] if the node does not wait for that grant.
 func (m *And) Granted(by dmutex.NodeID) error {
 	j, err := m.awaited(by)
 	if err != nil {
@@ -67,13 +66,11 @@ func (m *And) Granted(by dmutex.NodeID) error {
 	return nil
 }
 
-// Asked reports that a request has arrived, which is now pending. The error is
-// [dmutex.ErrMisuse] if a request of that node is pending already.
+// Asked reports that a request has arrived, which is now pending: one of a node at a time.
 func (m *And) Asked(by dmutex.NodeID) error { return m.pend(by, true, "a") }
 
-// Settled reports that a request is no longer pending: this node has sent the
-// grant, or the other node has withdrawn. The error is [dmutex.ErrMisuse] if no
-// request is pending.
+// Settled reports that a request is no longer pending: this node has sent the grant, or
+// the other node has withdrawn.
 func (m *And) Settled(with dmutex.NodeID) error { return m.pend(with, false, "no") }
 
 func (m *And) pend(node dmutex.NodeID, pending bool, already string) error {

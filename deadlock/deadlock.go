@@ -31,6 +31,9 @@
 // follows is dropped, and a deadlock is missed; or a reply overtakes a grant, and a
 // deadlock is declared that does not exist.
 //
+// What does not fit, such as a grant that is not awaited, or a node that is no other member,
+// is refused with [dmutex.ErrMisuse].
+//
 // Where waits are never withdrawn, every declaration is true. Otherwise it is only a hint:
 // when the last probe is back, the first wait may be withdrawn, and the cycle no longer
 // exists. Look again before acting on it.
@@ -113,9 +116,8 @@ func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
 // deadlock.
 func (s *site) Deadlocked() bool { return s.deadlocked }
 
-// Wait reports that this node has sent requests to others and is blocked until
-// all have granted (And), or one has (Or). The error is [dmutex.ErrMisuse] for a wait for
-// no node, for itself, for a nonmember or for a node twice, and for a wait while blocked.
+// Wait reports that this node has sent requests to others, each named once, and is blocked
+// until all have granted (And), or one has (Or).
 func (s *site) Wait(on []dmutex.NodeID) error {
 	switch {
 	case s.blocked > 0:
@@ -153,7 +155,6 @@ func (s *site) unblock() {
 }
 
 // Withdraw reports that this node no longer waits, although it lacks grants.
-// The error is [dmutex.ErrMisuse] if the node is active.
 func (s *site) Withdraw() error {
 	if s.blocked == 0 {
 		return dmutex.Misuse("deadlock: Withdraw while active")
@@ -162,9 +163,9 @@ func (s *site) Withdraw() error {
 	return nil
 }
 
-// Detect begins a computation, and returns what to send. The error is [dmutex.ErrMisuse]
-// if this node is active. In the OR model repeating it in the same wait abandons the
-// previous computation, so give that one time to end.
+// Detect begins a computation of a blocked node, and returns what to send. In the OR model
+// repeating it in the same wait abandons the previous computation, so give that one time to
+// end.
 func (s *site) Detect() ([]Message, error) {
 	switch {
 	case s.blocked == 0:
@@ -182,13 +183,13 @@ func (s *site) Detect() ([]Message, error) {
 // [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
 // Handle.
 func (s *site) Handle(m Message) ([]Message, error) {
-	from, initiator, err := s.check(m)
-	if err != nil {
-		return nil, err
+	from, initiator, mistake := s.check(m)
+	if mistake == "" {
+		s.out = nil
+		mistake = s.handle(from, initiator, m)
 	}
-	s.out = nil
-	if mistake := s.handle(from, initiator, m); mistake != "" {
-		return nil, refuse(m, mistake)
+	if mistake != "" {
+		return nil, dmutex.PeerMistake(m.String() + ": " + mistake)
 	}
 	return s.out, nil
 }
@@ -202,27 +203,25 @@ func (s *site) other(node dmutex.NodeID) (int, error) {
 	return j, nil
 }
 
-// check returns the ranks of sender and initiator, or ErrPeer for a message that no peer
-// can have meant for this node.
-func (s *site) check(m Message) (from, initiator int, err error) {
+// check returns the ranks of sender and initiator, or says why no peer can have meant a
+// message for this node.
+func (s *site) check(m Message) (from, initiator int, mistake string) {
 	from, member := slices.BinarySearch(s.members, m.From)
 	initiator, known := slices.BinarySearch(s.members, m.Initiator)
 	switch {
 	case m.To != s.members[s.me]:
-		return 0, 0, refuse(m, "it is not for node "+s.members[s.me].String())
+		mistake = "it is not for node " + s.members[s.me].String()
 	case !member || from == s.me:
-		return 0, 0, refuse(m, "the sender is not a peer")
+		mistake = "the sender is not a peer"
 	case !known:
-		return 0, 0, refuse(m, "the initiator is not a member")
+		mistake = "the initiator is not a member"
 	case m.Number == 0 || m.Number > lastNumber:
-		return 0, 0, refuse(m, "its number is 0 or beyond 1<<62")
+		mistake = "its number is 0 or beyond 1<<62"
 	case initiator == s.me && m.Number > s.seq:
-		return 0, 0, refuse(m, "this computation was never begun")
+		mistake = "this computation was never begun"
 	}
-	return from, initiator, nil
+	return from, initiator, mistake
 }
-
-func refuse(m Message, why string) error { return dmutex.PeerMistake(m.String() + ": " + why) }
 
 // ask sends a message about a computation to every node that we wait for.
 func (s *site) ask(kind Kind, initiator int, number uint64) {

@@ -34,7 +34,7 @@ func (m AnyProbe) Clone() AnyProbe { return AnyProbe{m.And.Clone()} }
 type Dependent struct{ *And }
 
 func (m Dependent) Handle(msg Message) ([]Message, error) {
-	if _, i, err := m.check(msg); err == nil && i != m.me && m.seen[i] > 0 {
+	if _, i, mistake := m.check(msg); mistake == "" && i != m.me && m.seen[i] > 0 {
 		return nil, nil
 	}
 	return m.And.Handle(msg)
@@ -80,7 +80,7 @@ type Unnumbered struct{ *Or }
 
 func (m Unnumbered) Handle(msg Message) ([]Message, error) {
 	if msg.Kind == Query {
-		if _, i, err := m.check(msg); err == nil && i != m.me && m.computations[i].latest > 0 {
+		if _, i, mistake := m.check(msg); mistake == "" && i != m.me && m.computations[i].latest > 0 {
 			msg.Number = m.computations[i].latest
 		}
 	}

@@ -68,8 +68,7 @@ func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 	return m, nil
 }
 
-// Granted reports that a grant has arrived, which makes this node active. The
-// error is [dmutex.ErrMisuse] if the node does not wait for that grant.
+// Granted reports that a grant has arrived, which makes this node active.
 func (m *Or) Granted(by dmutex.NodeID) error {
 	_, err := m.awaited(by)
 	if err == nil {
