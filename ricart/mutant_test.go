@@ -140,9 +140,11 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			Name: "deferred-forgotten",
-			Algorithm: mutant{Release: func(m *machine) ([]dmutex.Message, error) {
-				clear(m.deferred)
-				return m.Release()
+			Algorithm: mutant{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				if m.Phase() == dmutex.Held {
+					clear(m.deferred)
+				}
+				return out, nil
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1},
 			Network: dmutextest.Network{Unordered: true},

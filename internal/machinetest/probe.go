@@ -14,10 +14,10 @@ import (
 // rule does not show as a broken law of WaitsFor or Excludes.
 type Probe[M dmutex.Machine] struct {
 	// In place of the machine's method.
-	Cancel, Release func(m M) ([]dmutex.Message, error)
-	Handle          func(m M, msg dmutex.Message) ([]dmutex.Message, error)
-	Fence           func(m M) uint64 // while Held
-	Excludes        func(m M, peer dmutex.NodeID) bool
+	Cancel   func(m M) ([]dmutex.Message, error)
+	Handle   func(m M, msg dmutex.Message) ([]dmutex.Message, error)
+	Fence    func(m M) uint64 // while Held
+	Excludes func(m M, peer dmutex.NodeID) bool
 
 	// After each call that is not refused.
 	After func(m M, out []dmutex.Message) ([]dmutex.Message, error)
@@ -56,12 +56,7 @@ func (p *probed[M]) Cancel() ([]dmutex.Message, error) {
 	return p.step(p.Machine.Cancel())
 }
 
-func (p *probed[M]) Release() ([]dmutex.Message, error) {
-	if p.probe.Release != nil {
-		return p.step(p.probe.Release(p.Machine.(M)))
-	}
-	return p.step(p.Machine.Release())
-}
+func (p *probed[M]) Release() ([]dmutex.Message, error) { return p.step(p.Machine.Release()) }
 
 func (p *probed[M]) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if p.probe.Handle != nil {
