@@ -61,13 +61,8 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " queued "...))
 		}
 	}
-	if !m.Pending() {
-		return b, nil
-	}
-	for j, peer := range m.Peers() {
-		if m.later[j] {
-			b = canon.Number(b, " later ", uint64(peer))
-		}
+	if m.Pending() {
+		b = canon.Set(b, " later ", m.Peers(), m.later)
 	}
 	return b, nil
 }

@@ -44,11 +44,7 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "ricart "...))
-	for j, peer := range m.Peers() {
-		if m.awaiting[j] {
-			b = canon.Number(b, " awaiting ", uint64(peer))
-		}
-	}
+	b = canon.Set(b, " awaiting ", m.Peers(), m.awaiting)
 	for j, peer := range m.Peers() {
 		if t := m.deferred[j]; t != 0 {
 			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " deferred "...))
@@ -59,12 +55,7 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 
 func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 	b, err := m.machine.AppendText(append(b, "carvalho "...))
-	for j, peer := range m.Peers() {
-		if m.kept[j] {
-			b = canon.Number(b, " kept ", uint64(peer))
-		}
-	}
-	return b, err
+	return canon.Set(b, " kept ", m.Peers(), m.kept), err
 }
 
 func (m *machine) Clone() dmutex.Machine { return m.clone() }

@@ -115,16 +115,11 @@ func (m *parked) Declare() string {
 }
 
 func (m *parked) AppendText(b []byte) ([]byte, error) {
-	b = m.appendText(b)
-	for _, node := range m.wanters {
-		b = canon.Number(b, " wanted by ", uint64(node))
-	}
-	return b, nil
+	return canon.List(m.appendText(b), " wanted by ", m.wanters), nil
 }
 
 func (m *circulating) AppendText(b []byte) ([]byte, error) {
-	b = m.appendText(b)
-	return canon.Number(b, " rested ", uint64(m.rested)), nil
+	return canon.Number(m.appendText(b), " rested ", uint64(m.rested)), nil
 }
 
 func (t *seat) appendText(b []byte) []byte {
