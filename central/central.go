@@ -50,8 +50,7 @@ type machine struct {
 	queue  []dmutex.Stamp // the requests that wait, first come first, at most one a node
 }
 
-// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. [dmutex.Start.Home] is the coordinator. New is a [dmutex.Algorithm].
+// New is a [dmutex.Algorithm]. [dmutex.Start.Home] is the coordinator.
 func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
 // At returns the algorithm with the given coordinator, for all locks. While that node is

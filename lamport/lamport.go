@@ -56,8 +56,7 @@ type machine struct {
 	later []bool   // by peer: it has sent something later than our pending request (L1)
 }
 
-// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. New is a [dmutex.Algorithm].
+// New makes the machine of one lock at one node. It is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. It has the shape of [dmutex.Algorithm].
+// New is a [dmutex.Algorithm].
 //
 // The quorums are those of a grid, for any number of nodes: the members are
 // written row by row into a square whose last row may be short, and each asks

@@ -43,39 +43,31 @@ const (
 // It refuses a p outside [0, 1] and a wrong number of them (ErrValue). The zero
 // Coterie has no quorum and so the availability 0.
 func (c Coterie[T]) Availability(p ...float64) (Estimate, error) {
-	up, err := c.probabilities(p)
-	if err != nil {
-		return Estimate{}, err
+	n := len(c.sites)
+	if len(p) != 1 && len(p) != n || len(p) == 0 {
+		return Estimate{}, refuse(ErrValue, strconv.Itoa(len(p))+" probabilities are given for "+strconv.Itoa(n)+
+			" sites; give one for all of them, or one for each")
+	}
+	for _, up := range p {
+		if !(up >= 0 && up <= 1) {
+			return Estimate{}, refuse(ErrValue, "probability "+strconv.FormatFloat(up, 'g', -1, 64)+"; give a number from 0 to 1")
+		}
+	}
+	if len(p) == 1 {
+		p = same(n, p[0])
 	}
 	s, exact := c.system(), true
-	value := fold(s, up, func(g gate, up []float64) (v float64) {
+	value := fold(s, p, func(g gate, up []float64) (v float64) {
 		if exact {
 			v, exact = g.chance(up)
 		}
 		return v
 	})
 	if !exact {
-		return s.sample(up, s.affordable(len(up)), defaultSeed), nil
+		return s.sample(p, s.affordable(n), defaultSeed), nil
 	}
 	value = min(1, max(0, value))
 	return Estimate{Value: value, Low: value, High: value}, nil
-}
-
-func (c Coterie[T]) probabilities(p []float64) ([]float64, error) {
-	n := len(c.sites)
-	if len(p) != 1 && len(p) != n || len(p) == 0 {
-		return nil, refuse(ErrValue, strconv.Itoa(len(p))+" probabilities are given for "+strconv.Itoa(n)+
-			" sites; give one for all of them, or one for each")
-	}
-	for _, up := range p {
-		if !(up >= 0 && up <= 1) {
-			return nil, refuse(ErrValue, "probability "+strconv.FormatFloat(up, 'g', -1, 64)+"; give a number from 0 to 1")
-		}
-	}
-	if len(p) == 1 {
-		p = same(n, p[0])
-	}
-	return p, nil
 }
 
 // affordable returns how many samples of n sites Availability draws.

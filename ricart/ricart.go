@@ -48,8 +48,7 @@ type machine struct {
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
 }
 
-// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. New is a [dmutex.Algorithm].
+// New makes the machine of one lock at one node. It is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {

@@ -13,9 +13,8 @@ type parked struct {
 	wanters []dmutex.NodeID // ascending; empty without the token
 }
 
-// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. The members form the ring in ascending order, and the token begins at
-// [dmutex.Start.Home]. New is a [dmutex.Algorithm].
+// New is a [dmutex.Algorithm]. The members form the ring in ascending order, and the token
+// begins at [dmutex.Start.Home].
 func New(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nil) }
 
 // Order returns the algorithm for a ring of the given order, such as one that

@@ -73,9 +73,8 @@ type machine struct {
 	q     []dmutex.NodeID // Q
 }
 
-// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. [dmutex.Start.Home] begins with the token, unless there is a Holder. New is a
-// [dmutex.Algorithm].
+// New is a [dmutex.Algorithm]. [dmutex.Start.Home] begins with the token, unless there is
+// a Holder.
 func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
 // At returns the algorithm whose token begins at the given node, for all locks, unless
