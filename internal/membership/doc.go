@@ -6,13 +6,13 @@
 //
 // A life is one run of a member's process. A view is an epoch number and the lives that are its
 // members. Each lock has one machine a view, born from [dmutex.Start] with the holder that is
-// carried over; within a view the algorithms run as in their papers, where no process fails. No
-// member is ever presumed dead: the group waits for a missing member until it returns, or until
-// an operator vouches that it is dead ([Machine.Evict]).
+// carried over; within a view the algorithms run as in their papers, where no process fails.
 //
-// This is the strict mode, in which the members are a fixed list. In the lease mode a record in a
-// store decides who is one: see [LeaseMachine]. The code names its rules by number: 3 is how a view
-// is installed, in both modes, 4 how it is decided by consent, and 5 by a record.
+// In the strict mode the members are a fixed list, and none is ever presumed dead: the group waits
+// for it until it returns, or an operator vouches that it is dead ([Machine.Evict]). In the lease
+// mode a record in a store decides who is a member: see [LeaseMachine]. The code names its rules by
+// number: 3 is how a view is installed, in both modes, 4 how it is decided by consent, and 5 by a
+// record.
 //
 // # How a view is decided
 //
@@ -45,16 +45,11 @@
 // A life installs a view V (3.1) when it is a member of V and has promised no later round. It freezes
 // all older epochs: it grants and answers nothing in them. It keeps the locks that it holds, and
 // reports them. It acts in V (3.2) when all of V have reported to it and it has not installed a newer
-// view. The machine of a reported lock is born with the holder. A life without which the others go on
-// stops (3.3).
+// view. A life without which the others go on stops (3.3).
 //
 // A leaving life (4.3) first releases everything. It stays until all members of a view without it
 // have told it that this view is complete. The round of that view must be higher than all that the
 // life promised before it began to leave, because the views of those may have it as a member.
-//
-// A life asks for another view if it has promised a later round than that of a new view with it,
-// since the proposer of the later round may be gone; and if the others have decided a view without
-// it before its own has acted.
 //
 // # Why it is right
 //
@@ -85,22 +80,20 @@
 //
 // The lives of one member are ordered by their numbers. A new life takes a number that is probably
 // above those of all former ones. If it learns of a higher one, it begins again with a number above
-// that ([Older]), and its promises under the lower one do not count. A life that was in a view, and
-// learns of a later life of its number or of a complete view without it, stops: at the word of two
-// members, or of one that nobody contradicts (see doubt.go). All this rests on one assumption: of the
-// processes with one number at most one is alive, where a process that was replaced and has been told
-// so counts as dead. No life is believed that began more than a day ahead of the clock.
+// that ([Older]), and its promises under the lower one do not count. A life that was in a view stops
+// when the others go on without it, see doubt.go. All this rests on one assumption: of the processes
+// with one number at most one is alive, where a process that was replaced and has been told so counts
+// as dead. No life is believed that began more than a day ahead of the clock.
 //
 // # Fences
 //
 // A fence is epoch<<22 | counter, so fences rise from view to view. The epoch of a view is at least
 // the clock of its proposer, in milliseconds since 2020, and a new life has promised all rounds up to
 // its own clock. So fences rise even when everything was stopped and started again, or a process goes
-// on that was paused and replaced, if no clock stands behind the epochs that were used before. A
-// restart with clocks that were set back needs [Config.Fence]: a life has promised the rounds below
-// that, too. Exclusion depends on no clock.
+// on that was paused and replaced, if no clock stands behind the epochs that were used before, and
+// else if [Config.Fence] says what was used. Exclusion depends on no clock.
 //
-// A group that changes more than a thousand times a second would overtake the clock. Each round that
-// fails doubles the pause before the next. No life takes a round or a view that is more than a day
-// ahead of its clock, or of its Config.Fence, so a lie costs the group a day of its epochs at most.
+// A group that changes more than a thousand times a second would overtake the clock. No life takes a
+// round or a view that is more than a day ahead of its clock, or of its Config.Fence, so a lie costs
+// the group a day of its epochs at most.
 package membership

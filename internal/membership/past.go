@@ -206,13 +206,9 @@ func (m *memory) tell(cleared uint64) *Past {
 	if m.earlier == nil {
 		return nil
 	}
-	p, own := &Past{}, m.own
-	own.Of, own.Differs = 0, nil
-	for _, f := range m.earlier.Former {
-		if f.Epoch > cleared {
-			p.Former = append(p.Former, f)
-		}
-	}
+	p := &Past{Former: slices.DeleteFunc(slices.Clone(m.earlier.Former), func(f Former) bool { return f.Epoch <= cleared })}
+	own := m.own
+	own.Of = 0
 	for _, a := range m.met {
 		i := slices.Index(own.Members, a.node)
 		if a.gone <= cleared || i < 0 && a.told <= own.Epoch {
@@ -222,11 +218,7 @@ func (m *memory) tell(cleared uint64) *Past {
 			own.Of |= 1 << i
 		}
 	}
-	for _, d := range m.own.Differs {
-		if d.Bits&own.Of != 0 {
-			own.Differs = append(own.Differs, d)
-		}
-	}
+	own.Differs = slices.DeleteFunc(slices.Clone(own.Differs), func(d Differ) bool { return d.Bits&own.Of == 0 })
 	if len(p.Former) > MaxFormer {
 		return nil
 	}
@@ -263,15 +255,16 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 		}
 	}
 	for _, f := range told[0].Former {
-		named := true
 		for _, p := range told[1:] {
 			i := slices.IndexFunc(p.Former, func(g Former) bool { return g.Node == f.Node })
-			if named = named && i >= 0; named {
-				f.Epoch = min(f.Epoch, p.Former[i].Epoch)
+			if i < 0 {
+				f.Epoch = 0
+				break
 			}
+			f.Epoch = min(f.Epoch, p.Former[i].Epoch)
 		}
 		switch {
-		case !named || f.Epoch <= cleared:
+		case f.Epoch <= cleared:
 		case slices.ContainsFunc(all.Words, func(w Word) bool { _, about := w.place(f.Node); return about }):
 			m.past.Former = append(m.past.Former, f)
 		default:

@@ -43,14 +43,12 @@ import (
 // what is lost is not reported, and no later renewal brings it back.
 //
 // The locks that an excluded life may hold wait (5.4) until D = L(1+rho)/(1-rho) has passed since a
-// life first knew a record that is not older than the last exclusion (see package leases). A life
-// that has waited tells the others: CLEARED. Then they need not wait, as the end of those leases is a
-// fact of real time. Each swap also writes the last exclusion that its life knows to be cleared, but
-// not its own, so a life that joins after all others have left acts at once. The reports tell which
-// locks wait (see past.go). If they cannot, the view does not act until then.
-//
-// A new record counts as an exclusion of everybody: the members of a record that was lost
-// before it may not know that yet.
+// life first knew a record that is not older than the last exclusion. A life that has waited tells
+// the others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
+// Each swap also writes the last exclusion that its life knows to be cleared, but not its own, so a
+// life that joins after all others have left acts at once. The reports tell which locks wait (see
+// past.go). If they cannot, the view does not act until then. A new record counts as an exclusion of
+// everybody: the members of a record that was lost before it may not know that yet.
 //
 // # Why it is right
 //
@@ -75,10 +73,9 @@ import (
 //
 // A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting what it
 // has read, stops: others may be using epochs for the second time. The epoch of each record is at
-// least the clock of its writer, in milliseconds since 2020. So fences rise also from a lost record to
-// a new one, and to an older one that was put back, with a member that joins, if the clocks of the
-// later writers do not stand behind those of the earlier ones. If they do, fences may fall, but no two
-// members hold a lock at a time.
+// least the clock of its writer. So fences rise also from a lost record to a new one, and to an older
+// one that was put back, with a member that joins, if the clocks of the later writers do not stand
+// behind those of the earlier ones. Exclusion depends on no clock's time, only on its rate.
 //
 // # How often it changes
 //
@@ -89,8 +86,7 @@ import (
 // time to be back, too. A life that misses several members waits longer, and one that has never acted
 // since it joined longer still. So if two cannot reach each other, the one that can reach fewer goes,
 // and one that has come back goes again. A life that is excluded again and again pauses longer each
-// time before it joins, so it brings about at most 40 views in ten minutes. A view that is replaced in
-// trouble has lasted for some milliseconds, and longer if that is repeated.
+// time before it joins, so it brings about at most 40 views in ten minutes.
 //
 // # How to drive it
 //

@@ -45,13 +45,13 @@ func (v *View) attrs() []slog.Attr {
 	return append(attrs, slog.Duration("took", v.Took))
 }
 
-// ahead returns how far the epoch of a view is ahead of the clock, if that is more than a
-// minute.
-func ahead(v membership.View) time.Duration {
-	if clock := clockNow(); v.Epoch > clock+uint64(time.Minute/time.Millisecond) {
-		return time.Duration(v.Epoch-clock) * time.Millisecond
+// ahead returns how far an epoch is ahead of the clock, if that is more than a minute.
+func ahead(epoch uint64) time.Duration {
+	by := time.Duration(int64(epoch)-int64(clockNow())) * time.Millisecond
+	if by <= time.Minute {
+		return 0
 	}
-	return 0
+	return by
 }
 
 // The states of a lease. The strict mode, without leases, is always in leaseValid.
@@ -97,7 +97,7 @@ func (g *Group) Status() Status {
 	now := g.now() // first: the lease may have ended
 	lives, v := g.who.View(), g.shown
 	v.Epoch, v.Members, v.Acts, v.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
-	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives)
+	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives.Epoch)
 	return Status{v, lives, g.who.lease(now), g.life, g.refused.Load()}
 }
 
@@ -118,14 +118,19 @@ func (g *Group) Ready(ctx context.Context) error {
 	if why := g.Locks.Why(); acting || why != nil {
 		return why
 	}
+	return g.await(ctx, next, nil)
+}
+
+// await waits for the next view that acts, or until enough time has passed.
+func (g *Group) await(ctx context.Context, next <-chan struct{}, enough <-chan time.Time) error {
 	select {
-	case <-g.Locks.Ended():
-		return g.Locks.Why()
 	case <-next:
-		return nil
+	case <-enough:
+	case <-g.Locks.Ended():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	return g.Locks.Why()
 }
 
 // Evict is node.Node.Evict. If ctx ends first, it returns ctx's error.
@@ -135,9 +140,8 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
 	}
 	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
-	for g.Locks.Why() == nil {
-		var err error
-		var gone bool
+	gone, err := false, g.Locks.Why()
+	for err == nil {
 		var next <-chan struct{}
 		g.do(func(now int64) (say []membership.Message) {
 			next = g.next
@@ -160,18 +164,14 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			return say
 		})
 		g.Mail.Flush()
-		if gone || err != nil {
-			return err
+		if gone {
+			return nil
 		}
-		select {
-		case <-next:
-		case <-time.After(time.Second): // another's round may have come between
-		case <-g.Locks.Ended():
-		case <-ctx.Done():
-			return ctx.Err()
+		if err == nil {
+			err = g.await(ctx, next, time.After(time.Second)) // another's round may have come between
 		}
 	}
-	return g.Locks.Why()
+	return err
 }
 
 // Peer returns the state of the mail with another member, and an ErrConfig if it is

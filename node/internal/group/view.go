@@ -156,7 +156,7 @@ func (g *Group) act(now int64) {
 	g.begin(now)
 	g.last, g.cause, g.rival = view, nil, 0
 	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
-	if ahead := ahead(view); ahead > 0 {
+	if ahead := ahead(view.Epoch); ahead > 0 {
 		g.logOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and a restart of all members needs Config.Fence", slog.Duration("ahead", ahead))
 	}
 	g.logOften(slog.LevelInfo, "view acts", g.shown.attrs()...)
