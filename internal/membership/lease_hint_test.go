@@ -26,12 +26,12 @@ func (s *slowStore) step(m *LeaseMachine, now int64) (out []Message) {
 		s.op = NoOperation
 		switch {
 		case s.away:
-			out = append(out, m.Unknown(now)...)
+			out = append(out, m.Done(now, nil, errUnknown)...)
 		case op == Load:
-			out = append(out, m.Loaded(now, s.ledger.value)...)
+			out = append(out, m.Done(now, s.ledger.value, nil)...)
 		default:
 			s.ledger.value = s.value
-			out = append(out, m.Swapped(now)...)
+			out = append(out, m.Done(now, nil, nil)...)
 		}
 	}
 	out = append(out, m.Tick(now)...)
@@ -84,12 +84,12 @@ func TestFlakyStore(t *testing.T) {
 		case op == NoOperation:
 			continue
 		case count%3 == 0:
-			a.Unknown(now)
+			a.Done(now, nil, errUnknown)
 		case op == Load:
-			a.Loaded(now, l.value)
+			a.Done(now, l.value, nil)
 		default:
 			l.value = value
-			a.Swapped(now)
+			a.Done(now, nil, nil)
 		}
 		count++
 	}
@@ -238,7 +238,7 @@ func TestRejoinAsAnotherLife(t *testing.T) {
 	now := m.now + testLease/3
 	m.Tick(now)
 	m.Operation()
-	m.Loaded(now, l.value)
+	m.Done(now, l.value, nil)
 	require.True(t, m.Spent())
 	require.Equal(t, dmutex.None, m.Self())
 	for range 100 {
@@ -248,7 +248,7 @@ func TestRejoinAsAnotherLife(t *testing.T) {
 		op, _ := m.Operation()
 		require.NotEqual(t, Swap, op)
 		if op == Load {
-			m.Loaded(now, l.value)
+			m.Done(now, l.value, nil)
 		}
 	}
 	m.Rejoin(now, 0)

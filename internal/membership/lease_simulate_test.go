@@ -291,7 +291,10 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 		}
 		return w.between(0, 3*millisecond)
 	}
-	ended(simLease/4, func(x *simNode) { w.input(i, x.Unknown) })
+	done := func(x *simNode, value []byte, err error) {
+		w.input(i, func(now int64) []Message { return x.Done(now, value, err) })
+	}
+	ended(simLease/4, func(x *simNode) { done(x, nil, errUnknown) })
 	w.after(trip(), 0, 0, func(*simNode) {
 		if op == Swap {
 			w.swaps++
@@ -302,10 +305,10 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 			value, version := w.value, w.version
 			ended(trip(), func(x *simNode) {
 				x.version = version
-				w.input(i, func(now int64) []Message { return x.Loaded(now, value) })
+				done(x, value, nil)
 			})
 		case w.version != version:
-			ended(trip(), func(x *simNode) { w.input(i, x.Conflict) })
+			ended(trip(), func(x *simNode) { done(x, nil, ErrConflict) })
 		default:
 			w.version++
 			w.excludes(value)
@@ -313,7 +316,7 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 			version := w.version
 			ended(trip(), func(x *simNode) {
 				x.version = version
-				w.input(i, x.Swapped)
+				done(x, nil, nil)
 			})
 		}
 	})

@@ -23,12 +23,12 @@ func (l *ledger) serve(m *LeaseMachine, now int64) (out []Message) {
 	for {
 		switch op, value := m.Operation(); op {
 		case Load:
-			out = append(out, m.Loaded(now, l.value)...)
+			out = append(out, m.Done(now, l.value, nil)...)
 		case Swap:
 			l.value = value
-			out = append(out, m.Swapped(now)...)
+			out = append(out, m.Done(now, nil, nil)...)
 		case Live:
-			out = append(out, m.Begun(now, storeLife(m.cfg.Life))...)
+			out = append(out, m.Done(now, []byte(storeLife(m.cfg.Life)), nil)...)
 		default:
 			if m.Phase() == Frozen && !m.reported {
 				out = append(out, m.Report(now, nil, nil)...)
@@ -157,17 +157,17 @@ func TestLeaseTimes(t *testing.T) {
 	m.Tick(m.Deadline())
 	require.True(t, m.Suspended())
 	require.Less(t, m.now, m.LeaseEnd())
-	m.Unknown(begin + testLease)
+	m.Done(begin+testLease, nil, errUnknown)
 	require.Equal(t, begin+testLease, m.LeaseEnd())
 	require.GreaterOrEqual(t, m.now, m.LeaseEnd())
 	m.Tick(m.Deadline())
 	sent := m.now
 	op, _ = m.Operation()
 	require.Equal(t, Load, op)
-	m.Loaded(sent+second/2, l.value)
+	m.Done(sent+second/2, l.value, nil)
 	require.Equal(t, sent+testLease, m.LeaseEnd())
 	require.False(t, m.Suspended() || m.now >= m.LeaseEnd())
-	m.Loaded(m.now+second, l.value)
+	m.Done(m.now+second, l.value, nil)
 	require.Equal(t, sent+testLease, m.LeaseEnd(), "a result of no operation")
 }
 
@@ -182,15 +182,15 @@ func TestRenewalIsNotPutOff(t *testing.T) {
 			now = a.Deadline()
 			a.Tick(now)
 			if op, _ = a.Operation(); op == Load {
-				a.Loaded(now, l.value)
+				a.Done(now, l.value, nil)
 			}
 		}
 		require.Less(t, now, a.LeaseEnd())
-		if a.Conflict(now); k%2 == 0 {
+		if a.Done(now, nil, ErrConflict); k%2 == 0 {
 			now = a.Deadline()
 			a.Tick(now)
 			a.Operation()
-			a.Unknown(now)
+			a.Done(now, nil, errUnknown)
 		}
 		require.LessOrEqual(t, a.Deadline(), now+testLease/6)
 	}
@@ -203,13 +203,13 @@ func TestUnknownJoin(t *testing.T) {
 		m := someLease(t, 9)
 		m.Tick(0)
 		m.Operation()
-		m.Loaded(0, nil)
+		m.Done(0, nil, nil)
 		op, value := m.Operation()
 		require.Equal(t, Swap, op)
 		if done {
 			l.value = value
 		}
-		m.Unknown(second)
+		m.Done(second, nil, errUnknown)
 		require.Equal(t, dmutex.None, m.Self())
 		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
 		m.Tick(m.Deadline())
@@ -254,7 +254,7 @@ func TestAlarm(t *testing.T) {
 			change(&r)
 			l.value = []byte(r.text())
 		}
-		m.Loaded(m.now, l.value)
+		m.Done(m.now, l.value, nil)
 		require.Equal(t, Stopped, m.Phase(), why)
 		require.ErrorIs(t, m.Err(), ErrRecord)
 		require.ErrorContains(t, m.Err(), why)
@@ -331,7 +331,7 @@ func TestJoinAgain(t *testing.T) {
 		now := m.now + testLease/3
 		m.Tick(now)
 		m.Operation()
-		m.Loaded(now, l.value)
+		m.Done(now, l.value, nil)
 		require.Equal(t, k, m.Exclusions())
 		require.Zero(t, m.View())
 		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
@@ -479,7 +479,7 @@ func TestExclusionClearsNothing(t *testing.T) {
 		require.NotEqual(t, Stopped, a.Phase())
 		a.Tick(a.Deadline())
 		if op, _ := a.Operation(); op == Load {
-			a.Loaded(a.now, l.value)
+			a.Done(a.now, l.value, nil)
 		}
 	}
 	require.Equal(t, before.Epoch+1, a.next.Unclean)
@@ -938,10 +938,10 @@ func FuzzLease(f *testing.F) {
 				m.Leave(now)
 			case 5:
 				m.Operation()
-				m.Unknown(now)
+				m.Done(now, nil, errUnknown)
 			case 6:
 				m.Operation()
-				m.Conflict(now)
+				m.Done(now, nil, ErrConflict)
 			case 7:
 				var r Record
 				if r.UnmarshalText(l.value) == nil { // somebody joins

@@ -779,18 +779,18 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 		switch record := uint32(key.arg >> 4); key.arg & 7 {
 		case openLoad:
 			l.read = record
-			input = func() []Message { return l.Loaded(0, w.records.all[record].text) }
+			input = func() []Message { return l.Done(0, w.records.all[record].text, nil) }
 		case doneSwap:
 			l.read = l.want
-			input = func() []Message { return l.Swapped(0) }
+			input = func() []Message { return l.Done(0, nil, nil) }
 		case lateSwap:
-			input = func() []Message { return l.Conflict(0) }
+			input = func() []Message { return l.Done(0, nil, ErrConflict) }
 		case openLive:
 			input = func() []Message {
 				if placeOf(l.cfg.Life) == w.unproved-1 {
-					return l.Begun(0, "")
+					return l.Done(0, nil, nil)
 				}
-				return l.Begun(0, lifeOfStore(l.cfg.Life))
+				return l.Done(0, []byte(lifeOfStore(l.cfg.Life)), nil)
 			}
 		}
 	case see:
@@ -804,7 +804,7 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 			return l.Living(0, key.arg&0xffff, names)
 		}
 	case lose:
-		input = func() []Message { return l.Unknown(0) }
+		input = func() []Message { return l.Done(0, nil, errUnknown) }
 	case pass:
 		l.leaseFrom, l.since, l.dueSince, l.sentAt = l.leaseFrom-unit, l.since-unit, l.dueSince-unit, l.sentAt-unit
 		if l.fence != 0 && !w.holdable(&l) {

@@ -1,11 +1,15 @@
 package membership
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex/internal/canon"
 )
+
+// errUnknown is an outcome that says nothing.
+var errUnknown = errors.New("unknown")
 
 // AppendText appends the canonical state: machines of equal text behave alike, but for
 // when leases, waits and pauses end. The error is always nil.

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 
@@ -38,65 +39,30 @@ func (m *LeaseMachine) hint(now, pause int64) {
 	m.hintAt = min(m.hintAt, max(now, m.sentAt+pause))
 }
 
-// Loaded takes the value that a load has read, which is empty if the store has none.
-func (m *LeaseMachine) Loaded(now int64, value []byte) []Message {
-	if m.op != Load || m.ended != Outside {
+// ErrConflict is the outcome of a swap that was not done, because the record has changed.
+var ErrConflict = errors.New("membership: the record has changed")
+
+// Done gives the machine the outcome of the operation under way. The value is, of a Load, what it
+// has read, empty if the store has none; and of a Live, the name of the life that it has begun, empty
+// if the store proves nothing. The driver ends that life when this one is no member any more, or is
+// Stopped, and its lease has ended, or all that it held was released. Any error but ErrConflict means
+// that the operation has failed, or was not answered in time: then a swap may have been done.
+func (m *LeaseMachine) Done(now int64, value []byte, err error) []Message {
+	op, sent := m.op, m.sentAt
+	if op == NoOperation || m.ended != Outside {
 		return m.flush(now)
 	}
-	sent, epoch := m.answered(now), m.record.Epoch
-	m.stale, m.unsure = false, false
-	var r Record
+	m.op, m.asked, m.trip = NoOperation, false, now-sent
 	switch {
-	case len(value) > 0:
-		if err := r.UnmarshalText(value); err != nil {
-			m.stop(err)
-		} else {
-			m.learn(now, sent, r)
-		}
-	case m.record.Epoch > 0:
-		m.stop(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
-	}
-	if m.prompted && m.record.Epoch == epoch {
-		m.vain = min(m.vain+1, maxFails)
-	} else {
-		m.vain = 0
-	}
-	return m.flush(now)
-}
-
-// Swapped tells the machine that a swap has been done.
-func (m *LeaseMachine) Swapped(now int64) []Message {
-	if m.op != Swap || m.ended != Outside {
-		return m.flush(now)
-	}
-	sent := m.answered(now)
-	m.losses = 0
-	if m.leaving && m.next.number(m.cfg.Life) == dmutex.None { // nobody would report to them
-		m.sendAll(Message{Kind: Decide, View: View{Epoch: m.next.Epoch}})
-	}
-	m.learn(now, sent, m.next)
-	return m.flush(now)
-}
-
-// Conflict tells the machine that a swap was not done, because the record has changed.
-func (m *LeaseMachine) Conflict(now int64) []Message {
-	if m.op == Swap {
-		m.finish(now)
+	case err == ErrConflict:
 		m.fails = 0
 		// Those that have lost with this life pause, too, and each for another time.
 		// A renewal may wait for that, so it is short.
 		window := min(m.pause()<<m.losses, m.cfg.Lease/leases.Retry)
 		m.stale, m.loadAt = true, now+int64(mix(m.cfg.Life+uint64(m.losses))%uint64(window))
 		m.losses = min(m.losses+1, maxFails)
-	}
-	return m.flush(now)
-}
-
-// Unknown tells the machine that an operation has failed, or was not answered in time.
-func (m *LeaseMachine) Unknown(now int64) []Message {
-	if m.op != NoOperation {
-		m.unsure = m.unsure || m.op == Swap
-		m.finish(now)
+	case err != nil:
+		m.unsure = m.unsure || op == Swap
 		m.stale, m.loadAt = true, now+min(minPause<<m.fails, m.cfg.Lease/leases.Retry)
 		for i := range m.peers {
 			if m.fails > 0 { // in a row: this life may be cut off from the members, too
@@ -104,40 +70,51 @@ func (m *LeaseMachine) Unknown(now int64) []Message {
 			}
 		}
 		m.fails = min(m.fails+1, maxFails)
-	}
-	return m.flush(now)
-}
-
-// Begun tells the machine the name of the life that a Live has begun, which is empty if the
-// store proves nothing. The driver ends that life of the store when this one is no member any
-// more, or is Stopped, and its lease has ended, or all that it held was released.
-func (m *LeaseMachine) Begun(now int64, proof string) []Message {
-	if m.op == Live && m.ended == Outside {
-		m.finish(now)
-		if m.begun, m.proof = true, proof; !isProof(proof) {
-			m.stop(dmutex.Misuse("membership: the store names a life " + strconv.Quote(proof) + ", not with 1 to 64 letters and digits"))
+	case op == Live:
+		if m.begun, m.proof = true, string(value); !isProof(m.proof) {
+			m.stop(dmutex.Misuse("membership: the store names a life " + strconv.Quote(m.proof) + ", not with 1 to 64 letters and digits"))
 		}
+	case op == Swap:
+		m.losses = 0
+		m.answered(now, sent)
+		if m.leaving && m.next.number(m.cfg.Life) == dmutex.None { // nobody would report to them
+			m.sendAll(Message{Kind: Decide, View: View{Epoch: m.next.Epoch}})
+		}
+		m.learn(now, sent, m.next)
+	default:
+		m.stale, m.unsure = false, false
+		m.answered(now, sent)
+		m.loaded(now, sent, value)
 	}
 	return m.flush(now)
 }
 
-// answered ends a load or a swap that the store has answered, and returns when it was asked for.
-// From that on the silence of a peer counts: before, this life may have been cut off from both.
-func (m *LeaseMachine) answered(now int64) (sent int64) {
-	sent, m.fails = m.finish(now), 0
+// answered notes that the store has answered. From then on the silence of a peer counts: before,
+// this life may have been cut off from both.
+func (m *LeaseMachine) answered(now, sent int64) {
+	m.fails = 0
 	for i := range m.peers {
 		if p := &m.peers[i]; !p.here && p.awayAt == never && p.since <= sent {
 			p.awayAt = now
 		}
 	}
-	return sent
 }
 
-// finish ends the operation under way, and returns when it was asked for.
-func (m *LeaseMachine) finish(now int64) (sent int64) {
-	m.op, m.asked = NoOperation, false
-	m.trip = now - m.sentAt
-	return m.sentAt
+func (m *LeaseMachine) loaded(now, sent int64, value []byte) {
+	r, epoch := Record{}, m.record.Epoch
+	err := r.UnmarshalText(value)
+	switch {
+	case len(value) == 0 && epoch > 0:
+		m.stop(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
+	case len(value) == 0:
+	case err != nil:
+		m.stop(err)
+	default:
+		m.learn(now, sent, r)
+	}
+	if m.vain = min(m.vain+1, maxFails); !m.prompted || m.record.Epoch != epoch {
+		m.vain = 0
+	}
 }
 
 // mix spreads a number over 64 bits.

@@ -156,21 +156,20 @@ func TestBegun(t *testing.T) {
 	m.Tick(0)
 	op, _ := m.Operation()
 	require.Equal(t, Load, op)
-	m.Loaded(0, nil)
+	m.Done(0, nil, nil)
 	op, _ = m.Operation()
 	require.Equal(t, Live, op)
-	m.Unknown(0) // the record may be another when it is tried again
+	m.Done(0, nil, errUnknown) // the record may be another when it is tried again
 	m.Tick(m.Deadline())
 	op, _ = m.Operation()
 	require.Equal(t, Load, op)
-	m.Begun(m.now, "life1") // of no Live
-	m.Loaded(m.now, nil)
+	m.Done(m.now, nil, nil)
 	op, _ = m.Operation()
 	require.Equal(t, Live, op)
-	m.Begun(m.now, "")
+	m.Done(m.now, nil, nil)
 	op, l.value = m.Operation()
 	require.Equal(t, Swap, op)
-	m.Conflict(m.now) // it keeps its life of the store
+	m.Done(m.now, nil, ErrConflict) // it keeps its life of the store
 	l.value = nil
 	m.Tick(m.Deadline())
 	l.serve(m, m.now)
@@ -196,8 +195,8 @@ func TestBegunRefuses(t *testing.T) {
 		m := proving(t, 9)
 		m.Tick(0)
 		m.Operation()
-		m.Loaded(0, nil)
-		m.Begun(0, name)
+		m.Done(0, nil, nil)
+		m.Done(0, []byte(name), nil)
 		require.Equal(t, Stopped, m.Phase())
 		require.ErrorContains(t, m.Err(), "the store names a life ")
 	}

@@ -94,8 +94,8 @@ import (
 //
 //	meets the other members in the [LeaseMachine.Record], and passes on their messages:
 //	a frame of a node that is not among them is a Hint, and nothing else
-//	starts the [LeaseMachine.Operation], and gives its outcome to Begun, Loaded, Swapped,
-//	Conflict, or Unknown: one of them, once, also if the store never answers
+//	starts the [LeaseMachine.Operation], and gives its outcome to Done, once, also if the store
+//	never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
 //	ends the sessions of a life that was excluded, draws another, and calls Rejoin
 //	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own

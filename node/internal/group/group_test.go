@@ -100,7 +100,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 				w = g.Locks.Join(t.Context(), "fresh", false, nil)
 				require.False(t, w.Over())
 				value, _, _ := g.cfg.Store.Load(t.Context())
-				g.follow(now, l.Loaded(now, value))
+				g.follow(now, l.Done(now, value, nil))
 			}
 			g.mu.Unlock()
 		}

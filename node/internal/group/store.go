@@ -37,24 +37,19 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 		switch l.err = nil; {
 		case op == membership.Live && errors.Is(err, store.ErrNoProof):
 			g.Log(slog.LevelInfo, "the store cannot prove that a process is dead", slog.Any("err", err))
-			return l.Begun(now, "")
+			err = nil
 		case op == membership.Swap && errors.Is(err, store.ErrConflict):
-			return l.Conflict(now)
+			err = membership.ErrConflict
 		case err != nil:
 			if l.err = err; errors.Is(err, store.ErrUnusable) && g.shown.Changes == 0 {
 				g.stop(err)
 			}
-			return l.Unknown(now)
-		}
-		switch l.rev = rev; op {
-		case membership.Load:
-			return l.Loaded(now, value)
-		case membership.Swap:
-			return l.Swapped(now)
+		case op == membership.Live:
+			l.life, value = life, []byte(life.Name())
 		default:
-			l.life = life
-			return l.Begun(now, life.Name())
+			l.rev = rev
 		}
+		return l.Done(now, value, err)
 	})
 	g.Mail.Flush()
 }
