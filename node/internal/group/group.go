@@ -290,14 +290,13 @@ func (g *Group) Stranger(dmutex.NodeID) { g.do(g.who.stranger) }
 
 // Taken reports that a peer has met another process with this node's number.
 func (g *Group) Taken(by dmutex.NodeID, life uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.now()
-	if g.rival == 0 {
-		g.rival = max(now, 1)
-		g.logOften(slog.LevelWarn, "peer has met another process with this node's number", g.peerAttr(by))
-	}
-	g.follow(now, g.who.taken(now, by, life))
+	g.do(func(now int64) []membership.Message {
+		if g.rival == 0 {
+			g.rival = max(now, 1)
+			g.logOften(slog.LevelWarn, "peer has met another process with this node's number", g.peerAttr(by))
+		}
+		return g.who.taken(now, by, life)
+	})
 }
 
 // Refused counts and logs what no correct peer sends.

@@ -110,18 +110,16 @@ func (g *Group) follow(now int64, out []membership.Message) {
 	default:
 		g.act(now)
 	}
-	g.Mail.Wake(g.mailTime(g.deadline()))
+	g.wake()
 }
 
-// deadline returns when there is something to do by time alone.
-func (g *Group) deadline() int64 { return min(g.who.Deadline(), g.nagAt, g.sendAt) }
-
-// mailTime returns a time of the machine by the clock of the mail.
-func (g *Group) mailTime(at int64) int64 {
-	if g.clock == nil || at == math.MaxInt64 || at == math.MinInt64 {
-		return at
+// wake asks for a Tick when there is something to do by time alone.
+func (g *Group) wake() {
+	at := min(g.who.Deadline(), g.nagAt, g.sendAt)
+	if g.clock != nil && at != math.MaxInt64 { // by the clock of the mail
+		at += g.Mail.Now() - g.clock()
 	}
-	return g.Mail.Now() + at - g.clock()
+	g.Mail.Wake(at)
 }
 
 // send passes the pending messages to the mail, as far as there is room, and tries the rest again.
@@ -187,17 +185,14 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		return
 	}
 	msg.From, msg.To = from, g.Self()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.peer(from) == nil {
-		return
-	}
-	now := g.now()
-	out, err := g.who.Handle(now, msg)
-	if err != nil {
-		g.Refused(from, err)
-	}
-	g.follow(now, out)
+	g.do(func(now int64) (out []membership.Message) {
+		if g.peer(from) != nil {
+			if out, err = g.who.Handle(now, msg); err != nil {
+				g.Refused(from, err)
+			}
+		}
+		return out
+	})
 }
 
 // maxReport bounds the bytes of a message: a report of a million locks with short names. No
@@ -205,7 +200,7 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 const maxReport = 32 << 20
 
 // Tick does what is due by time.
-func (g *Group) Tick(int64) (next int64) {
+func (g *Group) Tick(int64) int64 {
 	var missing []dmutex.NodeID // to be logged,
 	var why error               // and what else is waited for
 	g.mu.Lock()
@@ -225,8 +220,8 @@ func (g *Group) Tick(int64) (next int64) {
 		if g.Locks.Why() == nil {
 			missing, why = g.who.Missing(nil), g.obstacle()
 		}
+		g.wake()
 	}
-	next = g.mailTime(g.deadline())
 	g.mu.Unlock()
 	if why != nil {
 		g.Log(slog.LevelWarn, "waiting", waited, slog.Any("err", why))
@@ -234,7 +229,7 @@ func (g *Group) Tick(int64) (next int64) {
 	if len(missing) > 0 { // asks the link, so not under the mutex
 		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
 	}
-	return next
+	return math.MaxInt64 // wake has said when it is due
 }
 
 // obstacle says what but members keeps this node from acting, nil if nothing does.
