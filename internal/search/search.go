@@ -142,18 +142,17 @@ func Tell[W World[W, S], S any](first W, run []S) (told string, last W) {
 
 // An exploration is how far Run is. States are numbered as they are found. Only the
 // worlds whose steps are not known yet are kept: others are reached again from the
-// beginning through via.
+// beginning through parent.
 type exploration[W World[W, S], S any] struct {
 	Search[W, S]
 	Report
 	seen   map[uint64]uint32 // the number of a state, by its fingerprint
 	parent []uint32          // by state
-	via    []uint16          // by state: which of the steps of its parent led to it
 	next   []W               // the worlds that the present level has found
 	spare  []W               // worlds that are no longer needed
 	list   []S               // scratch
-	after  []successor[W]    // scratch, with worlds to clone into
-	key    []byte
+	after  []successor[W]    // scratch
+	key    []byte            // scratch
 
 	live  bool
 	ends  []uint32 // by state: where its edges end
@@ -169,18 +168,19 @@ type successor[W any] struct {
 	print uint64
 	k     int
 	fair  bool
+	err   error
 }
 
 func (x *exploration[W, S]) run() error {
-	var none W
-	first := x.First.Clone(none)
+	first := x.First.Clone(x.unused())
 	x.seen[x.print(first)] = 0
-	if err := x.add(first, 0, 0); err != nil {
+	if err := x.add(first, 0); err != nil {
 		return err
 	}
-	this := x.next
-	x.next = nil
-	for id := uint32(0); len(this) > 0; x.Depth++ {
+	id, this := uint32(0), []W(nil)
+	for depth := 0; len(x.next) > 0; depth++ {
+		x.Depth = depth
+		this, x.next = x.next, this[:0]
 		for _, w := range this {
 			if err := x.expand(id, w); err != nil {
 				return err
@@ -190,9 +190,6 @@ func (x *exploration[W, S]) run() error {
 				return nil
 			}
 			id++
-		}
-		if this, x.next = x.next, this[:0]; len(this) == 0 {
-			break
 		}
 	}
 	var err error
@@ -212,10 +209,10 @@ func (x *exploration[W, S]) full() bool {
 		uint64(x.States) >= counted-1<<16 || uint64(len(x.edges)) >= math.MaxUint32-1<<16 // the numbers are used up
 }
 
-// add numbers and checks a new state, to which step k of state from led.
-func (x *exploration[W, S]) add(w W, from uint32, k int) error {
+// add numbers and checks a new state, to which a step of state from led.
+func (x *exploration[W, S]) add(w W, from uint32) error {
 	x.States++
-	x.parent, x.via, x.next = append(x.parent, from), append(x.via, uint16(k)), append(x.next, w)
+	x.parent, x.next = append(x.parent, from), append(x.next, w)
 	if x.Search.Some != nil && x.Search.Some(w) {
 		x.Report.Some++
 	}
@@ -243,34 +240,32 @@ func (x *exploration[W, S]) print(w W) uint64 {
 
 // expand finds the states that follow state id. It looks them up together, so that the
 // processor can wait for several slots of the table at a time.
-func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
+func (x *exploration[W, S]) expand(id uint32, w W) error {
 	rests, good := true, x.Good == nil
-	x.list = w.Steps(x.list[:0])
-	taken, failing := 0, 0
+	x.list, x.after = w.Steps(x.list[:0]), x.after[:0]
 	for k, step := range x.list {
-		fair := x.Fair == nil || x.Fair(w, step)
-		rests = rests && !fair
-		if taken == len(x.after) {
-			x.after = append(x.after, successor[W]{})
-		}
-		s := &x.after[taken]
-		s.world = w.Clone(s.world)
-		err = s.world.Do(step)
-		if err == ErrOutside {
-			good, err = good || fair, nil
+		s := successor[W]{world: w.Clone(x.unused()), k: k, fair: x.Fair == nil || x.Fair(w, step)}
+		rests = rests && !s.fair
+		s.err = s.world.Do(step)
+		if s.err == ErrOutside {
+			good = good || s.fair
+			x.spare = append(x.spare, s.world)
 			continue
 		}
-		if err == nil && x.Step != nil {
-			err = x.Step(w, s.world)
+		if s.err == nil && x.Step != nil {
+			s.err = x.Step(w, s.world)
 		}
-		if failing = k; err != nil {
+		if s.err == nil {
+			s.print = x.print(s.world)
+		}
+		if x.after = append(x.after, s); s.err != nil {
 			break
 		}
-		s.print, s.k, s.fair = x.print(s.world), k, fair
-		taken++
 	}
-	for i := range taken {
-		s := &x.after[i]
+	for _, s := range x.after {
+		if s.err != nil {
+			return x.failed(s.err, append(x.way(id), x.list[s.k]))
+		}
 		to, known := x.seen[s.print]
 		if !known {
 			to = uint32(x.States)
@@ -283,15 +278,11 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 			}
 			x.edges = append(x.edges, edge)
 		}
-		if !known {
-			if err := x.add(s.world, id, s.k); err != nil {
-				return err
-			}
-			s.world = x.unused()
+		if known {
+			x.spare = append(x.spare, s.world)
+		} else if err := x.add(s.world, id); err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return x.failed(err, append(x.way(id), x.list[failing]))
 	}
 	if !good && (rests || x.live && x.Ends == nil) { // else it does not matter
 		good = x.Good(w)
@@ -321,48 +312,33 @@ func (x *exploration[W, S]) leads(id uint32) []uint32 {
 func (x *exploration[W, S]) ending() error {
 	const unseen, open = 1<<32 - 1, 1<<32 - 2
 	least, greatest := slices.Repeat([]uint32{unseen}, x.States), make([]uint32, x.States)
-	type frame struct {
-		state uint32
-		left  []uint32 // its edges that were not walked
-	}
-	var stack []frame
-	enter := func(id uint32) {
-		least[id] = open
-		stack = append(stack, frame{id, x.leads(id)})
-	}
+	var stack []uint32 // the states from which we came
 	for root := range uint32(x.States) {
 		if least[root] == unseen {
-			enter(root)
+			stack = append(stack, root)
 		}
+	walk:
 		for len(stack) > 0 {
-			top := &stack[len(stack)-1]
-			if len(top.left) == 0 {
-				all := x.leads(top.state)
-				low, high := uint32(unseen), uint32(0)
-				if len(all) == 0 {
-					low = 0
+			id := stack[len(stack)-1]
+			least[id] = open
+			low, high := uint32(unseen), uint32(0)
+			for _, edge := range x.leads(id) {
+				to := edge &^ counted
+				switch least[to] {
+				case unseen:
+					stack = append(stack, to)
+					continue walk
+				case open:
+					cycle := append(stack[slices.Index(stack, to)+1:], to)
+					return x.failed(Wrong(x.Ends, "the last %d steps may repeat forever", len(cycle)), x.through(x.way(to), cycle, true))
 				}
-				for _, edge := range all {
-					low = min(low, least[edge&^counted]+edge>>31)
-					high = max(high, greatest[edge&^counted]+edge>>31)
-				}
-				least[top.state], greatest[top.state] = low, high
-				stack = stack[:len(stack)-1]
-				continue
+				low, high = min(low, least[to]+edge>>31), max(high, greatest[to]+edge>>31)
 			}
-			to := top.left[0] &^ counted
-			top.left = top.left[1:]
-			switch least[to] {
-			case unseen:
-				enter(to)
-			case open:
-				cycle := stack[slices.IndexFunc(stack, func(f frame) bool { return f.state == to }):]
-				run := x.way(to)
-				for k := range cycle {
-					run = append(run, x.step(run, cycle[(k+1)%len(cycle)].state))
-				}
-				return x.failed(Wrong(x.Ends, "the last %d steps may repeat forever", len(cycle)), run)
+			if low == unseen {
+				low = 0 // the end of a run
 			}
+			least[id], greatest[id] = low, high
+			stack = stack[:len(stack)-1]
 		}
 	}
 	x.Least, x.Greatest = int(least[0]), int(greatest[0])
@@ -389,31 +365,30 @@ func (x *exploration[W, S]) reaching() error {
 }
 
 // way returns the steps by which a state was found.
-func (x *exploration[W, S]) way(id uint32) (run []S) {
-	var ids []uint32
+func (x *exploration[W, S]) way(id uint32) []S {
+	var states []uint32
 	for ; id != 0; id = x.parent[id] {
-		ids = append(ids, id)
+		states = append(states, id)
 	}
-	var none W
-	w := x.First.Clone(none)
-	for _, id := range slices.Backward(ids) {
-		step := w.Steps(nil)[x.via[id]]
-		_ = w.Do(step) // it went well before
-		run = append(run, step)
-	}
-	return run
+	slices.Reverse(states)
+	return x.through(nil, states, false)
 }
 
-// step returns a fair step that leads from the end of a run to a state.
-func (x *exploration[W, S]) step(run []S, to uint32) S {
-	_, last := Tell(x.First, run)
-	for _, step := range last.Steps(nil) {
-		after := last.Clone(x.unused())
-		if after.Do(step) == nil && (x.Fair == nil || x.Fair(last, step)) && x.seen[x.print(after)] == to {
-			return step
+// through lets a run go on through these states, by fair steps if need be.
+func (x *exploration[W, S]) through(run []S, states []uint32, fair bool) []S {
+	_, w := Tell(x.First, run)
+	for _, id := range states {
+		steps, after := w.Steps(nil), w
+		k := slices.IndexFunc(steps, func(step S) bool {
+			after = w.Clone(x.unused())
+			return (!fair || x.Fair == nil || x.Fair(w, step)) && after.Do(step) == nil && x.seen[x.print(after)] == id
+		})
+		if k < 0 {
+			panic("search: a world is not the same when its steps are taken again")
 		}
+		run, w = append(run, steps[k]), after
 	}
-	panic("search: a world is not the same when its steps are taken again")
+	return run
 }
 
 // failed adds the run to a violation.
