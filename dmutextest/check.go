@@ -70,20 +70,23 @@ type verb uint8
 const (
 	request verb = iota
 	cancel
-	release
 	tick
+	forget // and be born again
+	release
 	deliver
 	duplicate // deliver, and the message stays
 	lose
-	forget // and be born again
 )
 
-var verbs = [...]string{"request", "cancel", "release", "tick", "deliver", "duplicate", "lose", "forget"}
+var verbs = [...]string{"request", "cancel", "tick", "forget", "release", "deliver", "duplicate", "lose"}
 
 func (v verb) String() string { return verbs[v] }
 
 // local reports whether it is an input of the node itself, not of a message.
-func (v verb) local() bool { return v < deliver || v == forget }
+func (v verb) local() bool { return v < deliver }
+
+// consumes reports whether a message is received or lost.
+func (v verb) consumes() bool { return v == deliver || v == lose }
 
 // lawful reports whether a node may do it in a phase.
 func (v verb) lawful(p dmutex.Phase) bool {
@@ -99,16 +102,6 @@ func (v verb) lawful(p dmutex.Phase) bool {
 	}
 }
 
-// A group is what all machines of a run are born with.
-type group struct {
-	algorithm dmutex.Algorithm
-	members   []dmutex.NodeID
-	holder    dmutex.NodeID
-	home      dmutex.NodeID
-	fence     uint64
-	known     uint64 // see dmutex.Start
-}
-
 // Nodes returns the nodes 1 to n.
 func Nodes(n int) []dmutex.NodeID {
 	ids := make([]dmutex.NodeID, n)
@@ -118,10 +111,24 @@ func Nodes(n int) []dmutex.NodeID {
 	return ids
 }
 
-func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) {
-	m, err := g.algorithm(dmutex.Start{
-		Self: self, Members: g.members, Holder: g.holder, Home: g.home, Fence: g.fence, Clock: clock, Known: g.known,
-	})
+// start says how the machine of member i is born.
+func (c *Config) start(i int) dmutex.Start {
+	s := dmutex.Start{Self: c.Members[i], Members: c.Members, Holder: c.Holder, Home: c.Home, Fence: c.Fence}
+	if c.clocks != nil {
+		s.Clock = c.clocks[i]
+	}
+	return s
+}
+
+// again says how the machine is born that replaces a forgotten one, with a clock and a
+// fence that are higher by more than they need be.
+func (c *Config) again(m dmutex.Machine, self dmutex.NodeID, more uint64) dmutex.Start {
+	clock, known, _ := m.Forget()
+	return dmutex.Start{Self: self, Members: c.Members, Home: c.Home, Fence: c.Fence, Clock: clock + more, Known: known + more}
+}
+
+func (c *Config) birth(s dmutex.Start) (dmutex.Machine, error) {
+	m, err := c.Algorithm(s)
 	if err != nil {
 		return nil, err
 	}
@@ -134,61 +141,35 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) 
 	return m, nil
 }
 
-// born checks a group at birth: the holder is Held, and all others are Idle.
-func (g *group) born(nodes []*local) error {
-	for i, l := range nodes {
-		for _, other := range nodes[:i] {
-			if l.phase == dmutex.Held && other.phase == dmutex.Held {
-				return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", other.self, l.self)
-			}
+// births returns a machine for each member.
+func (c *Config) births() ([]dmutex.Machine, error) {
+	machines := make([]dmutex.Machine, len(c.Members))
+	for i := range machines {
+		m, err := c.birth(c.start(i))
+		if err != nil {
+			return nil, err
 		}
+		machines[i] = m
 	}
-	for _, l := range nodes {
-		phase, fence := dmutex.Idle, uint64(0)
-		if l.self == g.holder {
-			phase, fence = dmutex.Held, g.fence
-		}
-		if l.phase != phase || l.fence != fence {
-			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
-		}
+	return machines, nil
+}
+
+func (c *Config) rebirth(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, error) {
+	born, err := c.birth(c.again(m, self, more))
+	if err != nil {
+		return nil, search.Wrong(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)
 	}
-	return knows(nodes)
+	return born, nil
 }
 
 // act gives a machine a lawful input, and checks what the machine alone shows.
-func (g *group) act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
+func (c *Config) act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	was, fence := m.Phase(), m.Fence()
 	out, err := input(m, do, msg)
 	if err != nil {
 		return nil, search.Wrong(ErrRefused, "%v", err)
 	}
-	return out, g.contract(m, self, do, was, fence, out)
-}
-
-// contract checks what an input, which found the machine in a phase and with a
-// fence, has made of it.
-func (g *group) contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) error {
-	is := m.Phase()
-	switch {
-	case do == request && is == dmutex.Idle,
-		do == cancel && is != dmutex.Idle,
-		do == release && is != dmutex.Idle,
-		do >= tick && is != was && !(was == dmutex.Waiting && is == dmutex.Held):
-		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
-	case is != dmutex.Held && m.Fence() != 0:
-		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
-	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
-		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
-	}
-	for _, o := range out {
-		switch {
-		case o.From != self || o.To == self:
-			return search.Wrong(ErrContract, "%d sends %v", self, o)
-		case !slices.Contains(g.members, o.To):
-			return search.Wrong(ErrContract, "%v is not addressed to a member", o)
-		}
-	}
-	return nil
+	return out, c.contract(m, self, do, was, fence, out)
 }
 
 func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
@@ -204,6 +185,31 @@ func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, err
 	default:
 		return m.Handle(msg)
 	}
+}
+
+// contract checks what an input, which found the machine in a phase and with a
+// fence, has made of it.
+func (c *Config) contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) error {
+	is := m.Phase()
+	switch {
+	case do == request && is == dmutex.Idle,
+		(do == cancel || do == release) && is != dmutex.Idle,
+		(do == tick || do == deliver) && is != was && !(was == dmutex.Waiting && is == dmutex.Held):
+		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
+	case is != dmutex.Held && m.Fence() != 0:
+		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
+	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
+		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
+	}
+	for _, o := range out {
+		switch {
+		case o.From != self || o.To == self:
+			return search.Wrong(ErrContract, "%d sends %v", self, o)
+		case !slices.Contains(c.Members, o.To):
+			return search.Wrong(ErrContract, "%v is not addressed to a member", o)
+		}
+	}
+	return nil
 }
 
 // A local is a machine in one state, and what can be seen of it.
@@ -222,48 +228,90 @@ type local struct {
 	excludes []dmutex.NodeID // peers
 }
 
-// inspect looks at a machine. It keeps it.
-func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, error) {
+// inspect looks at a machine, and keeps it. It checks what WaitsFor returns, and the law
+// of Forget.
+func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (local, error) {
 	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
 	if t := text(m.Clone()); t != l.text {
 		return l, search.Wrong(ErrContract, "the clone of %q is %q", l.text, t)
 	}
 	if _, ok := m.(dmutex.Ticker); ok {
-		c := m.Clone()
-		out, err := c.(dmutex.Ticker).Tick()
-		l.stirs = err != nil || len(out) > 0 || text(c) != l.text
-	}
-	if f := g.awaits(&l); f != nil {
-		return l, f
+		clone := m.Clone()
+		out, err := clone.(dmutex.Ticker).Tick()
+		l.stirs = err != nil || len(out) > 0 || text(clone) != l.text
 	}
 	if m, ok := m.(dmutex.Lender); ok {
 		l.lends = m.Lends()
 	}
 	if m, ok := m.(dmutex.Excluder); ok {
-		for _, id := range g.members {
-			if id != self && m.Excludes(id) {
-				l.excludes = append(l.excludes, id)
-			}
+		l.excludes = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.Excludes(id) })
+	}
+	keeper, ok := m.(dmutex.Keeper)
+	keeps := ok && keeper.Keeps()
+	_, _, l.forgets = m.Forget()
+	l.clean = l.forgets || keeps
+
+	if pending := l.phase == dmutex.Waiting || m.Pending(); !pending && len(l.waits) > 0 {
+		return l, search.Wrong(ErrContract, "%d is %v and waits for %v", self, l.phase, l.waits)
+	}
+	for i, id := range l.waits {
+		if id == self || !slices.Contains(c.Members, id) || slices.Contains(l.waits[:i], id) {
+			return l, search.Wrong(ErrContract, "%d waits for %v, which are not distinct peers", self, l.waits)
 		}
 	}
-	_, _, l.forgets = m.Forget()
-	k, ok := m.(dmutex.Keeper)
-	l.clean = l.forgets || ok && k.Keeps()
-	if l.forgets {
-		return l, g.forgotten(l)
+	if !l.forgets {
+		return l, nil
+	}
+	born, err := c.rebirth(m, self, 0)
+	if err != nil || keeps { // something is lost if it keeps it: Config.Forgets shows whether it may be
+		return l, err
+	}
+	if t := text(born); t != l.text {
+		return l, search.Wrong(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
 	}
 	return l, nil
 }
 
-// awaits checks the peers that WaitsFor returns.
-func (g *group) awaits(l *local) error {
-	if pending := l.phase == dmutex.Waiting || l.machine.Pending(); !pending && len(l.waits) > 0 {
-		return search.Wrong(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
+func text(m dmutex.Machine) string {
+	b, err := m.AppendText(nil)
+	if err != nil {
+		panic(fmt.Sprintf("dmutextest: %T.AppendText: %v", m, err))
 	}
-	for i, id := range l.waits {
-		if id == l.self || !slices.Contains(g.members, id) || slices.Contains(l.waits[:i], id) {
-			return search.Wrong(ErrContract, "%d waits for %v, which are not distinct peers", l.self, l.waits)
+	return string(b)
+}
+
+// born checks a group at birth: the holder is Held, and all others are Idle.
+func (c *Config) born(nodes []*local) error {
+	held := dmutex.None
+	for _, l := range nodes {
+		switch {
+		case l.phase != dmutex.Held:
+		case held != dmutex.None:
+			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", held, l.self)
+		default:
+			held = l.self
 		}
+	}
+	for _, l := range nodes {
+		phase, fence := dmutex.Idle, uint64(0)
+		if l.self == c.Holder {
+			phase, fence = dmutex.Held, c.Fence
+		}
+		if l.phase != phase || l.fence != fence {
+			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
+		}
+	}
+	return knows(nodes)
+}
+
+// enters checks the grant of a node with a fence, when the last one had fence last. The
+// other node is in the critical section, or None.
+func enters(self dmutex.NodeID, fence, last uint64, other dmutex.NodeID) error {
+	if other != dmutex.None {
+		return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(self, other), max(self, other))
+	}
+	if fence <= last {
+		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, fence, last)
 	}
 	return nil
 }
@@ -293,79 +341,7 @@ func knows(nodes []*local) error {
 	return nil
 }
 
-// forgotten checks the law of Forget.
-func (g *group) forgotten(l local) error {
-	m, f := g.reborn(l.machine, l.self, 0)
-	if f != nil {
-		return f
-	}
-	if k, ok := l.machine.(dmutex.Keeper); ok && k.Keeps() {
-		return nil // something is lost: Config.Forgets shows whether it may be
-	}
-	if t := text(m); t != l.text {
-		return search.Wrong(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
-	}
-	return nil
-}
-
-// reborn returns the machine that replaces a forgotten one, with a clock and a fence
-// that are higher by more than they need be.
-func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, error) {
-	clock, known, _ := m.Forget()
-	fresh := group{algorithm: g.algorithm, members: g.members, home: g.home, fence: g.fence, known: known + more}
-	born, err := fresh.birth(self, clock+more)
-	if err != nil {
-		return nil, search.Wrong(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)
-	}
-	return born, nil
-}
-
-func text(m dmutex.Machine) string {
-	b, err := m.AppendText(nil)
-	if err != nil {
-		panic(fmt.Sprintf("dmutextest: %T.AppendText: %v", m, err))
-	}
-	return string(b)
-}
-
-// enters checks the grant of node i.
-func enters(nodes []*local, i int, last uint64) error {
-	self := nodes[i].self
-	for _, l := range nodes {
-		if l.self != self && l.phase == dmutex.Held {
-			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(self, l.self), max(self, l.self))
-		}
-	}
-	if nodes[i].fence <= last {
-		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, nodes[i].fence, last)
-	}
-	return nil
-}
-
-// rests checks a state in which no message is in flight.
-func rests(nodes []*local) error {
-	for _, l := range nodes {
-		if l.phase == dmutex.Held || l.stirs {
-			return nil
-		}
-	}
-	for _, l := range nodes {
-		if l.phase == dmutex.Waiting {
-			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", l.self)
-		}
-	}
-	for _, l := range nodes {
-		if !l.clean {
-			return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", l.text)
-		}
-	}
-	return nil
-}
-
-// crowds checks a channel in which n messages are in flight.
-func crowds(net Network, msg dmutex.Message, n int) error {
-	if net.Channel > 0 && n > net.Channel {
-		return search.Wrong(ErrChannel, "%d messages are in flight from %d to %d", n, msg.From, msg.To)
-	}
-	return nil
+// waits is what is wrong if a node is Waiting and nothing will happen.
+func waits(self dmutex.NodeID) error {
+	return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", self)
 }

@@ -49,7 +49,7 @@ func (h *halting) Steps(list []halt) []halt {
 		}
 	}
 	for i := range h.places {
-		if h.stopped < 0 && slices.ContainsFunc(h.members, func(id dmutex.NodeID) bool { return h.excludes(i, id) }) {
+		if h.stopped < 0 && slices.ContainsFunc(h.Members, func(id dmutex.NodeID) bool { return h.excludes(i, id) }) {
 			list = append(list, halt{action{at: i}, true})
 		}
 	}
@@ -58,7 +58,7 @@ func (h *halting) Steps(list []halt) []halt {
 
 // excludes asks a machine that, to the other checks, excludes no node.
 func (h *halting) excludes(i int, id dmutex.NodeID) bool {
-	return id != h.members[i] && h.claims(h.at(i).machine.(*misled).Machine, id)
+	return id != h.Members[i] && h.claims(h.at(i).machine.(*misled).Machine, id)
 }
 
 func (h *halting) Do(a halt) error {
@@ -71,15 +71,15 @@ func (h *halting) Do(a halt) error {
 
 func (h *halting) Tell(b []byte, a halt, after *halting) []byte {
 	if a.ends {
-		return fmt.Appendf(b, "\n%d stops\n", h.members[a.at])
+		return fmt.Appendf(b, "\n%d stops\n", h.Members[a.at])
 	}
 	return h.world.Tell(b, a.action, after.world)
 }
 
 func (h *halting) lawful() error {
-	for i, id := range h.members {
+	for i, id := range h.Members {
 		if h.stopped >= 0 && h.at(i).phase == dmutex.Held && h.excludes(h.stopped, id) {
-			return search.Wrong(ErrExcluded, "%d has excluded %d, stopped, and %d holds the lock", h.members[h.stopped], id, id)
+			return search.Wrong(ErrExcluded, "%d has excluded %d, stopped, and %d holds the lock", h.Members[h.stopped], id, id)
 		}
 	}
 	return nil

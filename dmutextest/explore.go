@@ -1,11 +1,45 @@
 package dmutextest
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/search"
 )
+
+// A Config says which group [Explore] explores, and how far.
+type Config struct {
+	Algorithm dmutex.Algorithm
+	Members   []dmutex.NodeID // see Nodes
+	Holder    dmutex.NodeID   // as in dmutex.Start
+	Home      dmutex.NodeID   // as in dmutex.Start
+	Fence     uint64          // as in dmutex.Start
+	Network   Network
+
+	// Requests, Cancels and Ticks are how often in a run a node may do each, at
+	// most 255 times: one number for all nodes, or one for each in the order of
+	// Members. A holder always releases, after any time. Only machines of type
+	// [dmutex.Ticker] tick. When a node waits, or something is left over, and no
+	// message is in flight, time passes and they tick without limit.
+	Requests, Cancels, Ticks []int
+
+	// Forgets is how often, in the same form, a node may forget its machine when
+	// the machine allows it (see dmutex.Machine.Forget). The next one is born with
+	// a clock and a fence that are one higher than necessary.
+	Forgets []int
+
+	// MaxStates ends an exploration early; 0 means no limit.
+	MaxStates int
+
+	// Progress, if not nil, is called from time to time with the progress of
+	// Explore, which stops if it returns false.
+	Progress func(Report) bool
+
+	clocks []uint64 // at birth, by place in Members; nil if all are 0
+}
 
 // A Report is what an exploration, or a number of random runs, has seen.
 type Report struct {
@@ -53,17 +87,18 @@ func (r Report) String() string {
 // states have the same fingerprint, so that one is never seen, is about n*n/2^65:
 // one in a million for 6 million states.
 func Explore(c Config) (Report, error) {
-	first, err := newWorld(c)
-	if err != nil {
-		return Report{Network: c.Network}, err
-	}
-	return first.explore()
+	_, r, err := explore(c)
+	return r, err
 }
 
-func (w *world) explore() (Report, error) {
+func explore(c Config) (*model, Report, error) {
+	w, err := begin(c)
+	if err != nil {
+		return nil, Report{Network: c.Network}, err
+	}
 	report := func(r search.Report) Report {
 		return Report{
-			Network: w.cfg.Network, States: r.States, Steps: r.Steps, Depth: r.Depth,
+			Network: c.Network, States: r.States, Steps: r.Steps, Depth: r.Depth,
 			Most: w.most, Least: r.Least, Greatest: r.Greatest, Dense: !w.sparse, Complete: r.Complete,
 		}
 	}
@@ -71,13 +106,84 @@ func (w *world) explore() (Report, error) {
 		First:  w,
 		State:  (*world).rests,
 		Ends:   ErrLivelock,
-		Counts: action.consumes,
-		Script: func(told string, _ *world, v *Violation) string { return w.script(told, v) },
-		Limits: search.Limits{MaxStates: w.cfg.MaxStates},
+		Counts: func(a action) bool { return a.do.consumes() },
+		Script: func(told string, _ *world, v *Violation) string { return c.script(told, v) },
+		Limits: search.Limits{MaxStates: c.MaxStates},
 	}
-	if w.cfg.Progress != nil {
-		s.Progress = func(r search.Report) bool { return w.cfg.Progress(report(r)) }
+	if c.Progress != nil {
+		s.Progress = func(r search.Report) bool { return c.Progress(report(r)) }
 	}
 	r, err := s.Run()
-	return report(r), err
+	return w.model, report(r), err
+}
+
+// begin returns the state at the beginning, or what is wrong with it.
+func begin(c Config) (*world, error) {
+	w, err := newWorld(c)
+	if v, ok := errors.AsType[*Violation](err); ok {
+		v.Script = c.script("", v)
+	}
+	return w, err
+}
+
+// Walk makes random runs of a group, each until nothing more can happen, with
+// the checks of [Explore]. It is for groups too large to explore. The same seed
+// makes the same runs; run k of seed s is run 0 of seed s+k. A [*Violation] has
+// the run as a script, and its seed. A run of a million steps counts as an
+// [ErrLivelock]; its script has the first hundred. Walk ignores MaxStates and
+// Progress of the Config.
+func Walk(c Config, seed uint64, runs int) (Report, error) {
+	r := Report{Network: c.Network}
+	w, err := begin(c)
+	if err != nil {
+		return r, err
+	}
+	for k := range uint64(max(0, runs)) {
+		run, err := w.random(seed + k)
+		r.Steps += len(run)
+		r.Depth = max(r.Depth, len(run))
+		r.Most, r.Dense = w.most, !w.sparse
+		if v, ok := errors.AsType[*Violation](err); ok {
+			if v.Kind == ErrLivelock {
+				run = run[:100]
+			}
+			told, _ := search.Tell(w, run)
+			return r, &Violation{Kind: v.Kind, Why: fmt.Sprintf("%s (seed %d)", v.Why, seed+k), Script: c.script(told, v)}
+		}
+		messages := 0
+		for _, a := range run {
+			if a.do.consumes() {
+				messages++
+			}
+		}
+		if k == 0 {
+			r.Least = messages
+		}
+		r.Least, r.Greatest = min(r.Least, messages), max(r.Greatest, messages)
+	}
+	return r, nil
+}
+
+// A run that is so long does not end.
+const endless = 1_000_000
+
+// random makes one run.
+func (w *world) random(seed uint64) (run []action, err error) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	w = w.Clone(nil)
+	var list []action
+	for len(run) < endless {
+		if err := w.rests(); err != nil {
+			return run, err
+		}
+		if list = w.Steps(list[:0]); len(list) == 0 {
+			return run, nil
+		}
+		a := list[random.IntN(len(list))]
+		run = append(run, a)
+		if err := w.Do(a); err != nil {
+			return run, err
+		}
+	}
+	return run, search.Wrong(ErrLivelock, "the run has not ended after %d steps", endless)
 }

@@ -25,16 +25,15 @@ func FuzzMachine(f *testing.F, algorithm dmutex.Algorithm, members ...dmutex.Nod
 }
 
 func fuzzOnce(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID, data []byte) {
-	z := &fuzz{t: t, group: group{algorithm: algorithm, members: members}, data: data}
-	z.machines = z.births(t)
+	z := &fuzz{t: t, group: Config{Algorithm: algorithm, Members: members}, machines: births(t, algorithm, members), data: data}
 	for len(z.data) > 0 {
 		z.turn()
 	}
 }
 
 type fuzz struct {
-	t testing.TB
-	group
+	t        testing.TB
+	group    Config
 	machines []dmutex.Machine
 	wire     []dmutex.Message
 	data     []byte
@@ -51,18 +50,18 @@ func (z *fuzz) below(n int) int {
 }
 
 func (z *fuzz) turn() {
-	const forge = deliver + 1
-	switch do := verb(z.below(int(forge) + 1)); {
-	case do < deliver:
+	const forged = lose
+	switch do := [...]verb{request, cancel, release, tick, deliver, forged}[z.below(6)]; {
+	case do.local():
 		i := z.below(len(z.machines))
 		if _, ok := z.machines[i].(dmutex.Ticker); ok || do != tick {
 			z.input(i, do, dmutex.Message{})
 		}
-	case do == forge:
+	case do == forged:
 		msg := z.forge()
 		i := z.below(len(z.machines))
 		if z.below(8) > 0 {
-			msg.To = z.members[i]
+			msg.To = z.group.Members[i]
 		}
 		z.input(i, deliver, msg)
 	case len(z.wire) > 0:
@@ -71,7 +70,7 @@ func (z *fuzz) turn() {
 		if z.below(8) > 0 { // else it comes again
 			z.wire = slices.Delete(z.wire, k, k+1)
 		}
-		z.input(slices.Index(z.members, msg.To), deliver, msg.Clone())
+		z.input(slices.Index(z.group.Members, msg.To), deliver, msg.Clone())
 	}
 }
 
@@ -110,14 +109,14 @@ func (z *fuzz) member() dmutex.NodeID {
 	case 0:
 		return dmutex.None
 	case 1:
-		return slices.Max(z.members) + 1
+		return slices.Max(z.group.Members) + 1
 	default:
-		return z.members[k%len(z.members)]
+		return z.group.Members[k%len(z.group.Members)]
 	}
 }
 
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
-	m, self := z.machines[i], z.members[i]
+	m, self := z.machines[i], z.group.Members[i]
 	was := local{text: text(m), phase: m.Phase(), fence: m.Fence()}
 	out, err := input(m, do, msg)
 	if err != nil {
@@ -129,10 +128,10 @@ func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
 	if !do.lawful(was.phase) {
 		z.t.Fatalf("%q: %v is taken", was.text, do)
 	}
-	if f := z.contract(m, self, do, was.phase, was.fence, out); f != nil {
+	if f := z.group.contract(m, self, do, was.phase, was.fence, out); f != nil {
 		z.t.Fatalf("%q: %v %v: %v", was.text, do, msg, f)
 	}
-	if _, f := z.inspect(m, self); f != nil {
+	if _, f := z.group.inspect(m, self); f != nil {
 		z.t.Fatalf("%q: %v %v: %v", was.text, do, msg, f)
 	}
 	for _, o := range out {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/dmutex/dmutex"
@@ -82,24 +81,20 @@ func starts(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 
 // states explores, and then looks at each state of a machine that occurred.
 func states(t testing.TB, c Config) {
-	first, err := newWorld(c)
+	seen, _, err := explore(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.explore(); err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range first.locals {
+	for _, l := range seen.locals {
 		if pending := l.machine.Pending(); l.phase != dmutex.Idle && pending != (l.phase == dmutex.Waiting) {
 			t.Fatalf("%q: %v, and Pending is %v", l.text, l.phase, pending)
 		}
-		peers := slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == l.self })
 		for _, do := range []verb{request, cancel, release} {
 			if !do.lawful(l.phase) {
 				refuses(t, l, do, dmutex.Message{})
 			}
 		}
-		for _, msg := range hostile(l.self, peers) {
+		for _, msg := range hostile(l.self, c.Members) {
 			refuses(t, l, deliver, msg)
 		}
 	}
@@ -131,30 +126,29 @@ func refused(m dmutex.Machine, was local, do verb, msg dmutex.Message, out []dmu
 }
 
 // hostile returns messages that no correct peer sends under any algorithm.
-func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
-	stranger := self + 1
-	for slices.Contains(peers, stranger) {
-		stranger++
+func hostile(self dmutex.NodeID, members []dmutex.NodeID) (all []dmutex.Message) {
+	peer, stranger := members[0], slices.Max(members)+1
+	if peer == self {
+		peer = members[1]
 	}
 	for _, kind := range []dmutex.Kind{0, dmutex.Kind(dmutex.Kinds), math.MaxUint8} {
-		all = append(all, dmutex.Message{Kind: kind, From: peers[0], To: self, Attempt: 1})
+		all = append(all, dmutex.Message{Kind: kind, From: peer, To: self, Attempt: 1})
 	}
 	for kind := range dmutex.Kind(dmutex.Kinds) {
-		good := dmutex.Message{Kind: kind, From: peers[0], To: self, Attempt: 1, Clock: 1}
 		for _, spoil := range []func(*dmutex.Message){
 			func(m *dmutex.Message) { m.From = stranger },
 			func(m *dmutex.Message) { m.From = dmutex.None },
 			func(m *dmutex.Message) { m.From = self },
-			func(m *dmutex.Message) { m.To = peers[0] },
+			func(m *dmutex.Message) { m.To = peer },
 			func(m *dmutex.Message) { m.To = stranger },
 			func(m *dmutex.Message) { m.To = dmutex.None },
 			func(m *dmutex.Message) { m.Attempt = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Clock = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
 		} {
-			bad := good
-			spoil(&bad)
-			all = append(all, bad)
+			msg := dmutex.Message{Kind: kind, From: peer, To: self, Attempt: 1, Clock: 1}
+			spoil(&msg)
+			all = append(all, msg)
 		}
 	}
 	return all
@@ -163,28 +157,29 @@ func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 // futures checks that machines of equal text behave alike: machines that are
 // never copied or exchanged follow the model, which knows only texts.
 func futures(t testing.TB, c Config) {
+	w, err := newWorld(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for seed := range uint64(50) {
-		first, err := newWorld(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &play{group: first.group, network: c.Network, clocks: make([]uint64, len(c.Members))}
-		if err := p.begin(); err != nil {
-			t.Fatal(err)
-		}
-		err = first.random(seed, func(before *world, a action, after *world) {
-			command := before.command(a)
-			if err := p.do(strings.Fields(command)); err != nil {
-				t.Fatalf("seed %d: %s: %v", seed, command, err)
-			}
-			for i, machine := range p.machines {
-				if got, want := text(machine), after.at(i).text; got != want {
-					t.Fatalf("seed %d: %s: this machine is %q, and one whose text was equal became %q", seed, command, got, want)
-				}
-			}
-		})
+		run, err := w.random(seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
+		}
+		machines, _ := c.births()
+		w := w.Clone(nil)
+		for _, a := range run {
+			command := w.Tell(nil, a, nil)
+			i, msg := a.at, dmutex.Message{}
+			if !a.do.local() {
+				f := w.flights[w.wire[a.at]]
+				i, msg = f.to, f.Clone()
+			}
+			_, err := c.act(machines[i], c.Members[i], a.do, msg)
+			_ = w.Do(a) // it went well before
+			if got, want := text(machines[i]), w.at(i).text; err != nil || got != want {
+				t.Fatalf("seed %d: %s: this machine is %q (%v), and one whose text was equal became %q", seed, command, got, err, want)
+			}
 		}
 	}
 }
@@ -192,8 +187,7 @@ func futures(t testing.TB, c Config) {
 // outputs checks that a driver which keeps the output notices it, and that an input to a
 // clone leaves the output alone.
 func outputs(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
-	g := group{algorithm: algorithm, members: members}
-	for i, m := range g.births(t) {
+	for i, m := range births(t, algorithm, members) {
 		self := members[i]
 		out, _ := m.Request()
 		want := messages(out)
@@ -211,14 +205,11 @@ func outputs(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) 
 	}
 }
 
-// births returns a machine for each member.
-func (g *group) births(t testing.TB) (machines []dmutex.Machine) {
-	for _, self := range g.members {
-		m, err := g.birth(self, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		machines = append(machines, m)
+func births(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) []dmutex.Machine {
+	c := Config{Algorithm: algorithm, Members: members}
+	machines, err := c.births()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return machines
 }
@@ -243,7 +234,7 @@ func messages(out []dmutex.Message) string {
 
 // allocations checks that in the long run nothing is allocated.
 func allocations(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
-	p := newPump(t, algorithm, members)
+	p := pump{members: members, machines: births(t, algorithm, members)}
 	round := func() {
 		for i := range p.machines {
 			p.cycle(t, i)
@@ -261,15 +252,7 @@ func allocations(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.Node
 type pump struct {
 	members  []dmutex.NodeID
 	machines []dmutex.Machine
-	wire     []dmutex.Message // those before next are delivered
-	next     int
-	numbers  []uint64 // of the messages in wire
-	nodes    []dmutex.NodeID
-}
-
-func newPump(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) *pump {
-	g := group{algorithm: algorithm, members: members}
-	return &pump{members: members, machines: g.births(t)}
+	wire     []dmutex.Message // of which the memory is used again
 }
 
 // cycle lets node i enter and leave.
@@ -294,11 +277,10 @@ func (p *pump) cycle(t testing.TB, i int) {
 }
 
 func (p *pump) deliver() {
-	for ; p.next < len(p.wire); p.next++ {
-		msg := &p.wire[p.next]
-		p.send(p.machines[slices.Index(p.members, msg.To)].Handle(*msg))
+	for k := 0; k < len(p.wire); k++ {
+		p.send(p.machines[slices.Index(p.members, p.wire[k].To)].Handle(p.wire[k]))
 	}
-	p.next, p.wire, p.numbers, p.nodes = 0, p.wire[:0], p.numbers[:0], p.nodes[:0]
+	p.wire = p.wire[:0]
 }
 
 func (p *pump) send(out []dmutex.Message, err error) {
@@ -306,12 +288,10 @@ func (p *pump) send(out []dmutex.Message, err error) {
 		panic(err)
 	}
 	for _, o := range out {
-		if len(o.Numbers)+len(o.Nodes) > 0 {
-			n, k := len(p.numbers), len(p.nodes)
-			p.numbers, p.nodes = append(p.numbers, o.Numbers...), append(p.nodes, o.Nodes...)
-			o.Numbers, o.Nodes = p.numbers[n:], p.nodes[k:]
-		}
-		p.wire = append(p.wire, o)
+		k := len(p.wire)
+		p.wire = slices.Grow(p.wire, 1)[:k+1]
+		o.Numbers, o.Nodes = append(p.wire[k].Numbers[:0], o.Numbers...), append(p.wire[k].Nodes[:0], o.Nodes...)
+		p.wire[k] = o
 	}
 }
 
@@ -322,7 +302,7 @@ func BenchmarkMachine(b *testing.B, algorithm dmutex.Algorithm, members ...dmute
 	if len(members) == 0 {
 		members = Nodes(5)
 	}
-	p := newPump(b, algorithm, members)
+	p := pump{members: members, machines: births(b, algorithm, members)}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		p.cycle(b, i%len(members))

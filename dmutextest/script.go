@@ -1,6 +1,7 @@
 package dmutextest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -44,21 +45,40 @@ import (
 //
 // The group comes first, then holder, home, fence and network. The output of a command
 // is the phase of the node, if it has changed, and then what the node sends. A
-// call that the machine refuses is written as "refused", and each check of
-// [Explore] that fails as "violation".
+// call that the machine refuses is written as "refused", and the first check of
+// [Explore] that fails after a step as "violation".
 func RunScript(algorithm dmutex.Algorithm, script string) (string, error) {
-	return (&play{group: group{algorithm: algorithm}}).run(script)
+	return (&play{config: Config{Algorithm: algorithm}}).run(script)
+}
+
+// A play is a script as it runs.
+type play struct {
+	config Config   // as the script describes it
+	world  *world   // nil before the first command that is not about the group
+	output []string // of this block; nil before its first command
+	failed *Violation
+
+	wire   []trace.Message // in flight, oldest first
+	tracer tracer
+	now    int64
+	acted  []dmutex.NodeID // nodes with a local input since time last passed
 }
 
 // run is RunScript.
 func (p *play) run(script string) (string, error) {
 	var b strings.Builder
+	flush := func() {
+		for _, line := range p.output {
+			b.WriteString(line + "\n")
+		}
+		p.output = nil
+	}
 	output := false // between ---- and the next empty line
 	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		command := strings.TrimSpace(line)
 		switch {
 		case command == "":
-			p.flush(&b)
+			flush()
 			b.WriteByte('\n')
 			output = false
 		case output:
@@ -69,97 +89,74 @@ func (p *play) run(script string) (string, error) {
 			if command[0] == '#' {
 				continue
 			}
-			if err := p.do(strings.Fields(command)); err != nil {
+			name, rest, _ := strings.Cut(strings.Join(strings.Fields(command), " "), " ")
+			if err := p.do(name, rest); err != nil {
 				return "", fmt.Errorf("%w: line %d: %q: %v", dmutex.ErrMisuse, i+1, command, err)
 			}
 		}
 	}
-	p.flush(&b)
+	flush()
 	return b.String(), nil
-}
-
-// A play is a script as it runs.
-type play struct {
-	group
-	clocks   []uint64 // at birth, by member
-	network  Network
-	machines []dmutex.Machine // none before the first command that is not about the group
-	wire     []trace.Message  // in flight, oldest first
-	last     uint64           // the highest fence granted
-	ran      bool             // this block has a command that has run
-	output   []string         // of this block
-
-	// For Trace.
-	tracer *tracer
-	begun  func() error // called when the group is known; may be nil
-	now    int64
-	acted  []dmutex.NodeID // nodes with a local input since time last passed
-	failed *Violation
 }
 
 func (p *play) say(format string, args ...any) {
 	p.output = append(p.output, fmt.Sprintf(format, args...))
 }
 
-// flush ends a block.
-func (p *play) flush(b *strings.Builder) {
-	if p.ran {
-		b.WriteString("----\n")
+func (p *play) violation(err error) {
+	if v, ok := errors.AsType[*Violation](err); ok {
+		p.failed = v
+		p.say("violation: %s", brief(v))
 	}
-	for _, line := range p.output {
-		b.WriteString(line + "\n")
-	}
-	p.ran, p.output = false, nil
 }
 
-func (p *play) do(words []string) error {
-	name, rest := words[0], strings.Join(words[1:], " ")
+func (p *play) do(name, rest string) error {
 	if slices.Contains([]string{"group", "holder", "home", "fence", "network"}, name) {
 		return p.setup(name, rest)
 	}
-	if err := p.begin(); err != nil {
-		return err
+	if p.output == nil {
+		p.say("----")
 	}
-	p.ran = true
-	do := verb(max(0, slices.Index(verbs[:], name)))
+	if p.world == nil {
+		if err := p.begin(); err != nil {
+			return err
+		}
+	}
+	do := slices.Index(verbs[:], name)
 	switch {
 	case name == "state":
 		return p.state(rest)
-	case name != do.String():
+	case do < 0:
 		return errors.New("there is no such command")
-	case do == forget:
-		return p.forget(rest)
-	case do < deliver:
-		return p.local(do, rest)
-	case do == deliver && rest == "all":
+	case verb(do).local():
+		return p.local(verb(do), rest)
+	case verb(do) == deliver && rest == "all":
 		p.all()
 		return nil
 	default:
-		return p.message(do, rest)
+		return p.message(verb(do), rest)
 	}
 }
 
 // setup reads a command that describes the group.
 func (p *play) setup(name, rest string) (err error) {
-	if p.machines != nil {
+	c := &p.config
+	if p.world != nil {
 		return errors.New("the group is at work already")
 	}
 	switch name {
 	case "group":
 		for _, word := range strings.Fields(rest) {
-			id, clock, given := strings.Cut(word, "@")
-			if !given {
-				clock = "0"
-			}
+			id, clock, _ := strings.Cut(word, "@")
 			member, err1 := number(id)
-			at, err2 := number(clock)
-			p.members, p.clocks = append(p.members, dmutex.NodeID(member)), append(p.clocks, at)
+			at, err2 := number(cmp.Or(clock, "0"))
+			c.Members, c.clocks = append(c.Members, dmutex.NodeID(member)), append(c.clocks, at)
 			err = errors.Join(err, err1, err2)
 		}
 	case "network":
-		p.network, err = ParseNetwork(rest)
+		c.Network, err = ParseNetwork(rest)
 	default:
-		field := map[string]*uint64{"holder": (*uint64)(&p.holder), "home": (*uint64)(&p.home), "fence": &p.fence}[name]
+		field := map[string]*uint64{"holder": (*uint64)(&c.Holder), "home": (*uint64)(&c.Home), "fence": &c.Fence}[name]
 		*field, err = number(rest)
 	}
 	return err
@@ -169,28 +166,18 @@ func number(word string) (uint64, error) { return strconv.ParseUint(word, 10, 64
 
 // begin makes the machines.
 func (p *play) begin() error {
-	if p.machines != nil {
-		return nil
-	}
-	if len(p.members) == 0 {
+	if len(p.config.Members) == 0 {
 		return errors.New("a script begins with a group, such as \"group 1 2 3\"")
 	}
-	p.last = p.fence
-	if p.begun != nil {
-		if err := p.begun(); err != nil {
-			return err
-		}
+	w, err := newWorld(p.config)
+	if w == nil {
+		return err
 	}
-	for i, self := range p.members {
-		m, err := p.birth(self, p.clocks[i])
-		if err != nil {
-			return err
-		}
-		p.machines = append(p.machines, m)
-		p.tracer.born(p.now, m, dmutex.Start{Self: self, Holder: p.holder, Home: p.home, Fence: p.fence, Clock: p.clocks[i]})
+	p.world = w
+	for i := range w.places {
+		p.tracer.born(p.now, w.start(i), w.at(i).phase)
 	}
-	p.violation(p.born(p.look(everybody)))
-	p.rest()
+	p.violation(cmp.Or(err, w.rests()))
 	return nil
 }
 
@@ -199,7 +186,7 @@ func (p *play) node(word string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	i := slices.Index(p.members, dmutex.NodeID(id))
+	i := slices.Index(p.config.Members, dmutex.NodeID(id))
 	if i < 0 {
 		return 0, errors.New("there is no such node")
 	}
@@ -207,14 +194,15 @@ func (p *play) node(word string) (int, error) {
 }
 
 func (p *play) state(rest string) error {
-	for i, m := range p.machines {
-		if rest == "" || rest == p.members[i].String() {
-			p.say("%s", text(m))
-		}
-	}
 	if rest != "" {
-		_, err := p.node(rest)
+		i, err := p.node(rest)
+		if err == nil {
+			p.say("%s", p.world.at(i).text)
+		}
 		return err
+	}
+	for _, l := range p.world.look() {
+		p.say("%s", l.text)
 	}
 	for _, msg := range p.wire {
 		p.say("on its way %v", msg)
@@ -228,44 +216,22 @@ func (p *play) local(do verb, rest string) error {
 	if err != nil {
 		return err
 	}
-	m := p.machines[i]
-	if _, ok := m.(dmutex.Ticker); do == tick && !ok {
+	l := p.world.at(i)
+	_, ticks := l.machine.(dmutex.Ticker)
+	switch {
+	case do == tick && !ticks:
 		return errors.New("this machine has no Tick")
-	}
-	if do.lawful(m.Phase()) {
-		p.passTime(p.members[i])
-		p.step(i, do, trace.Message{})
+	case do == forget && !l.forgets:
+		return errors.New("this machine does not let itself be forgotten")
+	case do.lawful(l.phase):
+		p.step(do, i)
 		return nil
 	}
-	if _, err := input(m, do, dmutex.Message{}); err != nil {
+	if _, err := input(l.machine.Clone(), do, dmutex.Message{}); err != nil {
 		p.say("refused: %v", err)
 	} else {
-		p.violation(search.Wrong(ErrContract, "%d was not in the phase to %v", p.members[i], do))
+		p.violation(search.Wrong(ErrContract, "%d was not in the phase to %v", l.self, do))
 	}
-	return nil
-}
-
-// forget lets a node forget its machine.
-func (p *play) forget(rest string) error {
-	i, err := p.node(rest)
-	if err != nil {
-		return err
-	}
-	l, _ := p.inspect(p.machines[i], p.members[i])
-	if !l.forgets {
-		return errors.New("this machine does not let itself be forgotten")
-	}
-	clock, known, _ := p.machines[i].Forget()
-	m, f := p.reborn(p.machines[i], p.members[i], 1)
-	if f != nil {
-		p.violation(f)
-		return nil
-	}
-	p.machines[i] = m
-	p.tracer.forget(p.now, p.members[i])
-	p.tracer.born(p.now, m, dmutex.Start{Self: p.members[i], Home: p.home, Fence: p.fence, Clock: clock + 1, Known: known + 1})
-	p.look(i)
-	p.rest()
 	return nil
 }
 
@@ -278,15 +244,17 @@ func (p *play) message(do verb, words string) error {
 	if k < 0 {
 		return errors.New("no such message is on its way")
 	}
+	network := p.config.Network
+	network.Duplicates, network.Losses = int(p.world.duplicates), int(p.world.losses)
 	for _, older := range p.wire[:k] {
-		if m := p.wire[k]; !p.network.Unordered && older.From == m.From && older.To == m.To {
-			return fmt.Errorf("the network is %v, and %v was sent before", p.network, older)
+		if m := p.wire[k]; !network.Unordered && older.From == m.From && older.To == m.To {
+			return fmt.Errorf("the network is %v, and %v was sent before", network, older)
 		}
 	}
-	if do == duplicate && p.network.Duplicates == 0 || do == lose && p.network.Losses == 0 {
-		return fmt.Errorf("the network is %v", p.network)
+	if do == duplicate && network.Duplicates == 0 || do == lose && network.Losses == 0 {
+		return fmt.Errorf("the network is %v", network)
 	}
-	p.take(do, k)
+	p.step(do, k)
 	return nil
 }
 
@@ -301,137 +269,74 @@ func (p *play) all() {
 			p.violation(search.Wrong(ErrLivelock, "the run has not ended after %d messages", n))
 			return
 		}
-		p.take(deliver, 0)
+		p.step(deliver, 0)
 	}
 }
 
-// take does it to the message at place k.
-func (p *play) take(do verb, k int) {
-	msg := p.wire[k]
-	switch do {
-	case duplicate:
-		p.network.Duplicates--
-	case lose:
-		p.network.Losses--
-		p.wire = slices.Delete(p.wire, k, k+1)
-		p.rest()
+// step takes a step at a node, or with the k-th oldest message, and writes the result.
+func (p *play) step(do verb, k int) {
+	w, i, a, in := p.world, k, action{do, k}, trace.Message{}
+	if !do.local() {
+		in = p.wire[k]
+		id := w.flightID[in.String()]
+		i, a.at = w.flights[id].to, slices.Index(w.wire, id)
+		if do.consumes() {
+			p.wire = slices.Delete(p.wire, k, k+1)
+		}
+	}
+	was, self := *w.at(i), w.Members[i]
+	sent, wrong := w.take(a)
+	if do == lose {
+		p.violation(w.rests())
 		return
-	default:
-		p.wire = slices.Delete(p.wire, k, k+1)
 	}
-	p.passTime(dmutex.None)
-	p.step(slices.Index(p.members, msg.To), deliver, msg)
+	p.passTime(do, self)
+	is := w.at(i)
+	switch {
+	case is.phase == was.phase:
+	case is.phase == dmutex.Held:
+		p.say("%d held fence=%d", self, is.fence)
+	default:
+		p.say("%d %v", self, is.phase)
+	}
+	for _, id := range sent {
+		m := p.tracer.send(w.flights[id].Message)
+		p.wire = append(p.wire, m)
+		p.say("%v", m)
+	}
+	p.tracer.did(p.now, self, do, in, is.phase, is.fence)
+	if do == forget {
+		p.tracer.born(p.now, w.again(was.machine, self, 1), is.phase)
+	}
+	p.violation(cmp.Or(wrong, w.rests()))
 }
 
-// passTime lets the time of a step pass before a delivery, for which self is None, and
-// before a local input; but local inputs of different nodes in a row happen at the
-// same time.
-func (p *play) passTime(self dmutex.NodeID) {
-	if self == dmutex.None || len(p.acted) == 0 || slices.Contains(p.acted, self) {
-		p.now += tracedTime
+// passTime lets the time of a step pass before a delivery and before a local input; but
+// local inputs of different nodes in a row happen at the same time.
+func (p *play) passTime(do verb, self dmutex.NodeID) {
+	if !do.local() || len(p.acted) == 0 || slices.Contains(p.acted, self) {
+		p.now += second
 		p.acted = p.acted[:0]
 	}
-	if self != dmutex.None {
+	if do.local() {
 		p.acted = append(p.acted, self)
 	}
 }
 
-// step does one thing to the machine of node i, writes the result, and checks all
-// that Explore checks.
-func (p *play) step(i int, do verb, msg trace.Message) {
-	m, self := p.machines[i], p.members[i]
-	was := m.Phase()
-	out, f := p.act(m, self, do, msg.Message.Clone())
-	if f != nil {
-		p.violation(f)
-		return
-	}
-	sent := make([]trace.Message, len(out))
-	for k, o := range out {
-		sent[k] = p.tracer.send(o.Clone())
-	}
-	p.tracer.did(p.now, m, self, do, msg)
-	p.wire = append(p.wire, sent...)
-	switch is := m.Phase(); {
-	case is == was:
-	case is == dmutex.Held:
-		p.say("%d held fence=%d", self, m.Fence())
-	default:
-		p.say("%d %v", self, is)
-	}
-	for _, o := range sent {
-		p.say("%v", o)
-	}
-	nodes := p.look(i)
-	if was != dmutex.Held && m.Phase() == dmutex.Held {
-		p.violation(enters(nodes, i, p.last))
-		p.last = max(p.last, m.Fence())
-	}
-	p.violation(knows(nodes))
-	for _, o := range sent {
-		n := 0
-		for _, other := range p.wire {
-			if other.From == o.From && other.To == o.To {
-				n++
-			}
-		}
-		p.violation(crowds(p.network, o.Message, n))
-	}
-	p.rest()
-}
-
-// What look checks if not one node.
-const nobody, everybody = -1, -2
-
-// look inspects all machines, and checks the one that has just taken a step.
-func (p *play) look(moved int) []*local {
-	nodes := make([]*local, len(p.machines))
-	for i, m := range p.machines {
-		l, f := p.inspect(m, p.members[i])
-		nodes[i] = &l
-		if i == moved || moved == everybody {
-			p.violation(f)
-		}
-	}
-	return nodes
-}
-
-func (p *play) rest() {
-	if len(p.wire) == 0 {
-		p.violation(rests(p.look(nobody)))
-	}
-}
-
-func (p *play) violation(err error) {
-	if v, ok := errors.AsType[*Violation](err); ok {
-		p.failed = v
-		p.say("violation: %s", brief(v))
-	}
-}
-
 // script writes a run as a script. commands are its commands, each as a block.
-func (m *model) script(commands string, v *Violation) string {
+func (c *Config) script(commands string, v *Violation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\ngroup", brief(v))
-	for _, id := range m.members {
-		fmt.Fprintf(&b, " %d", id)
+	fmt.Fprintf(&b, "# %s\ngroup %s\n", brief(v), strings.Trim(fmt.Sprint(c.Members), "[]"))
+	for _, carried := range []struct {
+		what string
+		over uint64
+	}{{"holder", uint64(c.Holder)}, {"home", uint64(c.Home)}, {"fence", c.Fence}} {
+		if carried.over != 0 {
+			fmt.Fprintln(&b, carried.what, carried.over)
+		}
 	}
-	b.WriteByte('\n')
-	if m.holder != dmutex.None {
-		fmt.Fprintf(&b, "holder %d\n", m.holder)
-	}
-	if m.home != dmutex.None {
-		fmt.Fprintf(&b, "home %d\n", m.home)
-	}
-	if m.fence != 0 {
-		fmt.Fprintf(&b, "fence %d\n", m.fence)
-	}
-	fmt.Fprintf(&b, "network %v\n", m.cfg.Network)
-	if commands == "" {
-		commands = "\nstate\n" // so that they are born
-	}
-	b.WriteString(commands)
-	script, err := RunScript(m.algorithm, b.String())
+	fmt.Fprintf(&b, "network %v\n%s", c.Network, cmp.Or(commands, "\nstate\n")) // so that they are born
+	script, err := RunScript(c.Algorithm, b.String())
 	switch {
 	case err != nil:
 		script = fmt.Sprintf("%s\n# it does not run again: %v\n", b.String(), err)

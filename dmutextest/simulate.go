@@ -104,12 +104,20 @@ func Simulate(c SimConfig) (SimReport, error) {
 	if err != nil {
 		return SimReport{}, err
 	}
+	r := &s.report
 	if v, ok := errors.AsType[*Violation](s.run()); ok {
-		return s.report, fmt.Errorf("%w: %s (seed %d, after %d entries, at %.6g T)",
-			v.Kind, v.Why, c.Seed, s.report.Entries, inT(s.now))
+		return *r, fmt.Errorf("%w: %s (seed %d, after %d entries, at %.6g T)", v.Kind, v.Why, c.Seed, r.Entries, inT(s.now))
 	}
-	s.conclude()
-	return s.report, nil
+	r.Time = inT(s.left)
+	if r.Time > 0 {
+		r.Throughput = float64(r.Entries) / r.Time
+	}
+	squares := 0.0
+	for _, k := range r.ByNode {
+		squares += float64(k) * float64(k)
+	}
+	r.Fairness = float64(r.Entries) * float64(r.Entries) / (float64(len(r.ByNode)) * squares)
+	return *r, nil
 }
 
 // T in the unit of the simulation's clock.
@@ -119,12 +127,12 @@ func inT(t int64) float64 { return float64(t) / unit }
 
 // A simulation is a run as it goes on.
 type simulation struct {
-	group
 	cfg      SimConfig
+	group    Config
 	rare     bool // the load, see SimConfig.Think
 	random   *rand.Rand
 	machines []dmutex.Machine
-	tracer   *tracer
+	tracer   tracer
 	tick     float64               // between two ticks of a machine, 0 if it has none
 	place    map[dmutex.NodeID]int // in machines
 	agenda   search.Agenda[*event]
@@ -136,12 +144,19 @@ type simulation struct {
 	left     int64   // when the last one was
 	asked    []int64 // by node: when it requested
 	turn     []int   // by node: how many releases were before that
-	inside   int     // the node in the critical section, -1 if none
-	fence    uint64  // of the last grant
-	events   int     // since the last entry or release, see stuck
-	before   int     // messages sent before the present request, if the load is rare
+	inside   dmutex.NodeID
+	fence    uint64 // of the last grant
+	events   int    // since the last entry or release, see stuck
+	before   int    // messages sent before the present request, if the load is rare
 
 	report SimReport
+}
+
+// An event is something that will happen. Messages that take the same time keep their order.
+type event struct {
+	do   verb
+	node int
+	msg  trace.Message // to deliver
 }
 
 func newSimulation(c SimConfig) (*simulation, error) {
@@ -159,27 +174,25 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		return nil, fmt.Errorf("%w: SimConfig.Delay is %d, which does not exist", dmutex.ErrMisuse, c.Delay)
 	}
 	s := &simulation{
-		group:  group{algorithm: c.Algorithm, members: c.Members},
 		cfg:    c,
+		group:  Config{Algorithm: c.Algorithm, Members: c.Members},
 		rare:   math.IsInf(c.Think, 1),
 		random: rand.New(rand.NewPCG(c.Seed, 0)),
 		place:  make(map[dmutex.NodeID]int, n),
 		asked:  make([]int64, n),
 		turn:   make([]int, n),
-		inside: -1,
 		tracer: newTracer(c.Trace),
 		report: SimReport{ByNode: make([]int, n)},
 	}
 	if c.Delay != Constant {
 		s.arrival = make([]int64, n*n)
 	}
+	var err error
+	if s.machines, err = s.group.births(); err != nil {
+		return nil, err
+	}
 	for i, self := range c.Members {
-		m, err := s.birth(self, 0)
-		if err != nil {
-			return nil, err
-		}
-		s.machines = append(s.machines, m)
-		s.tracer.born(0, m, dmutex.Start{Self: self})
+		s.tracer.born(0, s.group.start(i), s.machines[i].Phase())
 		s.place[self] = i
 	}
 	if _, ok := s.machines[0].(dmutex.Ticker); ok {
@@ -193,44 +206,45 @@ func (s *simulation) after(time float64, do verb, i int) {
 	s.agenda.Plan(s.now+int64(math.Round(time*unit)), &event{do: do, node: i})
 }
 
-func (s *simulation) run() error {
-	s.begin()
-	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.tick == 0 {
-		if s.agenda.Len() == 0 {
-			if f := s.silence(); f != nil || s.requests == s.cfg.Entries {
-				return f
-			}
-			s.before = s.report.Messages
-			s.after(0, request, s.random.IntN(len(s.machines)))
-		}
-		if f := s.step(s.agenda.Take()); f != nil {
-			return f
-		}
-	}
-	return nil
-}
+// think plans the next request of node i.
+func (s *simulation) think(i int) { s.after(s.cfg.Think*s.random.ExpFloat64(), request, i) }
 
-// begin plans the first requests and ticks.
-func (s *simulation) begin() {
+// anybody plans the request of a node drawn at random.
+func (s *simulation) anybody(time float64) { s.after(time, request, s.random.IntN(len(s.machines))) }
+
+func (s *simulation) run() error {
 	if s.tick > 0 {
 		for i := range s.machines {
 			s.after(s.tick*s.random.Float64(), tick, i)
 		}
 	}
 	if s.rare {
-		s.after(0, request, s.random.IntN(len(s.machines)))
-		return
+		s.anybody(0)
+	} else {
+		for _, i := range s.random.Perm(len(s.machines)) {
+			s.think(i)
+		}
 	}
-	for _, i := range s.random.Perm(len(s.machines)) {
-		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
+	for s.report.Entries < s.cfg.Entries || s.inside != dmutex.None || s.tick == 0 {
+		if s.agenda.Len() == 0 {
+			if wrong := s.silence(); wrong != nil || s.requests == s.cfg.Entries {
+				return wrong
+			}
+			s.before = s.report.Messages
+			s.anybody(0)
+		}
+		if wrong := s.step(s.agenda.Take()); wrong != nil {
+			return wrong
+		}
 	}
+	return nil
 }
 
 // silence looks at a group in which nothing will happen by itself.
 func (s *simulation) silence() error {
 	for i, m := range s.machines {
 		if m.Phase() == dmutex.Waiting {
-			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", s.cfg.Members[i])
+			return waits(s.cfg.Members[i])
 		}
 	}
 	if s.rare {
@@ -244,7 +258,7 @@ func (s *simulation) step(at int64, e *event) error {
 	if s.events++; s.stuck() {
 		return search.Wrong(ErrLivelock, "%d events since a node last entered or left", s.events)
 	}
-	i := e.node
+	i, m, self := e.node, s.machines[e.node], s.cfg.Members[e.node]
 	switch e.do {
 	case request:
 		if s.requests == s.cfg.Entries {
@@ -255,18 +269,18 @@ func (s *simulation) step(at int64, e *event) error {
 	case tick:
 		s.after(s.tick, tick, i)
 	}
-	was := s.machines[i].Phase()
-	out, f := s.act(s.machines[i], s.cfg.Members[i], e.do, e.msg.Message)
-	if f != nil {
-		return f
+	was := m.Phase()
+	out, wrong := s.group.act(m, self, e.do, e.msg.Message)
+	if wrong != nil {
+		return wrong
 	}
 	for _, o := range out {
 		s.send(i, o)
 	}
-	s.tracer.did(int64(inT(s.now)*tracedTime), s.machines[i], s.cfg.Members[i], e.do, e.msg)
+	s.tracer.did(int64(inT(s.now)*second), self, e.do, e.msg, m.Phase(), m.Fence())
 	if e.do == release {
 		s.leave(i)
-	} else if was != dmutex.Held && s.machines[i].Phase() == dmutex.Held {
+	} else if was != dmutex.Held && m.Phase() == dmutex.Held {
 		return s.enter(i)
 	}
 	return nil
@@ -275,16 +289,14 @@ func (s *simulation) step(at int64, e *event) error {
 // stuck reports whether far more has happened since the last entry or release
 // than an entry takes. Where there are ticks, much may happen while nobody waits.
 func (s *simulation) stuck() bool {
-	most, n := 1e6, float64(len(s.machines))
-	if s.tick == 0 {
-		most += 100 * n * n
-	} else {
-		most += 100 * n * n * (1 + 1/s.tick)
-		if s.inside >= 0 || s.requests == s.report.Entries {
+	n, ticks := float64(len(s.machines)), 0.0
+	if s.tick > 0 {
+		ticks = 1 / s.tick
+		if s.inside != dmutex.None || s.requests == s.report.Entries {
 			s.events = 0
 		}
 	}
-	return float64(s.events) > most
+	return float64(s.events) > 1e6+100*n*n*(1+ticks)
 }
 
 // send puts a message on the wire.
@@ -314,14 +326,10 @@ func (s *simulation) delay() int64 {
 // enter checks the grant of node i, and measures it.
 func (s *simulation) enter(i int) error {
 	self, fence := s.cfg.Members[i], s.machines[i].Fence()
-	if s.inside >= 0 {
-		other := s.cfg.Members[s.inside]
-		return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(self, other), max(self, other))
+	if wrong := enters(self, fence, s.fence, s.inside); wrong != nil {
+		return wrong
 	}
-	if fence <= s.fence {
-		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, fence, s.fence)
-	}
-	s.inside, s.fence, s.events = i, fence, 0
+	s.inside, s.fence, s.events = self, fence, 0
 	s.report.Entries++
 	s.report.ByNode[i]++
 	s.report.Wait.add(inT(s.now - s.asked[i]))
@@ -334,33 +342,12 @@ func (s *simulation) enter(i int) error {
 
 // leave notes that node i has left, and plans the next request.
 func (s *simulation) leave(i int) {
-	s.inside, s.left, s.events = -1, s.now, 0
+	s.inside, s.left, s.events = dmutex.None, s.now, 0
 	s.releases++
 	switch {
 	case !s.rare:
-		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
+		s.think(i)
 	case s.tick > 0:
-		s.after(s.random.Float64()*float64(len(s.machines)), request, s.random.IntN(len(s.machines)))
+		s.anybody(s.random.Float64() * float64(len(s.machines)))
 	}
-}
-
-// conclude computes what follows from the run as a whole.
-func (s *simulation) conclude() {
-	r := &s.report
-	r.Time = inT(s.left)
-	if r.Time > 0 {
-		r.Throughput = float64(r.Entries) / r.Time
-	}
-	squares := 0.0
-	for _, k := range r.ByNode {
-		squares += float64(k) * float64(k)
-	}
-	r.Fairness = float64(r.Entries) * float64(r.Entries) / (float64(len(r.ByNode)) * squares)
-}
-
-// An event is something that will happen. Messages that take the same time keep their order.
-type event struct {
-	do   verb
-	node int
-	msg  trace.Message // to deliver
 }

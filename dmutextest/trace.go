@@ -8,67 +8,56 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// The lock of a group that is traced, and the time of a step of a script and of
-// a T of a simulation.
-const (
-	tracedLock = "x"
-	tracedTime = 1_000_000_000
-)
+// second is a step of a script, and a T of a simulation, in a trace.
+const second = 1_000_000_000
 
-// A tracer reports what machines do. The nil tracer reports nothing, and numbers
-// no message.
+// A tracer makes the events of a group, of which it tells tell. If that is nil it does
+// nothing, and numbers no message.
 type tracer struct {
 	tell func(dmutex.NodeID, *trace.Event)
 	sent map[[2]dmutex.NodeID]uint64
-	out  []trace.Message // of the present input
+	out  []trace.Message // since the last event
 }
 
-func newTracer(tell func(dmutex.NodeID, *trace.Event)) *tracer {
-	if tell == nil {
-		return nil
+func newTracer(tell func(dmutex.NodeID, *trace.Event)) tracer {
+	return tracer{tell: tell, sent: make(map[[2]dmutex.NodeID]uint64)}
+}
+
+// send numbers a message, which is part of the next event.
+func (t *tracer) send(m dmutex.Message) trace.Message {
+	sent := trace.Message{Message: m}
+	if t.tell != nil {
+		way := [2]dmutex.NodeID{m.From, m.To}
+		t.sent[way]++
+		sent.Seq = t.sent[way]
+		t.out = append(t.out, sent)
 	}
-	return &tracer{tell: tell, sent: make(map[[2]dmutex.NodeID]uint64)}
+	return sent
 }
 
-func (t *tracer) born(now int64, m dmutex.Machine, s dmutex.Start) {
-	if t != nil {
-		t.tell(s.Self, &trace.Event{
-			Time: now, What: trace.Born, Lock: tracedLock, Clock: s.Clock, Known: s.Known, Limit: s.Limit, Holder: s.Holder, Home: s.Home, Fence: s.Fence, Phase: m.Phase(),
+func (t *tracer) event(now int64, self dmutex.NodeID, e *trace.Event) {
+	e.Time, e.Lock, e.Out = now, "x", t.out
+	t.tell(self, e)
+	t.out = nil
+}
+
+func (t *tracer) born(now int64, s dmutex.Start, is dmutex.Phase) {
+	if t.tell != nil {
+		t.event(now, s.Self, &trace.Event{
+			What: trace.Born, Clock: s.Clock, Known: s.Known, Limit: s.Limit, Holder: s.Holder, Home: s.Home, Fence: s.Fence, Phase: is,
 		})
 	}
 }
 
-func (t *tracer) forget(now int64, self dmutex.NodeID) {
-	if t != nil {
-		t.tell(self, &trace.Event{Time: now, What: trace.Forget, Lock: tracedLock})
-	}
-}
-
-// send numbers a message.
-func (t *tracer) send(m dmutex.Message) trace.Message {
-	if t == nil {
-		return trace.Message{Message: m}
-	}
-	way := [2]dmutex.NodeID{m.From, m.To}
-	t.sent[way]++
-	sent := trace.Message{Seq: t.sent[way], Message: m}
-	t.out = append(t.out, sent)
-	return sent
-}
-
 // did reports an input, after its output was sent.
-func (t *tracer) did(now int64, m dmutex.Machine, self dmutex.NodeID, do verb, in trace.Message) {
-	if t == nil {
-		return
+func (t *tracer) did(now int64, self dmutex.NodeID, do verb, in trace.Message, is dmutex.Phase, fence uint64) {
+	if t.tell != nil {
+		e := trace.Event{What: trace.What(do.String()), In: in, Phase: is, Fence: fence}
+		if !do.local() {
+			e.What = trace.Handle
+		}
+		t.event(now, self, &e)
 	}
-	e := trace.Event{
-		Time: now, What: trace.What(do.String()), Lock: tracedLock, Out: t.out, Phase: m.Phase(), Fence: m.Fence(),
-	}
-	if do == deliver {
-		e.What, e.In = trace.Handle, in
-	}
-	t.tell(self, &e)
-	t.out = t.out[:0]
 }
 
 // TraceScript runs a script as [RunScript] does, and returns the trace that each
@@ -76,35 +65,24 @@ func (t *tracer) did(now int64, m dmutex.Machine, self dmutex.NodeID, do verb, i
 // delivery takes a second; local inputs of different nodes in a row happen at the
 // same time. If a check fails, TraceScript returns that as an error.
 func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, error) {
-	var traces []*trace.Trace
-	p := &play{group: group{algorithm: algorithm}}
-	p.tracer = newTracer(func(self dmutex.NodeID, e *trace.Event) {
-		kept := *e
-		kept.Out = nil
-		for _, m := range e.Out {
-			kept.Out = append(kept.Out, trace.Message{Seq: m.Seq, Message: m.Message.Clone()})
-		}
-		t := traces[slices.Index(p.members, self)]
-		t.Events = append(t.Events, kept)
-	})
-	p.begun = func() error {
-		members := slices.Sorted(slices.Values(p.members))
-		for _, self := range p.members {
-			text, err := trace.Describe(algorithm, self, members)
-			if err != nil {
-				return err
-			}
-			traces = append(traces, &trace.Trace{
-				Name: self.String(), Header: trace.Header{Self: self, Members: members, Algorithm: text},
-			})
-		}
-		return nil
-	}
+	events := make(map[dmutex.NodeID][]trace.Event)
+	p := &play{config: Config{Algorithm: algorithm}}
+	p.tracer = newTracer(func(self dmutex.NodeID, e *trace.Event) { events[self] = append(events[self], *e) })
 	if _, err := p.run(script); err != nil {
 		return nil, err
 	}
-	if p.failed != nil {
-		return nil, fmt.Errorf("%w: %s", p.failed.Kind, p.failed.Why)
+	if v := p.failed; v != nil {
+		return nil, fmt.Errorf("%w: %s", v.Kind, v.Why)
+	}
+	var traces []*trace.Trace
+	members := slices.Sorted(slices.Values(p.config.Members))
+	for _, self := range p.config.Members {
+		text, err := trace.Describe(algorithm, self, members)
+		if err != nil {
+			return nil, err
+		}
+		header := trace.Header{Self: self, Members: members, Algorithm: text}
+		traces = append(traces, &trace.Trace{Name: self.String(), Header: header, Events: events[self]})
 	}
 	return traces, nil
 }
