@@ -15,6 +15,95 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
+// maxErr bounds the text of Event.Err, in bytes.
+const maxErr = 1 << 10
+
+// Write writes the trace. It returns [dmutex.ErrMisuse] for an event that is longer than
+// a line may be, 1 MiB.
+func (t *Trace) Write(w io.Writer) error {
+	var lines encoder
+	_, err := w.Write(lines.header(&t.Header))
+	for i := 0; err == nil && i < len(t.Events); i++ {
+		line := lines.event(&t.Events[i])
+		if len(line) > maxLine {
+			return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(line), maxLine)
+		}
+		_, err = w.Write(line)
+	}
+	return err
+}
+
+type jsonHeader struct {
+	DMutex  string `json:"dmutex"`
+	Version int    `json:"version"`
+	Header
+}
+
+// What is written in other words than an Event has.
+type jsonEvent struct {
+	Event
+	In    *jsonMessage  `json:"in,omitempty"`
+	Out   []jsonMessage `json:"out,omitempty"`
+	Phase string        `json:"phase,omitempty"`
+	Hex   string        `json:"hex,omitempty"`
+}
+
+type jsonMessage struct {
+	Kind string `json:"kind"`
+	Message
+}
+
+// An encoder makes lines. The next line overwrites the last.
+type encoder struct {
+	line bytes.Buffer
+	json *json.Encoder // to line
+
+	// What is encoded. It lives here so that an event costs no memory.
+	head jsonHeader
+	next jsonEvent
+	in   jsonMessage
+}
+
+func (w *encoder) encode(v any) []byte {
+	if w.json == nil {
+		w.json = json.NewEncoder(&w.line)
+		w.json.SetEscapeHTML(false)
+	}
+	w.line.Reset()
+	if err := w.json.Encode(v); err != nil {
+		panic(err) // strings, numbers and lists of them have no errors
+	}
+	return w.line.Bytes()
+}
+
+func (w *encoder) header(h *Header) []byte {
+	w.head = jsonHeader{"trace", version, *h}
+	w.head.Group, w.head.Algorithm = strings.ToValidUTF8(h.Group, ""), strings.ToValidUTF8(h.Algorithm, "")
+	return w.encode(&w.head)
+}
+
+func (w *encoder) event(e *Event) []byte {
+	w.next = jsonEvent{Event: *e, Out: w.next.Out[:0]}
+	w.next.Err = strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], "")
+	for i := range e.Out {
+		w.next.Out = append(w.next.Out, encoded(&e.Out[i]))
+		w.next.Out[i].From = dmutex.None // it is the node itself
+	}
+	if !utf8.ValidString(e.Lock) {
+		w.next.Lock, w.next.Hex = "", hex.EncodeToString([]byte(e.Lock))
+	}
+	if e.What == Handle {
+		w.in = encoded(&e.In)
+		w.in.To, w.next.In = dmutex.None, &w.in
+	}
+	if e.What.input() || e.What == Born {
+		w.next.Phase = e.Phase.String()
+	}
+	return w.encode(&w.next)
+}
+
+func encoded(m *Message) jsonMessage { return jsonMessage{m.Kind.String(), *m} }
+
 // ErrFormat marks a file that is not a trace, or a line that does not belong in one.
 // The error names file and line.
 var ErrFormat = errors.New("trace: not a trace")
@@ -106,11 +195,7 @@ func (t *reader) readEvent(line []byte) error {
 	if (e.Lock != "") != e.What.ofLock() {
 		return t.wrong("a %s must have a lock if and only if it happens to one", e.What)
 	}
-	for _, p := range []dmutex.Phase{dmutex.Waiting, dmutex.Held} {
-		if p.String() == j.Phase {
-			e.Phase = p
-		}
-	}
+	e.Phase = named(j.Phase, dmutex.Held)
 	stranger := func(id dmutex.NodeID) bool {
 		_, found := slices.BinarySearch(t.Header.Members, id)
 		return !found && (t.Header.Members != nil || id == dmutex.None)
@@ -127,12 +212,12 @@ func (t *reader) readEvent(line []byte) error {
 	}
 	ok := true
 	if j.In != nil {
-		e.In, ok = j.In.message()
-		e.In.To, ok = t.self, ok && !stranger(e.In.From)
+		e.In = j.In.message()
+		e.In.To, ok = t.self, e.In.Kind != 0 && !stranger(e.In.From)
 	}
 	for i := range j.Out {
-		m, known := j.Out[i].message()
-		m.From, ok = t.self, ok && known && !stranger(m.To)
+		m := j.Out[i].message()
+		m.From, ok = t.self, ok && m.Kind != 0 && !stranger(m.To)
 		e.Out = append(e.Out, m)
 	}
 	if !ok {
@@ -147,12 +232,21 @@ func (t *reader) readEvent(line []byte) error {
 	return nil
 }
 
-func (j *jsonMessage) message() (m Message, ok bool) {
-	m = j.Message
-	for m.Kind = 1; int(m.Kind) < dmutex.Kinds; m.Kind++ {
-		if m.Kind.String() == j.Kind {
-			return m, true
+// message returns the message, with kind 0 if its name is unknown.
+func (j *jsonMessage) message() Message {
+	j.Message.Kind = named(j.Kind, dmutex.Kind(dmutex.Kinds-1))
+	return j.Message
+}
+
+// named returns the value from 1 to last with this name, and 0 if there is none.
+func named[T interface {
+	~uint8
+	fmt.Stringer
+}](name string, last T) T {
+	for v := T(1); v <= last; v++ {
+		if v.String() == name {
+			return v
 		}
 	}
-	return m, false
+	return 0
 }
