@@ -65,7 +65,7 @@ type Handler interface {
 	// itself.
 	Left(peer dmutex.NodeID)
 
-	// Taken reports that the peer has met another life of this node: see session.Input.Life. It is
+	// Taken reports that the peer has met another life of this node: see session.Input. It is
 	// called each time that this node has asked, also for a peer that was not met.
 	Taken(by dmutex.NodeID, life uint64)
 

@@ -89,15 +89,15 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		return false
 	}
 	p.other, p.spoke = session.GroupError{}, max(now, 1)
-	if in.Event == session.Met {
+	if in.Met != 0 {
 		p.acked, p.receipts = 0, nil
 	}
 	p.backlog.Store(int64(p.session.Backlog()))
-	life, acked := p.session.Peer(), p.session.Acked()
+	acked := p.session.Acked()
 	p.handling = true
 	p.mu.Unlock()
 
-	p.handle(in, life) // only another Handle, under recv, would touch the messages
+	p.handle(in) // only another Handle, under recv, would touch the messages
 
 	p.mu.Lock()
 	p.acked = acked
@@ -130,18 +130,18 @@ func (m *Mail) taken(by dmutex.NodeID, life uint64) {
 }
 
 // handle tells the Handler what a frame brought.
-func (p *peer) handle(in session.Input, life uint64) {
+func (p *peer) handle(in session.Input) {
 	h := p.mail.cfg.Handler
-	switch in.Event {
-	case session.Met:
-		h.Met(p.id, life)
-	case session.Taken:
-		h.Taken(p.id, in.Life)
+	if in.Met != 0 {
+		h.Met(p.id, in.Met)
+	}
+	if in.Taken != 0 {
+		h.Taken(p.id, in.Taken)
 	}
 	for i, message := range in.Messages {
 		h.Message(p.id, in.Seq+uint64(i), message)
 	}
-	if in.Event == session.Left {
+	if in.Left {
 		h.Left(p.id)
 	}
 }

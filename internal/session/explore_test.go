@@ -374,13 +374,13 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 	p.tired = p.tired && s.repeats <= 0
 	from := 1 - side
 	peer := index(s.peer)
-	switch in.Event {
-	case Taken:
-		p.refused = in.Life
-		if other := &w.procs[from][peer]; sender(said) <= s.peer && in.Life < s.cfg.Life && other.state == alive && other.s.peer == s.cfg.Life && w.got[from][peer][life] > 0 {
+	switch {
+	case in.Taken != 0:
+		p.refused = in.Taken
+		if other := &w.procs[from][peer]; sender(said) <= s.peer && in.Taken < s.cfg.Life && other.state == alive && other.s.peer == s.cfg.Life && w.got[from][peer][life] > 0 {
 			return blame("%s believes a refusal that is out of date", name(side, life))
 		}
-	case Met:
+	case in.Met != 0:
 		if s.peer < former || !w.twins && peer < w.adopted[side] {
 			return blame("%s went back to life %d of its peer", name(side, life), peer)
 		}

@@ -4,7 +4,7 @@ package session
 
 // onStranger takes a frame of another life than the peer. It is the peer from now on if it is higher,
 // knows us, and the present one is vacant. A DATA frame that did this will be sent again.
-func (s *Session) onStranger(now int64, f *frame) Event {
+func (s *Session) onStranger(now int64, f *frame) (met uint64) {
 	switch {
 	case f.from < s.peer:
 		s.reply(now, f.from, s.peer)
@@ -12,7 +12,7 @@ func (s *Session) onStranger(now int64, f *frame) Event {
 		s.doubt(now, f)
 	case f.to == s.cfg.Life:
 		s.adopt(now, f.from)
-		return Met
+		return f.from
 	default:
 		s.reply(now, f.from, 0)
 		if s.peer == 0 && s.backoff > 0 { // somebody is there
@@ -110,12 +110,12 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 
 // onRefused takes the word that the peer lives with another life of our node. About a lower one it
 // is out of date if it is of a former life of the peer, or if the peer has talked with us.
-func (s *Session) onRefused(now int64, f *frame) Input {
+func (s *Session) onRefused(now int64, f *frame) (taken uint64) {
 	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && s.talked()) {
-		return Input{}
+		return 0
 	}
 	s.rest(now)
-	return Input{Event: Taken, Life: f.life}
+	return f.life
 }
 
 // Refused takes the link's word that it does not reach the peer, because the peer is connected with

@@ -115,7 +115,7 @@ func (s *simulation) arrive(side int, frame []byte) {
 	former := s.ends[side].Peer()
 	in, err := s.ends[side].Handle(s.now, frame)
 	require.NoError(s.t, err)
-	if in.Event == Met && former != 0 {
+	if in.Met != 0 && former != 0 {
 		s.first[stream{side, s.life[side], s.ends[side].Peer() & math.MaxUint32}] = s.sends[side]
 	}
 	for _, m := range in.Messages {

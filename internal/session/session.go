@@ -158,28 +158,23 @@ func (GroupError) Error() string {
 // Unwrap returns [dmutex.ErrPeer].
 func (GroupError) Unwrap() error { return dmutex.ErrPeer }
 
-// An Event is a change of the peer as a whole that a frame has shown.
-type Event uint8
-
-// The events.
-const (
-	Met   Event = iota + 1 // a higher life of the peer was adopted: what was not acknowledged to its former life is dropped
-	Left                   // the peer has closed its side; this comes with or after all its messages
-	Taken                  // the peer has a session with another life of our node: see Input.Life
-)
-
 // Input is what a frame brought.
 type Input struct {
+	// Met is a higher life of the peer that was adopted: what was not acknowledged to its former
+	// life is dropped. 0 if there is none.
+	Met uint64
+
 	// Messages of the peer, in order. They are parts of the frame and of the session,
 	// valid until the next call of Handle or until the frame is overwritten.
 	Messages [][]byte
+	Seq      uint64 // the number of the first of them, from 1
 
-	Seq   uint64 // the number of the first of them, from 1
-	Event Event  // 0 if nothing happened
+	Left bool // the peer has closed its side, behind all its messages
 
-	// Life is the other life of our node, of Taken. If it is higher than ours, it has replaced us:
-	// that stays true. If it is lower, the peer may still adopt ours when it has ended.
-	Life uint64
+	// Taken is another life of our node with which the peer has a session, 0 if none. If it is higher
+	// than ours, it has replaced us: that stays true. If it is lower, the peer may still adopt ours
+	// when it has ended.
+	Taken uint64
 }
 
 // Stats counts what a session had to do. Durations are in nanoseconds.
@@ -372,9 +367,9 @@ func (s *Session) Handle(now int64, b []byte) (Input, error) {
 func (s *Session) handle(now int64, f *frame, size int) (in Input) {
 	switch {
 	case f.kind == refused:
-		return s.onRefused(now, f)
+		in.Taken = s.onRefused(now, f)
 	case f.from != s.peer:
-		in.Event = s.onStranger(now, f)
+		in.Met = s.onStranger(now, f)
 	case f.kind == hello || f.to != s.cfg.Life:
 		s.onHello(now, f)
 	case f.kind == data || f.kind == fin:

@@ -42,7 +42,7 @@ type pair struct {
 	a, b *Session
 	now  int64
 	got  map[*Session][]string
-	seen map[*Session][]Event
+	seen map[*Session][]event
 }
 
 func newPair(t testing.TB, change ...func(*Session)) *pair {
@@ -51,9 +51,14 @@ func newPair(t testing.TB, change ...func(*Session)) *pair {
 		a:    newSession(t, 11, change...),
 		b:    newSession(t, 22, change...),
 		got:  make(map[*Session][]string),
-		seen: make(map[*Session][]Event),
+		seen: make(map[*Session][]event),
 	}
 }
+
+// An event is what a frame brought beside messages.
+type event string
+
+const met, left, taken event = "met", "left", "taken"
 
 // carry delivers one frame and notes what it brought.
 func (p *pair) carry(to *Session, frame []byte) {
@@ -63,9 +68,14 @@ func (p *pair) carry(to *Session, frame []byte) {
 	for _, m := range in.Messages {
 		p.got[to] = append(p.got[to], string(m))
 	}
-	if in.Event != 0 {
-		p.seen[to] = append(p.seen[to], in.Event)
+	note := func(e event, seen bool) {
+		if seen {
+			p.seen[to] = append(p.seen[to], e)
+		}
 	}
+	note(met, in.Met != 0)
+	note(left, in.Left)
+	note(taken, in.Taken != 0)
 }
 
 // settle lets frames flow until there are none.
@@ -103,8 +113,8 @@ func TestFirstMeeting(t *testing.T) {
 	p := newPair(t)
 	p.send(p.a, "early")
 	p.settle()
-	require.Equal(t, []Event{Met}, p.seen[p.a])
-	require.Equal(t, []Event{Met}, p.seen[p.b])
+	require.Equal(t, []event{met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.b])
 	require.EqualValues(t, 22, p.a.Peer())
 	require.Equal(t, []string{"early"}, p.got[p.b])
 
@@ -135,8 +145,8 @@ func TestRestart(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, p.now-died, defaultPace.grace)
 	require.LessOrEqual(t, p.now-died, defaultPace.grace+defaultPace.minTimeout)
-	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
-	require.Equal(t, []Event{Met}, p.seen[p.b])
+	require.Equal(t, []event{met, met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.b])
 	require.Zero(t, p.a.Sent())
 	p.send(p.a, "two")
 	p.settle()
@@ -151,7 +161,7 @@ func TestClose(t *testing.T) {
 	require.False(t, p.a.Done())
 	p.settle()
 	require.Equal(t, []string{"one"}, p.got[p.b])
-	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
+	require.Equal(t, []event{met, left}, p.seen[p.b])
 	require.True(t, p.a.Done())
 	require.ErrorIs(t, p.b.Send([]byte("late")), ErrClosed)
 	p.b.Close()
@@ -348,10 +358,10 @@ func TestHandshakeIsPatient(t *testing.T) {
 	require.Equal(t, []int64{200, 400, 800, 1600, 2000, 2000}, waits)
 
 	p := &pair{t: t, a: a, b: newSession(t, 22), now: now + 100*millisecond,
-		got: make(map[*Session][]string), seen: make(map[*Session][]Event)}
+		got: make(map[*Session][]string), seen: make(map[*Session][]event)}
 	p.settle()
-	require.Equal(t, []Event{Met}, p.seen[p.a])
-	require.Equal(t, []Event{Met}, p.seen[p.b])
+	require.Equal(t, []event{met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.b])
 	require.Zero(t, a.Stats().RoundTrip, "which of the HELLOs was answered, nobody knows")
 }
 
@@ -370,7 +380,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	}
 	require.LessOrEqual(t, answers, 1+1000/20)
 	require.Greater(t, answers, 10)
-	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.a])
 	require.Empty(t, p.got[p.a])
 }
 
@@ -387,7 +397,7 @@ func TestCloseOfOneNeverMet(t *testing.T) {
 	p.settle()
 	require.True(t, p.a.Done())
 	require.Equal(t, []string{"m"}, p.got[p.b])
-	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
+	require.Equal(t, []event{met, left}, p.seen[p.b])
 }
 
 func TestPeerLeavesAndReturns(t *testing.T) {
@@ -397,7 +407,7 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	for _, f := range flush(p.a, p.now) {
 		p.carry(p.b, f)
 	}
-	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
+	require.Equal(t, []event{met, left}, p.seen[p.b])
 	require.EqualValues(t, 1, p.b.Sent())
 	require.EqualValues(t, 0, p.b.Acked(), "it can be seen that something was not delivered")
 	require.Zero(t, p.b.Backlog())
@@ -405,8 +415,8 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	p.a = newSession(t, 33)
 	p.now += 1000 * millisecond
 	p.settle()
-	require.Equal(t, []Event{Met, Left, Met}, p.seen[p.b], "its place was free")
-	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Equal(t, []event{met, left, met}, p.seen[p.b], "its place was free")
+	require.Equal(t, []event{met}, p.seen[p.a])
 	p.send(p.b, "welcome")
 	p.settle()
 	require.Equal(t, []string{"welcome"}, p.got[p.a])

@@ -207,7 +207,7 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 		s.drop() // nobody will read it
 		s.left, s.rival, s.ackAt = true, rival{}, now
 		s.repeats, s.backoff = patience, 0
-		in.Event = Left
+		in.Left = true
 	}
 	return in
 }

@@ -56,18 +56,18 @@ func TestSecondLifeIsRefused(t *testing.T) {
 			slices.Reverse(p.lives)
 		}
 		p.until(100 * millisecond)
-		require.Equal(t, []Event{Taken}, p.seen[twin])
+		require.Equal(t, []event{taken}, p.seen[twin])
 		for range 100 {
 			p.send(p.a, "to b")
 			p.send(b, "from b")
 			p.send(twin, "from its twin")
 			p.until(p.now + 100*millisecond)
 		}
-		require.Equal(t, []Event{Met}, p.seen[p.a])
-		require.Equal(t, []Event{Met}, p.seen[b])
+		require.Equal(t, []event{met}, p.seen[p.a])
+		require.Equal(t, []event{met}, p.seen[b])
 		require.Len(t, p.got[b], 100)
 		require.Len(t, p.got[p.a], 100)
-		require.NotContains(t, p.seen[twin], Met)
+		require.NotContains(t, p.seen[twin], met)
 		require.Empty(t, p.got[twin])
 	}
 }
@@ -95,14 +95,14 @@ func TestLateRefusal(t *testing.T) {
 	}
 	b.Close()
 	p.until(p.now + 3000*millisecond)
-	require.Equal(t, []Event{Met, Left, Met}, p.seen[p.a])
-	require.Equal(t, []Event{Met}, p.seen[twin])
+	require.Equal(t, []event{met, left, met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[twin])
 	p.send(p.a, "welcome")
 	p.until(p.now + 100*millisecond)
 	require.Equal(t, []string{"welcome"}, p.got[twin])
 	p.carry(twin, late)
 	p.until(p.now + 1000*millisecond)
-	require.Equal(t, []Event{Met}, p.seen[twin])
+	require.Equal(t, []event{met}, p.seen[twin])
 }
 
 // TestSilentPeerIsReplaced: not before its grace is over, and soon after it.
@@ -111,24 +111,24 @@ func TestSilentPeerIsReplaced(t *testing.T) {
 	p.away[b] = true
 	start := p.now
 	p.until(start + defaultPace.grace)
-	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.a])
 	p.until(start + defaultPace.grace + 25*millisecond)
-	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
-	require.Equal(t, []Event{Met}, p.seen[twin])
+	require.Equal(t, []event{met, met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[twin])
 
 	// The first life goes on, and says something.
 	p.away[b] = false
 	p.send(b, "from the past")
 	p.until(p.now + 60*millisecond)
-	require.Contains(t, p.seen[b], Taken)
-	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
+	require.Contains(t, p.seen[b], taken)
+	require.Equal(t, []event{met, met}, p.seen[p.a])
 
 	// Even if the second is gone then, the first does not come back.
 	p.away[twin] = true
 	p.seen[b] = nil
 	p.until(p.now + 10_000*millisecond)
-	require.Contains(t, p.seen[b], Taken)
-	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
+	require.Contains(t, p.seen[b], taken)
+	require.Equal(t, []event{met, met}, p.seen[p.a])
 	require.Empty(t, p.got[p.a])
 }
 
@@ -146,9 +146,9 @@ func TestDoubtEnds(t *testing.T) {
 		p.until(p.now + millisecond)
 	}
 	p.until(p.now + defaultPace.grace - 2*millisecond)
-	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.a])
 	p.until(p.now + 50*millisecond)
-	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
+	require.Equal(t, []event{met, met}, p.seen[p.a])
 }
 
 // TestPausedLifeMeetsAnother: a paused process learns that its number is taken
@@ -162,7 +162,7 @@ func TestPausedLifeMeetsAnother(t *testing.T) {
 	p.away[b] = false
 	p.send(b, "to the former a")
 	p.until(p.now + 60*millisecond)
-	require.Contains(t, p.seen[b], Taken)
+	require.Contains(t, p.seen[b], taken)
 	require.EqualValues(t, 33, p.a.Peer())
 }
 
@@ -180,7 +180,7 @@ func TestPeerThatAcknowledgesNothing(t *testing.T) {
 	for len(p.seen[twin]) == 0 {
 		p.until(p.now + millisecond)
 	}
-	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
+	require.Equal(t, []event{met, met}, p.seen[p.a])
 	require.LessOrEqual(t, p.now-start, int64(210*millisecond), "when it has asked")
 	require.EqualValues(t, 33, p.a.Peer())
 }
@@ -195,7 +195,7 @@ func TestLowerLifeIsRefusedAtOnce(t *testing.T) {
 	require.Len(t, frames, 1)
 	in, err := lower.Handle(p.now, frames[0])
 	require.NoError(t, err)
-	require.Equal(t, Input{Event: Taken, Life: 22}, in)
+	require.Equal(t, Input{Taken: 22}, in)
 	require.Equal(t, p.now+defaultPace.maxTimeout, lower.Deadline())
 }
 
@@ -239,7 +239,7 @@ func TestOtherGroup(t *testing.T) {
 		p.now += millisecond
 	}
 	require.LessOrEqual(t, answers, 50)
-	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Equal(t, []event{met}, p.seen[p.a])
 }
 
 // TestRefusalOfAFormerLife: what a former life of the peer has said about a lower life of
@@ -248,10 +248,10 @@ func TestRefusalOfAFormerLife(t *testing.T) {
 	p := meet(t) // 11 and 22
 	for _, c := range []struct {
 		from, life uint64
-		want       Event
-	}{{10, 21, 0}, {12, 21, Taken}, {10, 23, Taken}, {12, 23, Taken}} {
+		taken      uint64
+	}{{10, 21, 0}, {12, 21, 21}, {10, 23, 23}, {12, 23, 23}} {
 		in, err := p.b.Handle(p.now, join([]uint64{uint64(refused), c.from, 22, c.life}, nil))
 		require.NoError(t, err)
-		require.Equal(t, c.want, in.Event, "%v", c)
+		require.Equal(t, c.taken, in.Taken, "%v", c)
 	}
 }
