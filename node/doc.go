@@ -69,11 +69,10 @@
 // A link that is closed while its node is open does not come back ([transport.ErrClosed]). No
 // algorithm survives a member that lies about the algorithm itself.
 //
-// # One event path
+// # Concurrency
 //
-// The goroutine that brings a frame carries it through session and machine to the
-// answering frames: mail, locks, mail. Only a grant passes to another goroutine, that of the
-// waiting caller. One more goroutine keeps time for sessions and views.
+// A frame and what it brings about stay in one goroutine, see package internal/mail. Only a grant
+// passes to another, that of the waiting caller.
 //
 // Lock order: group, locks, mail, link. No other mutex is held while one is taken. The first
 // three are not held while a frame is sent, nor while code of the application runs, except

@@ -16,15 +16,8 @@ import (
 // view that acts, so that it can grant locks, and else 503 with a text that names
 // the members it waits for, or says why the node has stopped. With a store the text also
 // names, at once, a member that gives no sign of life, and excluded members whose leases are
-// waited for. It answers GET and HEAD, and shows the name of no lock.
-//
-//	readinessProbe:
-//	  httpGet: {path: /ready, port: 8080}
-//
-// In a Kubernetes StatefulSet a rolling update then replaces the next pod only when
-// the last one is back in the group. Members must find each other before any of them can be
-// ready: set publishNotReadyAddresses: true in the headless Service, and
-// podManagementPolicy: Parallel in the StatefulSet.
+// waited for. It answers GET and HEAD, and shows the name of no lock. docs/operating.md has what a
+// deployment on Kubernetes needs besides.
 //
 // For a liveness probe use [Alive]: a node that waits for another member is healthy. Members
 // are unready for some round trips when the group changes. When a member crashes, the others
@@ -60,9 +53,6 @@ func Ready(n *node.Node) http.Handler {
 // stopped by itself ([node.ErrStopped]), because only a restart of the process helps then, and
 // else status 200. A node that waits for other members or for its store is alive, and so is
 // one that was closed: its program is on its way out. It answers GET and HEAD.
-//
-//	livenessProbe:
-//	  httpGet: {path: /alive, port: 8080}
 func Alive(n *node.Node) http.Handler {
 	return probe(func() (ok bool, text string) {
 		if err := n.Status().Err; errors.Is(err, node.ErrStopped) {
