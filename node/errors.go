@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -83,21 +82,19 @@ type Edge struct {
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("node: ")
+	text := "node: "
 	if e.Lock != "" {
-		fmt.Fprintf(&b, "lock %q: ", e.Lock)
+		text += fmt.Sprintf("lock %q: ", e.Lock)
 	}
-	b.WriteString(e.Err.Error())
+	text += e.Err.Error()
 	for i, edge := range e.Cycle {
+		who := ", which"
 		if i == 0 {
-			fmt.Fprintf(&b, ": node %d", edge.Waiter)
-		} else {
-			b.WriteString(", which")
+			who = fmt.Sprintf(": node %d", edge.Waiter)
 		}
-		fmt.Fprintf(&b, " waits for %q, held by node %d", edge.Lock, edge.Holder)
+		text += fmt.Sprintf("%s waits for %q, held by node %d", who, edge.Lock, edge.Holder)
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns Err.
