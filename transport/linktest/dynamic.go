@@ -21,7 +21,6 @@ func TestDynamicLink(t *testing.T, links Links) {
 		name string
 		run  func(*bench)
 	}{
-		{"a link without a number carries nothing", (*bench).nobody},
 		{"a number makes it a link", (*bench).become},
 		{"a former number is not reached", (*bench).former},
 		{"what waited for a removed peer is dropped", (*bench).dropped},
@@ -29,7 +28,6 @@ func TestDynamicLink(t *testing.T, links Links) {
 		{"members come and go", (*bench).churn},
 		{"deliver may change everything", (*bench).fromDeliver},
 		{"everything at once", (*bench).atOnce},
-		{"a closed link refuses", (*bench).closedDynamic},
 	} {
 		t.Run(test.name, func(t *testing.T) { links.inBench(t, test.run) })
 	}
@@ -150,22 +148,13 @@ func (m *dynamic) refused(to dmutex.NodeID) {
 	require.ErrorIs(m.b, m.Send(to, []byte{255}), transport.ErrUnknownNode)
 }
 
-func (b *bench) nobody() {
-	m := b.dynamic(dmutex.None)
-	require.ErrorIs(b, m.Send(1, []byte{1}), transport.ErrClosed, "it is not open")
-	m.open(m.keep)
-	require.ErrorIs(b, m.Open(ignore), dmutex.ErrMisuse)
-	m.refused(1)
-	require.ErrorIs(b, m.SetPeer(1, m.Address()), dmutex.ErrMisuse)
-	m.RemovePeer(1)
-	m.become(dmutex.None)
-	m.refused(1)
-}
-
 func (b *bench) become() {
 	one, two := b.dynamic(1), b.dynamic(dmutex.None)
+	require.ErrorIs(b, two.Send(1, []byte{1}), transport.ErrClosed, "it is not open")
 	one.open(one.keep)
 	two.open(two.keep)
+	require.ErrorIs(b, two.Open(ignore), dmutex.ErrMisuse)
+	two.isNobody()
 	two.become(2)
 	one.refused(2)
 	for _, id := range []dmutex.NodeID{dmutex.None, 1} {
@@ -175,14 +164,21 @@ func (b *bench) become() {
 	b.meet(one, two) // again, which changes nothing
 
 	two.become(dmutex.None)
-	two.refused(1)
-	require.ErrorIs(b, two.SetPeer(1, one.Address()), dmutex.ErrMisuse)
+	two.isNobody()
 	two.become(3)
 	two.refused(1) // the peers are forgotten
 	one.RemovePeer(2)
 	b.meet(one, two)
 	one.become(4)
 	b.meet(one, two)
+}
+
+// isNobody requires that a link without a number has no peers.
+func (m *dynamic) isNobody() {
+	m.b.Helper()
+	require.ErrorIs(m.b, m.SetPeer(1, m.Address()), dmutex.ErrMisuse)
+	m.RemovePeer(1)
+	m.refused(1)
 }
 
 // former holds the receiver up, so that frames wait for its number when it changes.
@@ -264,7 +260,15 @@ func (b *bench) churn() {
 			gone.become(dmutex.None)
 			gone.become(number)
 		case 1:
+			address := gone.Address()
 			require.NoError(b, gone.Close())
+			require.ErrorIs(b, gone.Become(number), transport.ErrClosed)
+			require.ErrorIs(b, gone.Become(dmutex.None), transport.ErrClosed)
+			require.ErrorIs(b, gone.SetPeer(stay[0].self, stay[0].Address()), transport.ErrClosed)
+			gone.RemovePeer(stay[0].self)
+			require.ErrorIs(b, gone.Send(stay[0].self, []byte{1}), transport.ErrClosed)
+			require.ErrorIs(b, gone.Open(ignore), transport.ErrClosed)
+			require.Equal(b, address, gone.Address())
 			members[i] = b.dynamic(dmutex.None)
 			members[i].open(members[i].keep)
 			members[i].become(number)
@@ -349,19 +353,4 @@ func (b *bench) atOnce() {
 	require.NoError(b, two.Send(1001, []byte{2}))
 	two.skips(1001, 1, 2) // those of former numbers may still have been in flight
 	one.skips(1002, 1, 2)
-}
-
-func (b *bench) closedDynamic() {
-	members := b.join(2)
-	nobody, one, address := b.dynamic(dmutex.None), members[0], members[0].Address()
-	for _, m := range []*dynamic{nobody, one} {
-		require.NoError(b, m.Close())
-		require.ErrorIs(b, m.Become(5), transport.ErrClosed)
-		require.ErrorIs(b, m.Become(dmutex.None), transport.ErrClosed)
-		require.ErrorIs(b, m.SetPeer(2, members[1].Address()), transport.ErrClosed)
-		m.RemovePeer(2)
-		require.ErrorIs(b, m.Send(2, []byte{1}), transport.ErrClosed)
-		require.ErrorIs(b, m.Open(ignore), transport.ErrClosed)
-	}
-	require.Equal(b, address, one.Address())
 }

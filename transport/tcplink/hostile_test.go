@@ -369,6 +369,22 @@ func TestRedial(t *testing.T) {
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
 }
 
+// A peer that dials, and gets another address, connects again. What waits for it, waits on.
+func TestMoveOfDialingPeer(t *testing.T) {
+	l, got := openLink(t, 1, defaultPace)
+	require.NoError(t, l.SetPeer(2, "127.0.0.1:1"))
+	c := greetByHand(t, l, 2)
+	require.NoError(t, l.SetPeer(2, "127.0.0.1:1")) // which changes nothing
+	sendByHand(t, c, "from the old address")
+	require.Equal(t, arrival{2, "from the old address"}, next(t, got))
+	require.NoError(t, l.SetPeer(2, "127.0.0.1:2"))
+	requireEnd(t, c)
+	require.NoError(t, l.Send(2, []byte("waits")))
+	require.NoError(t, l.SetPeer(2, "127.0.0.1:3"))
+	c = greetByHand(t, l, 2)
+	require.Equal(t, "waits", readByHand(t, c))
+}
+
 // If a peer moves while the link dials it, the link drops the old address and
 // dials the new one at once.
 func TestMoveWhileDialing(t *testing.T) {
