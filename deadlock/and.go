@@ -12,12 +12,11 @@ import (
 //
 // # Theory of operation
 //
-// A blocked node i begins its n-th computation by sending PROBE(i,n) to all nodes
-// that it waits for. A PROBE is meaningful only to a receiver that is blocked itself
-// and has not granted the sender's request yet: then i waits, through the sender, for
-// all nodes that the receiver waits for, and the receiver sends the first PROBE of
-// the computation on to all of them. If a PROBE of i reaches i itself, i is on a
-// cycle: it is deadlocked.
+// A blocked node i begins its n-th computation by sending PROBE(i,n) to all nodes that it
+// waits for. A PROBE is meaningful only to a receiver that is blocked itself and has not
+// granted the sender's request yet: then i waits, through the sender, for all nodes that
+// the receiver waits for, and the receiver sends the first PROBE of the computation on to
+// all of them. If a PROBE of i reaches i itself, i is on a cycle: it is deadlocked.
 //
 // Every declaration is true, where waits are not withdrawn. Say the PROBE came by
 // way of k1, k2, ... km. The request of km to i is not granted and i is

@@ -5,8 +5,7 @@
 // Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
 //
 // The machines follow the paper, including its assumptions. Transactions that take locks
-// need none of this: package node detects their deadlocks itself, by a probe that uses
-// what the locks know.
+// need none of this: package node detects their deadlocks by a probe that uses the locks.
 //
 // # The model of Chandy, Misra and Haas
 //
@@ -79,8 +78,7 @@ func (m Message) String() string {
 	return string(strconv.AppendUint(append(b, '#'), m.Number, 10))
 }
 
-// A site is what both machines have in common: the members, the node's own
-// wait, and the output.
+// A site is what both machines have in common: the members, the wait, and the output.
 type site struct {
 	model
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
@@ -112,8 +110,7 @@ func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
 	return site{members: members, me: me, waits: make([]bool, len(members))}, nil
 }
 
-// Deadlocked reports whether the present wait was found to be part of a
-// deadlock.
+// Deadlocked reports whether the present wait was found to be in a deadlock.
 func (s *site) Deadlocked() bool { return s.deadlocked }
 
 // Wait reports that this node has sent requests to others, each named once, and is blocked
@@ -164,8 +161,7 @@ func (s *site) Withdraw() error {
 }
 
 // Detect begins a computation of a blocked node, and returns what to send. In the OR model
-// repeating it in the same wait abandons the previous computation, so give that one time to
-// end.
+// a second one in the same wait abandons the first, so give that time to end.
 func (s *site) Detect() ([]Message, error) {
 	switch {
 	case s.blocked == 0:
@@ -179,9 +175,8 @@ func (s *site) Detect() ([]Message, error) {
 	return s.out, nil
 }
 
-// Handle takes a message from a peer, and returns what to send. The error is
-// [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
-// Handle.
+// Handle takes a message from a peer, and returns what to send: call Deadlocked after it.
+// The error is [dmutex.ErrPeer] for a message that no correct peer sends.
 func (s *site) Handle(m Message) ([]Message, error) {
 	from, initiator, mistake := s.check(m)
 	if mistake == "" {
@@ -203,8 +198,7 @@ func (s *site) other(node dmutex.NodeID) (int, error) {
 	return j, nil
 }
 
-// check returns the ranks of sender and initiator, or says why no peer can have meant a
-// message for this node.
+// check returns the ranks of sender and initiator, or why no peer sends this to this node.
 func (s *site) check(m Message) (from, initiator int, mistake string) {
 	from, member := slices.BinarySearch(s.members, m.From)
 	initiator, known := slices.BinarySearch(s.members, m.Initiator)

@@ -7,8 +7,7 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// Bully is the algorithm of Garcia-Molina: the highest live node wins, whichever
-// node runs.
+// Bully is the algorithm of Garcia-Molina: the highest live node wins, whichever runs.
 //
 // Garcia-Molina, "Elections in a Distributed Computing System", IEEE
 // Transactions on Computers C-31(1), 1982; in the form in which Tanenbaum
@@ -134,9 +133,8 @@ func (m *bully) handle(j int, msg Message) (mistake string) {
 	return ""
 }
 
-// election takes over from a lower node, or tells it who leads. A node that leads or
-// runs gives way to a higher one. If the ballot is too low to agree to, the sender
-// learns the number to outbid.
+// election takes over from a lower node, or tells it who leads. A node that leads or runs
+// gives way to a higher one. A sender whose ballot is too low learns the number to outbid.
 func (m *bully) election(j int, ballot uint64) {
 	m.met = max(m.met, ballot)
 	if j > m.me || !m.able() {
@@ -185,8 +183,7 @@ func (m *bully) coordinator(j int, epoch uint64) {
 	}
 }
 
-// timeout presumes those dead that have not answered, or begins again if there was no
-// outcome.
+// timeout presumes silent nodes dead, or begins again if there was no outcome.
 func (m *bully) timeout() {
 	if m.phase == asking {
 		m.conclude()

@@ -89,9 +89,8 @@ func (m *changRoberts) election(ballot, met, passed uint64) {
 	}
 }
 
-// back leads if our name has come around, in the epoch of the ballot if no node has
-// met a higher number. If it has passed too few nodes, the timeout begins another
-// election.
+// back leads if our name has come around, in the epoch of the ballot if no node has met a
+// higher number. If it has passed too few nodes, the timeout begins again.
 func (m *changRoberts) back(ballot, met, passed uint64) {
 	if m.phase != asking || ballot != m.ballot || !m.enough(int(passed)) {
 		return
@@ -104,8 +103,7 @@ func (m *changRoberts) back(ballot, met, passed uint64) {
 	m.pass(Message{Kind: Coordinator, Epoch: epoch})
 }
 
-// elected follows the leader of a new epoch, or runs against it. ELECTED ends
-// with a node that has seen it.
+// elected follows the leader of an epoch that is new here, or runs against it.
 func (m *changRoberts) elected(epoch uint64) {
 	if epoch <= m.epoch {
 		return

@@ -22,8 +22,7 @@ func newCircle(c Config) (circle, error) {
 	return circle{site: s, others: others}, nil
 }
 
-// successor returns the next in the ring that is not suspected; this node
-// itself if all others are.
+// successor returns the next that is not suspected; this node if all others are.
 func (c *circle) successor() int {
 	for _, j := range c.others {
 		if !c.suspects[j] {
@@ -41,8 +40,7 @@ func (c *circle) pass(m Message) {
 }
 
 // judged begins an election if the ring has changed here: a node that gets a new successor
-// runs. So, whatever was going around, the last change is followed by an election that
-// passes every node.
+// runs. So the last change is followed by an election that passes every node.
 func (c *circle) judged(j int) {
 	next := slices.IndexFunc(c.others, func(k int) bool { return k == j || !c.suspects[k] })
 	if c.others[next] == j {

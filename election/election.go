@@ -99,10 +99,9 @@ type Config struct {
 // changed nothing: [dmutex.ErrMisuse] if the caller is wrong, [dmutex.ErrPeer]
 // if the sender of a message is. A late or outdated message is not an error.
 //
-// The machines of this package also have AppendText, for the canonical state
-// (machines with one Config and equal text behave alike forever), Clone, and
-// TicksLeft: the ticks until a timeout, or 0 if none runs and Tick does nothing
-// before the next other input.
+// The machines of this package also have AppendText, for the canonical state (machines with
+// one Config and equal text behave alike forever), Clone, and TicksLeft: the ticks until a
+// timeout, or 0 if none runs.
 type Machine interface {
 	// Start begins an election, unless this node is in one already, or reaches no
 	// majority under the majority rule. Call it when the node joins, for the first

@@ -6,12 +6,10 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Ring is the ring algorithm: a list goes around, and the highest name on it
-// wins.
+// Ring is the ring algorithm: a list goes around, and the highest name on it wins.
 //
-// Tanenbaum and van Steen, "Distributed Systems", section "A ring algorithm";
-// it goes back to Le Lann, "Distributed Systems: Towards a Formal Approach",
-// IFIP Congress, 1977.
+// Tanenbaum and van Steen, "Distributed Systems", section "A ring algorithm"; from Le Lann,
+// "Distributed Systems: Towards a Formal Approach", IFIP Congress, 1977.
 //
 // # Theory of operation
 //

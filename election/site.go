@@ -8,9 +8,8 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// A site is what the machines of the three algorithms have in common: the members,
-// which of them are suspected, the numbers, the phase of the present election, and
-// the output.
+// A site is what the machines of the three algorithms have in common: the members, the
+// suspects, the numbers, the phase of the present election, and the output.
 type site struct {
 	elector
 	config   Config
@@ -48,8 +47,7 @@ const (
 
 func (p phase) String() string { return [...]string{"idle", "asking", "waiting"}[p] }
 
-// No correct node reaches this number. A peer that claims such a number would make
-// our own numbers overflow.
+// No correct node reaches this number. From a higher one our own would overflow.
 const lastNumber = 1 << 62
 
 func newSite(c Config) (site, error) {

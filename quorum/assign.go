@@ -72,8 +72,8 @@ func (a Assignment[T]) Quorum(site T) []T {
 	return nil
 }
 
-// All yields the sites in ascending order, each with its quorum. The slices are
-// the caller's.
+// All yields the sites in ascending order, each with its quorum. The slices are the
+// caller's.
 func (a Assignment[T]) All() iter.Seq2[T, []T] {
 	return func(yield func(T, []T) bool) {
 		for i, s := range a.sites {
@@ -84,9 +84,8 @@ func (a Assignment[T]) All() iter.Seq2[T, []T] {
 	}
 }
 
-// A Report says which of Maekawa's conditions an assignment fulfills, and which sites
-// offend. A list of offenders is empty exactly if its condition holds. The lists
-// are in ascending order.
+// A Report says which of Maekawa's conditions an assignment fulfills. The lists of
+// offenders are in ascending order, and empty exactly if their condition holds.
 type Report[T cmp.Ordered] struct {
 	Disjoint   [][2]T // M1: pairs of sites whose quorums share no site
 	Outside    []T    // M2: sites that are not in their own quorum
@@ -131,8 +130,8 @@ func (a Assignment[T]) Report() Report[T] {
 	return r
 }
 
-// mode returns the most frequent number, of equals the smallest. None is greater than the
-// length of the list.
+// mode returns the most frequent number, of equals the smallest. None exceeds the list's
+// length.
 func mode(list []int) int {
 	tally := make([]int, len(list)+1)
 	for _, v := range list {
@@ -180,8 +179,7 @@ const (
 // M4 holds: see [Assignment.Report]. A grid of 4096 sites takes less than a second, one of
 // 8192, which is as large as builders go, some seconds.
 //
-// It refuses the zero Coterie (ErrEmpty) and an other that is not a number
-// (ErrValue).
+// It refuses the zero Coterie (ErrEmpty) and an other that is not a number (ErrValue).
 func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
 	if c.under == nil {
 		return Assignment[T]{}, refuse(ErrEmpty, "the zero Coterie has no quorum to assign; make one with New or a builder")

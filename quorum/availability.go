@@ -33,9 +33,9 @@ const (
 // probability p, independently of the others: one p for all sites, or one for each in the
 // order of [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any
 // size, and for any coterie of up to 20 sites. For larger grids, planes and written-out
-// coteries it is an estimate from 2^18 random states of the sites, or fewer, but at least
-// 2^12, where so many would take more than some seconds. The same arguments always draw
-// the same states.
+// coteries it is an estimate from 2^18 random states of the sites, or at least 2^12 where
+// so many would take more than some seconds. The same arguments always draw the same
+// states.
 //
 // Barbara and Garcia-Molina, 1987; Peleg and Wool, "The Availability of Quorum Systems",
 // Information and Computation 123(2), 1995.
@@ -124,8 +124,7 @@ func wilson(hits, samples int) (low, high float64) {
 	return max(0, min(low, p)), min(1, max(high, p))
 }
 
-// enumerated is the largest number of inputs at which all states of a written-out gate are
-// gone through.
+// enumerated is the most inputs at which all states of a written-out gate are gone through.
 const enumerated = 20
 
 // chance goes through all 2^n states: first it marks those that contain a quorum, then

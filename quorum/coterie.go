@@ -9,8 +9,8 @@ import (
 )
 
 // A Coterie is a set of quorums over sites of type T that obeys the three laws:
-// non-emptiness, intersection and minimality. It never changes, and may be used by several
-// goroutines at once.
+// non-emptiness, intersection and minimality. It never changes, and is safe for concurrent
+// use.
 //
 // Its sites are those that occur in some quorum. The zero Coterie has neither
 // quorums nor sites; every method accepts it.
@@ -49,8 +49,7 @@ func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	return New(kept...)
 }
 
-// written returns the system of a family that obeys the laws, and in which every input
-// occurs.
+// written returns the system of a lawful family in which every input occurs.
 func written(family []set, in []*system) *system {
 	if len(in) == 1 {
 		return in[0]
@@ -59,8 +58,7 @@ func written(family []set, in []*system) *system {
 	return &system{gate: newList(family, len(in)), in: in}
 }
 
-// finish returns the coterie of a system, site i being names[i]. Its sites are those that
-// occur there.
+// finish returns the coterie of a system, with the names of its sites that occur there.
 func finish[T cmp.Ordered](s *system, names []T) Coterie[T] {
 	occur := newSet(len(names))
 	s.mark(occur)
@@ -99,8 +97,7 @@ func (c Coterie[T]) named(sets iter.Seq[set]) iter.Seq[[]T] {
 	}
 }
 
-// Sites returns the sites that occur in some quorum, in ascending order. The
-// slice is the caller's.
+// Sites returns the sites that occur in some quorum, ascending. The slice is the caller's.
 func (c Coterie[T]) Sites() []T { return slices.Clone(c.sites) }
 
 // Quorums yields every quorum once, its sites in ascending order; each slice is
@@ -110,8 +107,7 @@ func (c Coterie[T]) Quorums() iter.Seq[[]T] {
 	return c.named(c.system().expand(len(c.sites), gate.quorums))
 }
 
-// Len returns the number of quorums, or the largest int if there are more. It
-// does not go through them.
+// Len counts the quorums without going through them, up to the largest int.
 func (c Coterie[T]) Len() int { return fold(c.system(), same(len(c.sites), 1), gate.count) }
 
 // HasQuorum reports whether the sites contain a quorum of c. Values that are not
@@ -120,8 +116,7 @@ func (c Coterie[T]) HasQuorum(sites ...T) bool {
 	return c.system().holds(numbered([][]T{sites}, c.sites)[0])
 }
 
-// Size returns the size of a smallest quorum and that of a largest one; 0 for the zero
-// Coterie.
+// Size returns the size of a smallest quorum and of a largest one; 0 for the zero Coterie.
 func (c Coterie[T]) Size() (smallest, largest int) {
 	few, _ := c.system().cheapest(same(len(c.sites), 1.0))
 	many, _ := c.system().cheapest(same(len(c.sites), -1.0))

@@ -1,11 +1,10 @@
 // Package quorum builds, checks and measures coteries: families of groups any of
 // which may act for all.
 //
-// Some sites (nodes, replicas, voters) must decide one thing at a time: which node
-// holds the lock, which value is written. Asking all of them works until one crashes.
-// Asking a group is enough if any two groups that may decide share a member, because
-// that member will not agree to both. Such a group is a quorum, and a coterie is a set of
-// quorums with three laws:
+// Some sites (nodes, replicas, voters) must decide one thing at a time: which node holds
+// the lock, which value is written. Asking all of them works until one crashes. Asking a
+// group is enough if any two groups that may decide share a member, which will not agree to
+// both. Such a group is a quorum, and a coterie is a set of quorums with three laws:
 //
 //   - non-emptiness: there is a quorum, and every quorum has a site;
 //   - intersection: any two quorums share a site, so two holders are impossible;
@@ -44,9 +43,8 @@
 //
 // # Errors
 //
-// Bad input is refused with an error that says what to change. Each error is one of the
-// Err sentinels for errors.Is; where quorums break a law it is a [*Violation] with the two
+// Bad input is refused with an error that says what to change. Each error is one of the Err
+// sentinels for errors.Is; where quorums break a law it is a [*Violation] with the two
 // quorums in it. Every builder refuses no sites (ErrSize), a site given twice
-// (ErrDuplicate), one that is not a number (ErrValue), and more than 8192 sites
-// (ErrTooLarge).
+// (ErrDuplicate), one that is not a number (ErrValue), and more than 8192 (ErrTooLarge).
 package quorum

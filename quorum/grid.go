@@ -13,9 +13,8 @@ import (
 // other is not. With 0 columns there are ceil(sqrt(n)), which makes the quorums
 // smallest: at most 2*ceil(sqrt(n))-1 sites.
 //
-// Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized Systems",
-// ACM TOCS 3(2), 1985, the alternative for an N that is no size of a projective
-// plane.
+// Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized Systems", ACM TOCS
+// 3(2), 1985, where N is no size of a projective plane.
 //
 // In a full grid of r > 1 rows and c > 1 columns there are r*c quorums of r+c-1
 // sites, the load is (r+c-1)/(r*c) and the resilience min(r, c)-1. With a short

@@ -41,10 +41,9 @@ type Violation[T cmp.Ordered] struct {
 	// ErrTooLarge, which breaks no law: there are too many sites or quorums to tell.
 	Law error
 
-	// First and Second are the places of the offending quorums among those
-	// given, counted from 0. First < Second, except that Second is -1 where one
-	// quorum offends alone, and both are -1 where there is no quorum at all or
-	// they are too many.
+	// First and Second are the places of the offending quorums among those given, from 0,
+	// First < Second. Second is -1 if one quorum offends alone, and both are if there is no
+	// quorum, or too many.
 	First, Second int
 
 	// Quorums are the offenders as they were given: two, one or none.
@@ -93,10 +92,9 @@ func (v *Violation[T]) quorum(place, i int) string {
 // It yields nothing if and only if [New] would accept them. Quorums that are
 // wrong by themselves are not compared with others.
 //
-// A thousand quorums of some sixty sites take milliseconds, the largest that Check
-// compares some ten seconds: 8192 quorums of 8192 sites, or 92681 of up to 64. Of more it
-// compares none, and yields one Violation of ErrTooLarge after what single quorums do
-// wrong.
+// A thousand quorums of some sixty sites take milliseconds, the largest that Check compares
+// some ten seconds: 8192 quorums of 8192 sites, or 92681 of up to 64. Of more it compares
+// none, and yields one Violation of ErrTooLarge after those of single quorums.
 func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 	return func(yield func(*Violation[T]) bool) {
 		if len(quorums) == 0 {

@@ -19,9 +19,8 @@ import (
 // used more often than its own capacity allows, and let the sum be greatest. That is a
 // linear program with a row for each input and a column for each quorum, too many to write
 // down; but the simplex method asks for one column at a time, a cheapest quorum at the
-// present prices of the inputs. Prices also bound the answer from the other side: if every
-// quorum costs at least 1, no rates sum to more than the prices, each times its input's
-// capacity.
+// present prices of the inputs. Prices also bound the answer from above: if every quorum
+// costs at least 1, no rates sum to more than the prices, each times its input's capacity.
 
 // Limits of the linear programs.
 const (
@@ -35,10 +34,9 @@ const (
 // by a strategy. They are equal, and the load exact, where all quorums are alike
 // (majorities, full grids, planes), for trees, hierarchies and triangular walls, and for
 // any other coterie of up to about a hundred sites. Where the linear program would take
-// more than about a second they may differ, and where a gate has more than 256 inputs, so
-// that it is not begun, by much. Bounds that differ by less than 1e-9 of their value are
-// given as equal; for some sixty sites the error is about 1e-12. For the zero Coterie both
-// are 0.
+// more than about a second they may differ, and by much where a gate has more than 256
+// inputs, so that it is not begun. Bounds that differ by less than 1e-9 of their value are
+// given as equal; for some sixty sites the error is about 1e-12. The zero Coterie has 0.
 //
 // The capacity of c is one over its load.
 func (c Coterie[T]) Load() (low, high float64) {
@@ -117,8 +115,7 @@ type row struct {
 	number []float64
 }
 
-// prices returns the dual variables: the rows of the inverse whose variable
-// counts in the sum, added up.
+// prices returns the dual variables: the sum of the rows of the inverse that are quorums.
 func (lp simplex) prices() []float64 {
 	prices := make([]float64, len(lp))
 	for _, r := range lp {
@@ -132,8 +129,8 @@ func (lp simplex) prices() []float64 {
 }
 
 // enter brings a variable into the basis that uses some inputs: a quorum, or nil for the
-// room left to one input. It returns false if there is no row that it could take, which
-// only rounding can bring about.
+// room left to one input. If there is no row that it could take, which is by rounding, it
+// returns false.
 func (lp simplex) enter(uses, quorum set) bool {
 	column := make([]float64, len(lp)) // what enters, in terms of the basis
 	leave := -1
@@ -165,8 +162,7 @@ func (lp simplex) enter(uses, quorum set) bool {
 	return true
 }
 
-// before compares rows, each divided by its entry in the column, as words in a
-// dictionary.
+// before compares rows, divided by their entries in the column, as words in a dictionary.
 func before(a, b []float64, entryA, entryB float64) bool {
 	for j := range a {
 		if x, y := a[j]/entryA, b[j]/entryB; math.Abs(x-y) > 1e-12 {

@@ -33,8 +33,7 @@ type gate interface {
 	// holds reports whether the inputs contain a quorum.
 	holds(up set) bool
 
-	// quorums and transversals yield each minimal set once. What is yielded is
-	// overwritten afterwards.
+	// quorums and transversals yield each minimal set once, and overwrite it afterwards.
 	quorums() iter.Seq[set]
 	transversals() iter.Seq[set]
 
@@ -56,9 +55,8 @@ type gate interface {
 	// quorum, and false where that is too much work.
 	chance(up []float64) (float64, bool)
 
-	// gap returns inputs that neither contain a quorum nor leave one among the
-	// others, nil if there are none, and ErrTooLarge where the search is cut
-	// short.
+	// gap returns inputs that neither contain a quorum nor leave one among the others, or
+	// nil, and ErrTooLarge where the search is cut short.
 	gap() (set, error)
 }
 

@@ -17,7 +17,7 @@ func (g *list) transversals() iter.Seq[set] {
 // 2014, the algorithm MMCS). A set is kept minimal on the way down: each chosen input has a
 // quorum that only it meets (critical), and an input that would take the last such quorum
 // from another is not chosen. A branch is left out if prune, which may be nil, says so. The
-// search ends early when it has touched as many words as the budget has, which is below 0
+// search ends early when it has touched as many words as the budget has: that is below 0
 // then.
 func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) iter.Seq[set] {
 	return func(yield func(set) bool) {
@@ -126,10 +126,9 @@ func (c Coterie[T]) Dual() iter.Seq[[]T] {
 // transversal (Barbara and Garcia-Molina, "The Vulnerability of Vote
 // Assignments", ACM TOCS 4(3), 1986, and Naor and Wool, 1998).
 //
-// The two numbers are bounds; they are equal, and the value exact, for every
-// builder of this package at any size, and for any other coterie unless the search for
-// the transversal, about a second of work, is cut short. It is -1 for the zero Coterie,
-// which has no quorum to lose.
+// The two numbers are bounds. They are equal for every builder of this package at any size,
+// and for any other coterie unless the search for the transversal, about a second of work,
+// is cut short. The zero Coterie, which has no quorum to lose, has -1.
 func (c Coterie[T]) Resilience() (least, most int) {
 	low, high := c.system().bounds(len(c.sites), gate.barrier)
 	return int(low) - 1, int(high) - 1

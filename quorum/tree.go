@@ -98,8 +98,7 @@ func share(i, parts, n int) int {
 // Neilsen and Mizuno, "Coterie Join Algorithm", IEEE TPDS 3(5), 1992; for simple
 // games, Shapley, "Simple Games: An Outline of the Descriptive Theory", 1962.
 //
-// It refuses a zero Coterie (ErrEmpty) and parts that share a site
-// (ErrDuplicate).
+// It refuses a zero Coterie (ErrEmpty) and parts that share a site (ErrDuplicate).
 func Compose[K, T cmp.Ordered](outer Coterie[K], part func(site K) Coterie[T]) (Coterie[T], error) {
 	if outer.under == nil {
 		return Coterie[T]{}, refuse(ErrEmpty, "the outer coterie has no quorum; make it with New or a builder")

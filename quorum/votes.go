@@ -9,9 +9,8 @@ import (
 
 // votes is the gate of weighted voting: a set holds if its votes reach the threshold. With
 // the weights in descending order, such a set is minimal exactly if it falls short without
-// its last member, the lightest. So all questions about minimal sets become one walk over
-// the inputs: a last member j, and members before j whose votes fall short by at most
-// weight[j].
+// its last member. So all questions about minimal sets become one walk over the inputs: a
+// last member j, and members before j whose votes fall short by at most weight[j].
 //
 // Its dual is a votes gate too: a set meets every quorum exactly if the votes
 // outside do not reach the threshold, that is, if it has total-threshold+1.
@@ -138,9 +137,8 @@ func (g *votes) cheapest(cost []float64) (set, float64) {
 	return g.cheapestReaching(g.threshold, cost)
 }
 
-// cheapestReaching is the same walk with the cost of the cheapest such set; taken
-// remembers for which sums input j was used. Of inputs with one vote each it takes the
-// cheapest ones.
+// cheapestReaching is the same walk with the cost of the cheapest such set; taken[j] has
+// the sums for which j was used. Of inputs with one vote each it takes the cheapest.
 func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 	q := newSet(len(cost))
 	if g.weight[0] == 1 {

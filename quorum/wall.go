@@ -6,9 +6,9 @@ import (
 )
 
 // Wheel returns the coterie of the hub, which is the first site, with any one site of the
-// rim, and of the whole rim. It is the same as weighted voting with as many votes for the
-// hub as the rim has sites, less one. Without a rim it is the hub alone; with a rim of
-// one site, that site alone.
+// rim, and of the whole rim. It is weighted voting with as many votes for the hub as the
+// rim has sites, less one. Without a rim it is the hub alone; with a rim of one site, that
+// alone.
 //
 // Its smallest quorums have two sites; with k > 1 sites in the rim its load is
 // k/(2k-1), above one half, and its resilience 1. It is non-dominated.
@@ -40,8 +40,7 @@ func Wheel[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // sites then occur in no quorum. A wall is non-dominated exactly if some row is
 // one site wide; usually that is the first.
 //
-// It refuses a width below 1 and widths that do not sum to the number of sites
-// (ErrSize).
+// It refuses a width below 1 and widths that do not sum to the number of sites (ErrSize).
 func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err

@@ -21,11 +21,10 @@ import (
 // chase that a transaction begins goes from edge to edge, as one message at a time, until it
 // ends at a transaction that does not wait, or comes back.
 //
-// The edges to holders are enough, although a waiter also waits for those ahead of
-// it in the queue: these wait for the same lock and no other, so the way leads from them
-// to the same holder. While a lock passes from one holder to the next it has no holder,
-// and no transaction is stuck; a cycle that forms then is complete when the grant has
-// arrived.
+// The edges to holders are enough, although a waiter also waits for those ahead of it in
+// the queue: these wait for the same lock and no other, so the way leads from them to the
+// same holder. While a lock has no holder, as it passes from one to the next, no
+// transaction is stuck; a cycle that forms then is complete when the grant has arrived.
 //
 // One victim. Transactions are ordered by age: by the time at which they began, by
 // node, by number. A chase ends at one that is younger than its own. So of the
@@ -52,13 +51,11 @@ import (
 //
 // The way along an edge. The holder is among the nodes that the waiting node awaits
 // ([dmutex.Machine.WaitsFor]), which are asked one after another; one that has lent its
-// vote or grant first sends the question on to the borrower. In the second lap the way is
-// known.
+// vote or grant first sends the question on to the borrower. The second lap knows the way.
 //
-// Count. In the first lap an edge costs no message if both ends are at one node,
-// otherwise one for each node that is asked and each borrower, so at most 2(N-1)
-// (and 2 where there is a coordinator); in the second lap at most one. The hops of a
-// lap come one after another.
+// Count. In the first lap an edge costs no message if both ends are at one node, otherwise
+// one for each node that is asked and each borrower, so at most 2(N-1) (and 2 where there
+// is a coordinator); in the second lap at most one. They come one after another.
 //
 // The model and the single victim are from Mitchell and Merritt, "A Distributed Algorithm
 // for Deadlock Detection and Resolution", PODC 1984; probes that end at transactions of
@@ -70,14 +67,12 @@ type Chase struct {
 	Began uint64 // when the chase's own transaction began; see Locks.Holder
 	Path  []Wait // the first is its own; each waits for a lock that the next holds
 
-	// The first lap: the nodes that are still to be asked who holds the lock of
-	// the last wait, and whether a Lender has sent this question on to its
-	// borrower.
+	// The first lap: the nodes that are still to be asked who holds the lock of the last
+	// wait, and whether a Lender has sent this question on.
 	Ask  []dmutex.NodeID
 	Lent bool
 
-	// Checked is 0 in the first lap. In the second lap it is one more than the
-	// number of edges seen again.
+	// Checked is 0 in the first lap; in the second, one more than the edges seen again.
 	Checked int
 }
 
@@ -108,8 +103,7 @@ type Locks interface {
 	Lends(lock string) dmutex.NodeID
 }
 
-// New returns the chase of a transaction that waits, for its own node to
-// Follow.
+// New returns the chase of a transaction that waits. Its own node calls Follow.
 func New(began uint64, w Wait, here Locks) *Chase {
 	return &Chase{Began: began, Path: []Wait{w}, Ask: here.WaitsFor(nil, w.Lock)}
 }
