@@ -14,8 +14,7 @@
 // machine has the client's half, one of them also has the coordinator's half,
 // and a node sends itself no messages.
 //
-// Mutual exclusion. The coordinator grants only when the RELEASE of the last
-// holder has arrived.
+// Mutual exclusion. The coordinator grants only when the last holder's RELEASE has arrived.
 //
 // Progress. Every GRANT is answered by a RELEASE, and then the head of the
 // queue is granted. Requests are granted in the order in which they reach the
@@ -53,9 +52,8 @@ type machine struct {
 // New is a [dmutex.Algorithm]. [dmutex.Start.Home] is the coordinator.
 func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
-// At returns the algorithm with the given coordinator, for all locks. While that node is
-// not a member, [dmutex.Start.Home] takes its place. All nodes of a group must give the
-// same coordinator.
+// At returns the algorithm with the given coordinator, for all locks. While that is not a
+// member, [dmutex.Start.Home] takes its place. All nodes of a group must give the same one.
 func At(coordinator dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) {
 		m, err := newMachine(s, coordinator)

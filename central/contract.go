@@ -51,8 +51,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Lends implements [dmutex.Lender]. Only the coordinator lends.
 func (m *machine) Lends() dmutex.NodeID { return m.holder.Node }
 
-// Holder implements [dmutex.Coordinator]. Apart from the coordinator, only the
-// holder itself knows.
+// Holder implements [dmutex.Coordinator]: the coordinator knows, and the holder itself.
 func (m *machine) Holder() dmutex.NodeID {
 	if m.Phase() == dmutex.Held {
 		return m.Self()

@@ -1,5 +1,4 @@
-// Package fence is the resource's side of a lock: it refuses the late writes of
-// former holders.
+// Package fence is the resource's side of a lock: it refuses late writes of former holders.
 //
 // A lock cannot stop the late write of a process that was paused in the middle of its work,
 // or was killed while the write was in flight. The resource can refuse the write if every
@@ -33,12 +32,11 @@ import (
 // ErrStale marks a refusal. The error says which fence was refused, and why.
 var ErrStale = errors.New("fence: stale")
 
-// A Gate admits a fence that is not lower than any that it has admitted before.
-// An equal fence passes, so a holder can write many times. 0 never passes,
-// because no grant has it.
+// A Gate admits a fence that is not lower than any that it has admitted before. An equal
+// fence passes, so a holder can write many times. 0, which no grant has, never passes.
 //
-// The zero Gate has seen nothing. A Gate is safe for concurrent use and must not
-// be copied.
+// The zero Gate has seen nothing. A Gate is safe for concurrent use, and must not be
+// copied.
 type Gate struct {
 	mu      sync.Mutex
 	highest uint64
@@ -48,10 +46,10 @@ type Gate struct {
 // data, or 0 if there is none yet.
 func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
 
-// Do runs f if the fence passes, and returns f's error; otherwise it returns an
-// [ErrStale]. While f runs, other calls wait, even with a higher fence, so no write
-// begins before an earlier one is complete. f must not call the Gate. The fence counts as
-// seen even if f fails.
+// Do runs f if the fence passes, and returns f's error; otherwise it returns an [ErrStale].
+// While f runs, other calls wait, even with a higher fence, so no write begins before an
+// earlier one is complete. f must not call the Gate. Even if f fails, the fence counts as
+// seen.
 func (g *Gate) Do(fence uint64, f func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,9 +63,8 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 	return f()
 }
 
-// Admit returns nil if the fence passes and an [ErrStale] otherwise. What the caller does
-// next is not guarded, because a higher fence may pass in between: to read or write, use
-// [Gate.Do].
+// Admit returns nil if the fence passes and an [ErrStale] otherwise. A higher fence may
+// pass before the caller's next step: to read or write, use [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }
 
 // Highest returns the highest fence that has passed.

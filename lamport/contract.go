@@ -47,8 +47,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-// Forget implements [dmutex.Machine]. What came before the next request is not
-// later than it.
+// Forget implements [dmutex.Machine]. What came before the next request is not later.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	others := slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })
 	return m.Clock(), m.Known(), m.Idle() && !others

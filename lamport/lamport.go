@@ -31,11 +31,10 @@
 // Progress. No message is ever deferred: every peer sends a REPLY, which is
 // later (L1), and one of the pending requests goes before all others (L2).
 //
-// Order and count. The channels must keep the order of messages: a REPLY that
-// overtakes a REQUEST lets two nodes in. Every entry costs exactly 3(N-1)
-// messages. The delay is two message hops when no other node is interested,
-// and one hop from a release to the next entry. A node that stops answering
-// stops all nodes.
+// Order and count. The channels must keep the order of messages: a REPLY that overtakes a
+// REQUEST lets two nodes in. Every entry costs exactly 3(N-1) messages. The delay is two
+// message hops when no other node is interested, and one hop from a release to the next
+// entry. A node that stops answering stops all nodes.
 //
 // Departures from the paper: our own request is not in our queue, but is compared with
 // each request there; fences and canceled requests as [site.Site] describes.
@@ -125,8 +124,8 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// hear moves the clock past the time of the message, and notes whether that is
-// later than our request.
+// hear moves the clock past the message's, and notes whether that is later than our
+// request.
 func (m *machine) hear(j int, msg dmutex.Message) {
 	m.Witness(msg.Clock, msg.Fence)
 	m.Advance()

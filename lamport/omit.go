@@ -12,15 +12,14 @@ import (
 // not) or held. OmitReplies is a [dmutex.Algorithm]. Nodes that use it and
 // nodes that use [New] work together.
 //
-// This is right because a REPLY serves only L1, and another message serves L1 as
-// well. If our request is the later one, our REQUEST serves: we sent it to the
-// peer before the peer's request arrived here, so it arrives sooner than a REPLY
-// would. If our request goes first, our RELEASE serves: we send it after the
-// peer's request arrived, so it is later, and by L2 the peer awaits it anyway.
-// So no node enters later than with all replies; and of the requests that are
-// pending or held, the first waits for no RELEASE that is not already sent. The
-// channels must still keep the order: a RELEASE that overtakes its REQUEST
-// leaves it in the queue.
+// This is right because a REPLY serves only L1, and another message serves L1 as well. If
+// our request is the later one, our REQUEST serves: we sent it before the peer's request
+// arrived here, so it arrives sooner than a REPLY would. If our request goes first, our
+// RELEASE serves: we send it after the peer's request arrived, so it is later, and by L2
+// the peer awaits it anyway. So no node enters later than with all replies; and of the
+// requests that are pending or held, the first waits for no RELEASE that is not already
+// sent. The channels must still keep the order: a RELEASE that overtakes its REQUEST leaves
+// it in the queue.
 //
 // An entry costs 2(N-1) messages if all nodes always request, and 3(N-1) if no
 // other node does. The paper itself, in a footnote to its rule 2, omits a REPLY

@@ -31,54 +31,48 @@
 //     (C) to the head of the queue when a new request displaces it, if it has
 //     not been told yet.
 //
-// Rule (C) is the correction. Without it a displaced request may still hope to
-// win, and keeps its votes: in the grid of four, 2 waits for arbiter 1, which waits
-// for an answer from 3; 3 waits for arbiter 4, which has displaced it untold and
-// waits for 2. By (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2
-// enters. (The runs without and with (C) are mutant-no-displaced-failed.txt and
-// grid.txt in testdata.)
+// Rule (C) is the correction. Without it a displaced request may still hope to win, and
+// keeps its votes: in the grid of four, 2 waits for arbiter 1, which waits for an answer
+// from 3; 3 waits for arbiter 4, which has displaced it untold and waits for 2. By (C)
+// arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2 enters. (See
+// mutant-no-displaced-failed.txt and grid.txt in testdata.)
 //
-// M1. An arbiter has one vote: it votes again only when RELEASE or YIELD has
-// brought the vote back.
+// M1. An arbiter has one vote: it votes again only when RELEASE or YIELD has brought it
+// back.
 //
 // M2. A queued request that has not been told FAILED is the head of the queue
 // and precedes the one with the vote, which has been sent INQUIRE.
 //
-// M3, mutual exclusion. Two nodes in the critical section would each have the
-// vote of every node of its quorum; the quorums share one, which has voted
-// twice.
+// M3, mutual exclusion. Two nodes in the critical section would each have the vote of every
+// node of its quorum; the quorums share one, which has voted twice.
 //
 // M4. The common arbiter of two successive entries hears the fence of the first by
 // RELEASE and passes it on by REPLY: fences rise, without gaps.
 //
-// Progress. By M2 a request that waits and that no arbiter has sent FAILED waits
-// for votes that later requests have and that were asked back. Of these
-// requests, one that fails or has yielded yields; one that has all its votes
-// enters and leaves; any other waits in turn, unfailed, for a vote that a still
-// later request has. The chain ends, so the answer comes. For the smallest
-// request of all, that applies to every vote. And each request becomes the
-// smallest: messages carry the sender's clock and a receiver catches up, so that
-// once a request has reached its arbiters, every other node enters at most twice
-// before it.
+// Progress. By M2 a request that waits and has not been sent FAILED waits for votes that
+// later requests have and that were asked back. Of these requests, one that fails or has
+// yielded yields; one that has all its votes enters and leaves; any other waits in turn,
+// unfailed, for a vote that a still later request has. The chain ends, so the answer comes.
+// For the smallest request of all, that applies to every vote. And each request becomes the
+// smallest: a receiver catches up with the sender's clock, so that once a request has
+// reached its arbiters, every other node enters at most twice before it.
 //
-// Order and count. Let K be the size of a quorum that contains its own node. An
-// entry costs 3(K-1) messages when no other node is interested. Under contention
-// the arrival of a REQUEST causes at most one of: FAILED to itself; FAILED to
-// the request that it displaces; or INQUIRE, with its YIELD and a second REPLY.
-// So the mean is at most 6(K-1). Of the runs explored the worst costs 4.5(K-1)
-// an entry, and a random load about 4(K-1): testdata/messages.txt. (The paper's
-// bound of 5(K-1) is not proved for the corrected rules.) The delay is two
-// message hops when no other node is interested, two from a release to the next
-// entry, or up to four if a vote has to be asked back, and one if the arbiter
-// between is one of the two. The channels may reorder messages, though the paper's
-// may not: an INQUIRE that overtakes its REPLY is remembered. They must not repeat
-// them.
+// Order and count. Let K be the size of a quorum that contains its own node. An entry costs
+// 3(K-1) messages when no other node is interested. Under contention the arrival of a
+// REQUEST causes at most one of: FAILED to itself; FAILED to the request that it displaces;
+// or INQUIRE, with its YIELD and a second REPLY. So the mean is at most 6(K-1). Of the runs
+// explored the worst costs 4.5(K-1) an entry, and a random load about 4(K-1):
+// testdata/messages.txt. (The paper's bound of 5(K-1) is not proved for the corrected
+// rules.) The delay is two message hops when no other node is interested, two from a
+// release to the next entry, or up to four if a vote has to be asked back, and one if the
+// arbiter between is one of the two. The channels must not repeat messages. They may
+// reorder them, though the paper's may not: an INQUIRE that overtakes its REPLY is
+// remembered.
 //
-// Crashes. A node that stops as an arbiter stops the nodes whose quorums it is in.
-// The others go on until one of those asks: it gets and keeps the votes of the
-// rest of its quorum, because no arbiter tells it that it fails, and that stops
-// all nodes. So does a node that stops with a request of its own, pending or
-// granted.
+// Crashes. A node that stops as an arbiter stops the nodes whose quorums it is in. The
+// others go on until one of those asks: it gets and keeps the votes of the rest of its
+// quorum, because no arbiter tells it that it fails, and that stops all nodes. So does a
+// node that stops with a request, pending or granted.
 //
 // Departures from the paper: (C); every message names its request, so that an
 // outdated one is ignored; quorums need not be of one size, nor contain their own

@@ -45,11 +45,9 @@ func rowAndColumn(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID {
 // Any two quorums must share a node, and all nodes of a group must use the same
 // quorums. A site need not be in its own quorum, but saves messages if it is.
 //
-// The algorithm returns [dmutex.ErrMisuse] if the quorum of some member is
-// empty or contains a node that is not a member, or if the quorum of
-// Start.Self shares no node with another one. (A node checks its own quorum
-// against all others, so if two quorums share no node, both their nodes
-// refuse.)
+// The algorithm returns [dmutex.ErrMisuse] if the quorum of some member is empty or
+// contains a node that is not a member, or if the quorum of Start.Self shares no node with
+// another one. (So if two quorums share no node, both their nodes refuse.)
 //
 // Each time a machine is made, the function is called for every member, and later again,
 // possibly by several goroutines at once. It always gives a member the same quorum. The

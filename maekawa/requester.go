@@ -16,9 +16,8 @@ type ballot struct {
 	inquired bool // it asked for its vote back, and we have not answered
 }
 
-// answer notes what an arbiter says to our pending request. An answer to an
-// earlier one is void; and an INQUIRE that finds us in the critical section is
-// answered by the RELEASE.
+// answer notes what an arbiter says to our pending request, not to an earlier one. An
+// INQUIRE that finds us in the critical section is answered by the RELEASE.
 func (m *machine) answer(kind dmutex.Kind, from dmutex.NodeID, r dmutex.Stamp) {
 	if !m.Pending() || r != m.Stamp() {
 		return

@@ -5,9 +5,8 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// Carvalho is the algorithm with the improvement of Carvalho and Roucairol, "On
-// Mutual Exclusion in Computer Networks", CACM 26(2), 1983. Carvalho is a
-// [dmutex.Algorithm].
+// Carvalho is the algorithm with the improvement of Carvalho and Roucairol, "On Mutual
+// Exclusion in Computer Networks", CACM 26(2), 1983. It is a [dmutex.Algorithm].
 //
 // A REPLY is a permission, and it is valid until the node that gave it asks for
 // the lock itself. So a node has to ask only the peers to which it has replied

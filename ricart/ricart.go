@@ -23,11 +23,10 @@
 // Progress. The request with the smallest stamp is deferred only by a node in
 // the critical section, which leaves.
 //
-// Order and count. The channels may reorder messages: what a node answers
-// depends on stamps, not on arrival. Every entry costs exactly 2(N-1)
-// messages. The delay is two message hops when no other node is interested,
-// and one hop from a release to the next entry. A node that stops answering
-// stops all nodes.
+// Order and count. The channels may reorder messages: what a node answers depends on
+// stamps, not on arrival. Every entry costs exactly 2(N-1) messages. The delay is two
+// message hops when no other node is interested, and one hop from a release to the next
+// entry. A node that stops answering stops all nodes.
 //
 // Departures from the paper: a REPLY names the request that it answers, and
 // replies are a set of nodes, not a count, so that an old or repeated one is

@@ -16,12 +16,11 @@ type circulating struct {
 // first node. All nodes of a group must have the same order; a pace below 1, or a Start of other members,
 // is refused with [dmutex.ErrMisuse]. The machines are of type [dmutex.Ticker].
 //
-// An idle ring of N nodes sends one message every pace ticks and one hop,
-// forever. When all nodes always want the lock an entry costs 1 message. A
-// request waits for up to N hops and N-1 times the pace, and for the nodes on the
-// way that enter: from a release to the next entry pass up to N-1 hops, and the
-// pace at each of up to N-2 idle nodes between. The channels may reorder
-// messages, but not repeat them.
+// An idle ring of N nodes sends one message every pace ticks and one hop, forever. When all
+// nodes always want the lock an entry costs 1 message. A request waits for up to N hops and
+// N-1 times the pace, and for the nodes on the way that enter: from a release to the next
+// entry up to N-1 hops, and the pace at each of up to N-2 idle nodes between. The channels
+// may reorder messages, but not repeat them.
 func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
 	order = append([]dmutex.NodeID(nil), order...) // nil if there is none
 	return func(s dmutex.Start) (dmutex.Machine, error) {

@@ -73,8 +73,8 @@ func (m *circulating) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, because only the node that has
-// the token knows where it is.
+// WaitsFor implements [dmutex.Machine]: all peers, because no peer knows where the token
+// is.
 func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if t.Pending() {
 		b = append(b, t.Peers()...)
@@ -85,8 +85,7 @@ func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
 func (t *seat) Excludes(dmutex.NodeID) bool { return t.token }
 
-// Keeps implements [dmutex.Keeper]: an idle node must not forget where the token
-// is.
+// Keeps implements [dmutex.Keeper]: an idle node must not forget where the token is.
 func (m *parked) Keeps() bool {
 	return m.Idle() && len(m.wanters) == 0 && m.token != m.first
 }
@@ -100,8 +99,7 @@ func (m *parked) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && len(m.wanters) == 0 && m.token == m.first
 }
 
-// Forget implements [dmutex.Machine]. The answer is always no: the token never
-// comes to rest.
+// Forget implements [dmutex.Machine]. It answers no: the token never comes to rest.
 func (m *circulating) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
 }

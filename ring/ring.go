@@ -19,22 +19,19 @@
 //
 // Mutual exclusion. There is one token: a node that passes it no longer has it.
 //
-// Progress. WANT travels the way of the token and cannot overtake it. Either it
-// meets the token; or the token, going around for others, comes to the node
-// behind it, and then WANT comes home ahead of the token and ends there. The
-// token loses a name only at the node of that name, and goes on until it has
-// lost all: once it has a node's name, every other node enters at most once
+// Progress. WANT travels the way of the token and cannot overtake it. Either it meets the
+// token; or the token, going around for others, comes to the node behind it, and then WANT
+// comes home ahead of the token and ends there. The token loses a name only at the node of
+// that name, and goes on until it has lost all: so every other node enters at most once
 // before that one.
 //
-// Order and count. The channels must keep the order of messages (a WANT that
-// overtook the token could go around without meeting it), and must not repeat
-// them. The cost is none for the node where the token rests, and exactly N for
-// an isolated request: a WANT or the TOKEN crosses each edge of the ring. In
-// any run it is at most N an entry, and 2 when all nodes always want the
-// token. The delay is N hops when no other node is interested, and 1 to N-1
-// hops from a release to the next entry, or up to N if its WANT was sent just
-// before the release: the two then share the way around. A node that stops
-// breaks the ring.
+// Order and count. The channels must keep the order of messages (a WANT that overtook the
+// token could go around without meeting it), and must not repeat them. The cost is none for
+// the node where the token rests, and exactly N for an isolated request: a WANT or the
+// TOKEN crosses each edge of the ring. In any run it is at most N an entry, and 2 when all
+// nodes always want the token. The delay is N hops when no other node is interested. From a
+// release to the next entry it is 1 to N-1 hops, or up to N if its WANT was sent just
+// before the release: the two then share the way around. A node that stops breaks the ring.
 //
 // Departures: fences and canceled requests as [site.Site] describes.
 package ring
@@ -46,8 +43,7 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// A seat is one node's place in the ring, and the token if it is there. It is what
-// both rings have in common.
+// A seat is one node's place in the ring, with the token if it is there, in both rings.
 type seat struct {
 	site.Site
 	before dmutex.NodeID   // the node from which the token comes; this node itself if it is alone

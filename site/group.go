@@ -47,8 +47,7 @@ func (g *group) is(s dmutex.Start, members []dmutex.NodeID) bool {
 	return g.self == s.Self && g.fence == s.Fence && g.limit == s.Limit && slices.Equal(g.members, members)
 }
 
-// groupOf returns the group that a dmutex.Start describes. The first machine of a
-// common makes it.
+// groupOf returns the group of a dmutex.Start. The first machine of a common makes it.
 func (s *common) groupOf(start dmutex.Start) (*group, error) {
 	if start.Limit == 0 {
 		start.Limit = math.MaxUint64

@@ -16,8 +16,7 @@ import (
 //
 // Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], and Excludes is what
 // every [dmutex.Excluder] may say. An algorithm calls Ask when its caller requests, Enter
-// when the request is granted, Leave when its caller releases, and Check when a message
-// arrives.
+// when the request is granted, Leave when its caller releases, and Check for each message.
 //
 // # The states of a request
 //
@@ -30,17 +29,15 @@ import (
 //
 // # The rule of the fences
 //
-// A fence is a scalar clock that ticks only on a grant: every message carries
-// the highest fence that its sender knows, a receiver keeps the maximum, and
-// the fence of a grant is the highest known plus one. Between two successive
-// critical sections there is a chain of the algorithm's own messages (it is
-// what makes the algorithm safe), so fences rise strictly. Because nothing
-// else ticks, the n-th grant of a group has fence Start.Fence + n, if no machine
-// is forgotten in between.
+// A fence is a scalar clock that ticks only on a grant: every message carries the highest
+// fence that its sender knows, a receiver keeps the maximum, and the fence of a grant is
+// the highest known plus one. Between two successive critical sections there is a chain of
+// the algorithm's own messages (it is what makes the algorithm safe), so fences rise
+// strictly. If no machine is forgotten in between, the n-th grant of a group has fence
+// Start.Fence + n.
 //
-// The fences of a group are above [dmutex.Start.Fence] and at most [dmutex.Start.Limit]. Near
-// the limit a node requests nothing any more, early enough for the requests that
-// are pending by then.
+// The fences of a group are above [dmutex.Start.Fence] and at most [dmutex.Start.Limit].
+// Near the limit a node requests nothing any more, early enough for all pending requests.
 type Site struct {
 	common  *common // never nil
 	attempt uint64  // the number of our request, 0 if none is pending or held
@@ -52,10 +49,9 @@ type Site struct {
 }
 
 const (
-	// No request is later than lastClock. Answers advance a clock beyond it, but
-	// the time in a message does not. So whatever times a peer claims, the
-	// messages of this node stay far below lastTime, and what Forget returns
-	// stays below lastStart.
+	// No request is later than lastClock. Answers advance a clock beyond it, but the time
+	// in a message does not. So whatever times a peer claims, the messages of this node
+	// stay far below lastTime, and what Forget returns below lastStart.
 	lastClock = 1 << 61
 	lastStart = 1 << 62
 	lastTime  = 1 << 63
@@ -172,10 +168,9 @@ func (s *Site) Cancel() ([]dmutex.Message, error) {
 	return nil, nil
 }
 
-// Enter takes the grant of the pending request: this node is Held, with the next
-// fence. If the request was withdrawn, the critical section is empty: the request
-// ends without using a fence, and the algorithm must do at once what it does when
-// a node leaves.
+// Enter takes the grant of the pending request: this node is Held, with the next fence. If
+// the request was withdrawn, it ends without using a fence, and the algorithm must do at
+// once what it does when a node leaves.
 func (s *Site) Enter() (withdrawn bool) {
 	if s.ghost {
 		s.ghost, s.attempt = false, 0

@@ -41,8 +41,8 @@ func (m *machine) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, because only the node that has
-// the token knows where it is.
+// WaitsFor implements [dmutex.Machine]: all peers, because no peer knows where the token
+// is.
 func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if m.Pending() {
 		b = append(b, m.Peers()...)

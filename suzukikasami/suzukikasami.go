@@ -26,22 +26,19 @@
 //
 // Mutual exclusion. There is one token: a node that sends it no longer has it.
 //
-// Progress. When a REQUEST has reached all nodes, the node that has the token
-// knows of it: then it is in Q or served at once, and Q is served in order, so at
-// most N-1 others enter first. The search for new entries begins behind the
-// node that leaves and goes around; from a fixed place the nodes near it would
-// always be the first.
+// Progress. When a REQUEST has reached all nodes, the node that has the token knows of it:
+// then it is in Q or served at once, and Q is served in order, so at most N-1 others enter
+// first. The search for new entries begins behind the node that leaves and goes around;
+// from a fixed place the nodes near it would always be first.
 //
-// Order and count. The channels may reorder messages, and may repeat them: a
-// TOKEN names the request that it serves, and one that serves another is
-// dropped. They must not lose any. An entry costs exactly N messages, N-1
-// REQUEST and one TOKEN, or none if the node has the token. The delay is two
-// message hops when no other node is interested, none for the node that
-// entered last, and one hop from a release to the next entry. REQUESTs queue
-// up on the way to a slow node, and only the last one from each sender
-// matters. A crash of the node that has the token stops all nodes, even if
-// that node is idle. A crash of another node stops them when the token is sent
-// to it.
+// Order and count. The channels may reorder messages, and may repeat them: a TOKEN names
+// the request that it serves, and one that serves another is dropped. They must not lose
+// any. An entry costs exactly N messages, N-1 REQUEST and one TOKEN, or none if the node
+// has the token. The delay is two message hops when no other node is interested, none for
+// the node that entered last, and one hop from a release to the next entry. REQUESTs queue
+// up on the way to a slow node, and only the last one from each sender matters. A crash of
+// the node that has the token, even idle, stops all nodes. A crash of another node stops
+// them when the token is sent to it.
 //
 // A machine cannot be forgotten: a node would need RN again if the token came to
 // it while a request is pending, and only the holder knows which requests are.
@@ -73,8 +70,7 @@ type machine struct {
 	q     []dmutex.NodeID // Q
 }
 
-// New is a [dmutex.Algorithm]. [dmutex.Start.Home] begins with the token, unless there is
-// a Holder.
+// New is a [dmutex.Algorithm]. Without a Holder, [dmutex.Start.Home] begins with the token.
 func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
 // At returns the algorithm whose token begins at the given node, for all locks, unless

@@ -61,8 +61,7 @@ func (c *Clock) at(passed, wall int64) (now, slept int64) {
 	return passed + slept, slept
 }
 
-// look finds out whether the machine has slept. ahead is how far the wall clock is before the
-// monotonic one.
+// look finds out whether the machine has slept. ahead is the wall clock's lead.
 func (c *Clock) look(ahead int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,8 +25,7 @@ func sleepMeter() func() int64 {
 	}
 }
 
-// sleptSinceBoot is too much by what passes between two calls, so it takes the better of two
-// readings.
+// sleptSinceBoot is too much by the time between two calls, so it takes the better of two.
 func sleptSinceBoot() (slept int64, ok bool) {
 	slept = math.MaxInt64
 	for range 2 {

@@ -35,12 +35,11 @@ type Chases struct {
 // ErrTwice says that two waits were ended for one cycle.
 var ErrTwice = errors.New("two victims")
 
-// Explore visits every state, shortest runs first. It checks that a transaction
-// that ends its wait was in a cycle, that the cycle loses no other wait, and that
-// the youngest member of every cycle would find it if it stayed. It returns a
-// [*search.Violation] with a shortest run to the first state that is wrong, and in
-// any case how far it came. In some states there is a cycle; a victim is a step by which a
-// wait is ended.
+// Explore visits every state, shortest runs first. It checks that a transaction that ends
+// its wait was in a cycle, that the cycle loses no other wait, and that the youngest member
+// of every cycle would find it if it stayed. It returns a [*search.Violation] with a
+// shortest run to the first state that is wrong, and in any case how far it came. In some
+// states there is a cycle; a victim is a wait that is ended.
 func (t *Chases) Explore(limits search.Limits) (r search.Report, victims int, err error) {
 	r, err = search.Search[*chases, chaseEvent]{
 		Limits: limits,
@@ -282,8 +281,7 @@ func (w *chases) cyclic() bool {
 	return false
 }
 
-// around follows the waits of a transaction. It returns the youngest in the cycle if they
-// come back, and none otherwise.
+// around returns the youngest transaction in the cycle that t is in, or none.
 func (w *chases) around(t int) (youngest int) {
 	youngest = t
 	at := t

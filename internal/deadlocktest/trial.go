@@ -12,8 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A Machine is what can be explored: the machines of package deadlock, and
-// mutants of them.
+// A Machine is what can be explored: the machines of package deadlock, and their mutants.
 type Machine interface {
 	Wait(on []dmutex.NodeID) error
 	Granted(by dmutex.NodeID) error

@@ -7,8 +7,7 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// reach returns, from each node, the nodes that can be reached along waits whose
-// grant is not in flight.
+// reach returns what each node reaches along waits whose grant is not in flight.
 func (w *world) reach() [][]bool {
 	reach := make([][]bool, len(w.nodes))
 	for i := range w.nodes {
@@ -54,8 +53,7 @@ func (w *world) truth(reach [][]bool) (deadlocked []bool) {
 	return deadlocked
 }
 
-// declares checks that a node that declares a deadlock in a step is in one after
-// it.
+// declares checks that a node that declares a deadlock in a step is in one after it.
 func (w *world) declares(before *world) error {
 	for i := range w.nodes {
 		if w.nodes[i].Deadlocked() && !before.nodes[i].Deadlocked() && !w.truth(w.reach())[i] {

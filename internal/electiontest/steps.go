@@ -9,9 +9,9 @@ import (
 )
 
 // Explore visits every state of a trial, shortest runs first. It returns a
-// [*search.Violation] with a shortest run to the first state that is wrong, and
-// in any case how far it came. Some states are at rest: nothing is left to happen
-// unless something fails.
+// [*search.Violation] with a shortest run to the first state that is wrong, and in any case
+// how far it came. Some states are at rest: nothing happens any more unless something
+// fails.
 //
 // Besides what the trial asks for, it checks that no epoch has two leaders, that
 // epochs never fall at a node, and that every run comes to rest. At rest, all nodes

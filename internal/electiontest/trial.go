@@ -9,15 +9,13 @@ import (
 	"github.com/dmutex/dmutex/election"
 )
 
-// A Trial is a small group and what may happen to it. [Trial.Explore] tries
-// every order of it.
+// A Trial is a small group and what may happen to it. [Trial.Explore] tries every order.
 //
-// The channels keep the order of messages, and lose those to a node that has
-// crashed or is cut off. Some time after the event, detectors tell each node which
-// nodes have crashed or are cut off and which are back; a partition heals only
-// after all have noticed it. Time passes, for all nodes alike, when no message is in
-// flight and no detector has news; a timeout fires before that only as often as
-// Early says.
+// The channels keep the order of messages, and lose those to a node that has crashed or is
+// cut off. Some time after the event, detectors tell each node which nodes have crashed or
+// are cut off and which are back; a partition heals only after all have noticed it. Time
+// passes, for all nodes alike, when no message is in flight and no detector has news; a
+// timeout fires before that as often as Early says.
 type Trial struct {
 	Algorithm election.Algorithm // makes a [Machine]
 	Nodes     int                // numbered from 1; at most 9
@@ -46,8 +44,7 @@ type Odds struct {
 	Restarts   int // a node begins an election for no reason
 }
 
-// A Machine is what can be explored: the machines of package election, and
-// mutants of them.
+// A Machine is what can be explored: the machines of package election, and their mutants.
 type Machine interface {
 	election.Machine
 	encoding.TextAppender

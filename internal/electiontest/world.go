@@ -103,8 +103,8 @@ func (w *world) AppendState(b []byte) []byte {
 	return b
 }
 
-// leader returns the leader of a node and the epoch; of a crashed node the epoch with which
-// it comes back.
+// leader returns the leader of a node and the epoch; of a crashed node the epoch that it
+// keeps.
 func (w *world) leader(i int) (dmutex.NodeID, uint64) {
 	if n := &w.nodes[i]; n.Machine == nil {
 		return dmutex.None, n.kept

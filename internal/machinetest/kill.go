@@ -36,8 +36,7 @@ func Kill(t *testing.T, file string, edits []Edit) {
 	}
 }
 
-// run runs one test with the file replaced, and returns its output. The test
-// runs in its short form.
+// run runs one test, in its short form, with the file replaced, and returns its output.
 func run(t *testing.T, test, file, source string) string {
 	old, err := filepath.Abs(file)
 	if err != nil {
