@@ -22,8 +22,8 @@
 // Progress. WANT travels the way of the token and cannot overtake it. Either it meets the
 // token; or the token, going around for others, comes to the node behind it, and then WANT
 // comes home ahead of the token and ends there. The token loses a name only at the node of
-// that name, and goes on until it has lost all: so every other node enters at most once
-// before that one.
+// that name, and goes on until it has lost all: once it has a node's name, every other node
+// enters at most once before that one.
 //
 // Order and count. The channels must keep the order of messages (a WANT that overtook the
 // token could go around without meeting it), and must not repeat them. The cost is none for
