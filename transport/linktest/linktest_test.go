@@ -2,7 +2,7 @@ package linktest_test
 
 import (
 	"bytes"
-	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -219,9 +219,6 @@ type mutant struct {
 }
 
 func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	if m.name == "opens twice" && m.deliver != nil {
-		return nil
-	}
 	m.deliver = deliver
 	switch m.name {
 	case "confuses senders":
@@ -229,16 +226,20 @@ func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	case "leaves a goroutine", "leaves a goroutine, no bubble":
 		go func() { select {} }()
 	}
-	return m.Link.Open(deliver)
+	err := m.Link.Open(deliver)
+	if m.name == "opens twice" && errors.Is(err, dmutex.ErrMisuse) {
+		return nil
+	}
+	return err
 }
 
-// OpenBursts brings two frames at a time after the first.
+// OpenBursts brings two frames at a time.
 func (m *mutant) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
-	var burst [][]byte
-	first := true
+	bursts := make(map[dmutex.NodeID][][]byte)
 	return m.Open(func(from dmutex.NodeID, frame []byte) {
-		burst = append(burst, bytes.Clone(frame))
-		if len(burst) == 1 && !first && binary.BigEndian.Uint64(frame) < 999 {
+		burst := append(bursts[from], bytes.Clone(frame))
+		bursts[from] = burst
+		if len(burst) == 1 {
 			return
 		}
 		if m.name == "forgets the rest of a burst" {
@@ -248,7 +249,7 @@ func (m *mutant) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) e
 		if m.name == "repeats a burst" {
 			deliver(from, burst)
 		}
-		burst, first = nil, false
+		delete(bursts, from)
 	})
 }
 
