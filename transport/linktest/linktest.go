@@ -124,17 +124,17 @@ func (b *bench) member(self dmutex.NodeID) *member {
 // ignore takes what arrives.
 func ignore(dmutex.NodeID, []byte) {}
 
-func (s *member) keep(from dmutex.NodeID, frame []byte) {
-	if goroutine() == s.b.home {
-		s.b.Error("Send delivers by itself")
+func (m *member) keep(from dmutex.NodeID, frame []byte) {
+	if goroutine() == m.b.home {
+		m.b.Error("Send delivers by itself")
 	}
-	s.got <- arrival{from, bytes.Clone(frame)}
+	m.got <- arrival{from, bytes.Clone(frame)}
 }
 
 // next waits for a frame.
-func (s *member) next() arrival {
-	s.b.Helper()
-	return await(s.b, s.got, "a frame for node "+s.self.String())
+func (m *member) next() arrival {
+	m.b.Helper()
+	return await(m.b, m.got, "a frame for node "+m.self.String())
 }
 
 // patience is long, because only a failing test waits for so long.
@@ -195,10 +195,10 @@ func (b *bench) settle() {
 }
 
 // tell sends a frame and waits for it to arrive.
-func (s *member) tell(to *member, frame []byte) {
-	s.b.Helper()
-	require.NoError(s.b, s.Send(to.self, frame))
-	require.Equal(s.b, arrival{s.self, frame}, to.next())
+func (m *member) tell(to *member, frame []byte) {
+	m.b.Helper()
+	require.NoError(m.b, m.Send(to.self, frame))
+	require.Equal(m.b, arrival{m.self, frame}, to.next())
 }
 
 func (b *bench) frames() {

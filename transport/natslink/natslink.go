@@ -281,7 +281,6 @@ func (l *Link) MaxFrame() int { return l.maxFrame }
 // until that knows of the subscription, and fails if the server does not permit it or has
 // said on this connection that there are too many.
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	gone := l.nc.IsClosed()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -289,7 +288,7 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		return transport.ErrClosed
 	case l.deliver != nil:
 		return dmutex.Misuse("natslink: the link is open already")
-	case gone:
+	case l.nc.IsClosed():
 		return fmt.Errorf("natslink: open: %w", nats.ErrConnectionClosed)
 	}
 	if !l.dynamic {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"sync"
@@ -283,11 +282,7 @@ func (p *peer) dial() {
 		}
 		if err != nil && p.ctx.Err() == nil {
 			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, p.addr, err))
-			level := slog.LevelWarn
-			if _, ok := errors.AsType[passing](err); ok {
-				level = slog.LevelDebug
-			}
-			l.often.Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "node", p.self, "peer", p.id, "address", p.addr, "err", err)
+			l.often.Log(p.ctx, l.level(err), "tcplink: cannot connect, will keep trying", "node", p.self, "peer", p.id, "address", p.addr, "err", err)
 		}
 		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1)) {
 			return

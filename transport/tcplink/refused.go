@@ -23,14 +23,18 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 		refusal := fmt.Errorf("a connection from %s was refused: %w", host, err)
 		l.refused.Store(&refusal)
 	}
-	level := slog.LevelWarn
-	if _, ok := err.(passing); ok && l.dynamic {
-		level = slog.LevelDebug
-	}
 	l.mu.RLock()
 	self := l.self
 	l.mu.RUnlock()
-	l.often.Log(l.ctx, level, "tcplink: connection refused", "node", self, "from", host, "err", err)
+	l.often.Log(l.ctx, l.level(err), "tcplink: connection refused", "node", self, "from", host, "err", err)
+}
+
+// level returns at what level an error is logged.
+func (l *Link) level(err error) slog.Level {
+	if _, ok := errors.AsType[passing](err); ok && l.dynamic {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // reason removes the addresses from an error, because their ports differ each time, and
