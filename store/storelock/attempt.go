@@ -42,11 +42,9 @@ type attempt struct {
 	giveUpAt int64 // after a release
 
 	// Of a wait for a life.
-	watched string       // the life whose end is watched
-	ended   <-chan error // tells of that; nil if the store cannot tell
-	unwatch context.CancelFunc
-	first   string // the revision that was seen first
-	doubt   error  // why nobody can tell, until another revision shows that the life lives
+	blind string // a life whose end the store cannot tell
+	first string // the revision that was seen first without such proof
+	doubt error  // why nobody can tell, until another revision shows that the life lives
 }
 
 // now reads the clock, and tells the machine how far it has leapt.
@@ -61,7 +59,6 @@ func (a *attempt) run() {
 	_, a.slept = a.l.clock.Read()
 	a.m = lockrecord.New(a.l.Lock, a.live(), int64(a.l.lease))
 	defer func() {
-		a.unwatch()
 		if a.Hold != nil {
 			a.End(a.lost())
 		}
@@ -80,39 +77,48 @@ func (a *attempt) run() {
 		left := time.Duration(a.m.Deadline() - a.now())
 		switch {
 		case !waits:
-			_, _ = a.sleep(nil, left)
+			a.sleep(left)
 		case a.try:
 			if a.why = a.busy(life, left); a.why == nil {
 				a.m.Proved(rev)
 			}
 		default:
-			most := slowPoll
-			if a.watch(life); a.ended != nil {
-				most = a.l.lease / leases.Renew
-			} else if a.first == "" {
+			proves := a.l.prover != nil && life != a.blind
+			if !proves && a.first == "" {
 				a.first, a.doubt = rev, noProof(life, left)
-			}
-			if rev != a.first {
+			} else if rev != a.first {
 				a.doubt = nil
 			}
 			a.trouble.Note(a.doubt)
-			err, told := a.sleep(a.ended, min(jitter(pause), left))
-			pause = min(pause*3/2, most)
-			switch a.m.Poll(); {
-			case told && err == nil:
-				a.watched = "" // a swap of this life may still take effect
-				_, _ = a.sleep(nil, time.Duration(mrand.Int64N(int64(stampede))))
-				a.m.Proved(rev)
-			case told:
-				a.m.Guard("") // the lease decides
-				a.ended = nil
+			if wait := min(jitter(pause), left); proves {
+				a.await(life, rev, wait)
+				pause = min(pause*3/2, a.l.lease/leases.Renew)
+			} else {
+				a.sleep(wait)
+				pause = min(pause*3/2, slowPoll)
 			}
+			a.m.Poll()
 		}
 	}
 }
 
-// sleep waits for so long, or until the caller leaves, or until it is told something.
-func (a *attempt) sleep(done <-chan error, d time.Duration) (err error, told bool) {
+// await waits for so long, or until the store has proved that this life is over.
+func (a *attempt) await(life, rev string, d time.Duration) {
+	a.m.Guard(life)
+	ctx, cancel := context.WithTimeout(a.leave, d)
+	defer cancel()
+	switch err := a.l.prover.Over(ctx, life); {
+	case err == nil: // but a swap of this life may still take effect
+		a.sleep(mrand.N(stampede))
+		a.m.Proved(rev)
+	case ctx.Err() == nil:
+		a.m.Guard("") // the lease decides
+		a.blind = life
+	}
+}
+
+// sleep waits for so long, or until the caller leaves.
+func (a *attempt) sleep(d time.Duration) {
 	leave := a.leave.Done()
 	if a.giveUpAt != 0 {
 		leave = nil
@@ -120,14 +126,11 @@ func (a *attempt) sleep(done <-chan error, d time.Duration) (err error, told boo
 	select {
 	case <-time.After(d):
 	case <-leave:
-	case err = <-done:
-		told = true
 	}
-	return err, told
 }
 
 // jitter keeps waiters from asking together.
-func jitter(d time.Duration) time.Duration { return d/2 + time.Duration(mrand.Int64N(int64(d/2))) }
+func jitter(d time.Duration) time.Duration { return d/2 + mrand.N(d/2) }
 
 // settled lets the machine follow the caller, and the handle follow the machine. It reports whether
 // nothing is left to do.
@@ -223,7 +226,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	case parent.Err() == nil:
 		a.trouble.Note(fmt.Errorf("the store does not answer: %w", err))
 	}
-	_, _ = a.sleep(nil, jitter(min(slowPoll, a.l.lease/leases.Margin)))
+	a.sleep(jitter(min(slowPoll, a.l.lease/leases.Margin)))
 }
 
 // busy is why a try fails, nil if this life is proved to be over.
@@ -245,17 +248,4 @@ func (a *attempt) busy(life string, left time.Duration) error {
 func noProof(life string, left time.Duration) error {
 	return fmt.Errorf("life %s holds it; if that has crashed, a wait of more than %v replaces it: %w",
 		life, left.Truncate(time.Millisecond)+time.Millisecond, store.ErrNoProof)
-}
-
-// watch watches this life from now on. While it does, the end of its lease does not matter.
-func (a *attempt) watch(life string) {
-	if a.l.prover == nil || a.watched == life {
-		return
-	}
-	a.unwatch()
-	a.m.Guard(life)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	a.watched, a.ended, a.unwatch = life, ended, cancel
-	go func() { ended <- a.l.prover.Over(ctx, life) }()
 }

@@ -81,7 +81,7 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 }
 
 func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
-	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{}), unwatch: func() {}}
+	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
 	a.leave, a.release = context.WithCancel(context.Background())
 	go a.run()
 	select {
