@@ -174,7 +174,7 @@ func (n *Node) Status() Status {
 		for _, c := range n.clients.Status() {
 			st.Clients = append(st.Clients, ClientStatus(c))
 		}
-		st.ClientsRefused = n.clients.Refused()
+		st.ClientsRefused = n.clients.Refused.Load()
 	}
 	names := map[string]bool{"": true, n.cfg.Name: true}
 	for _, id := range n.group.Others() {

@@ -114,14 +114,10 @@ func (m *Member) beat(now, term int64) {
 }
 
 func (m *Member) ask(msg *Message) {
-	if i := m.find(msg.Number); i >= 0 { // again, on another connection
-		if fence := m.requests[i].fence; fence != 0 {
-			m.send(Message{Kind: Granted, Number: msg.Number, Fence: fence})
-		}
-		return
-	}
-	switch {
-	case m.leaving:
+	switch i := m.find(msg.Number); {
+	case i >= 0 && m.requests[i].fence != 0: // again, on another connection
+		m.Granted(msg.Number, m.requests[i].fence)
+	case i >= 0 || m.leaving:
 	case msg.Code != None:
 		m.Refuse(msg.Number, msg.Code, msg.Text)
 	case len(m.requests) >= MaxRequests:

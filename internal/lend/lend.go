@@ -57,7 +57,8 @@ type Server struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	refused atomic.Uint64 // clients and requests
+
+	Refused atomic.Uint64 // clients and requests that were not allowed, or too many
 
 	mu       sync.Mutex // guards the sessions, too
 	sessions map[string]*session
@@ -324,14 +325,11 @@ func (s *Server) Close() {
 func (s *Server) send(c *clientlink.Conn, msgs ...clientsession.Message) {
 	for i := range msgs {
 		if code := msgs[i].Code; code == clientsession.Forbidden || code == clientsession.Full {
-			s.refused.Add(1)
+			s.Refused.Add(1)
 		}
 	}
 	c.Send(msgs...)
 }
-
-// Refused returns how many clients and requests were not allowed, or too many.
-func (s *Server) Refused() uint64 { return s.refused.Load() }
 
 // A Status is how a session stands, as a node.ClientStatus says.
 type Status struct {

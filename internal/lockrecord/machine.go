@@ -224,12 +224,9 @@ func (m *Machine) Release(now int64) {
 	m.settle()
 }
 
-// Outside reports whether this life is not in the record, and no operation can change that.
-func (m *Machine) Outside() bool { return !m.mine() && !m.unsure }
-
-// settle ends an attempt that leaves and is not in the record.
+// settle ends an attempt that leaves, if it is not in the record, and no swap can have changed that.
 func (m *Machine) settle() {
-	if m.leaving && m.Outside() {
+	if m.leaving && !m.mine() && !m.unsure {
 		m.phase = Over
 	}
 }

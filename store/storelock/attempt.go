@@ -196,8 +196,8 @@ func floor() uint64 {
 // perform asks the store, and gives the machine the outcome. If that is unknown, it then waits.
 func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	parent := context.Background()
-	if a.m.Outside() {
-		parent = a.leave // nothing depends on the outcome
+	if op == lockrecord.Load && a.giveUpAt == 0 {
+		parent = a.leave // it is asked for again if it is needed then
 	}
 	ctx, cancel := context.WithTimeout(parent, a.l.lease/leases.Operation)
 	defer cancel()
