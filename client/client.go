@@ -80,7 +80,8 @@ type Config struct {
 const (
 	firstPause = 20 * time.Millisecond // between attempts to connect
 	lastPause  = time.Second
-	backlog    = 1 << 20 // bytes, more than 1000 requests take
+	courtesy   = 200 * time.Millisecond // for the member to say who holds the lock, when a context has ended
+	backlog    = 1 << 20                // bytes, more than 1000 requests take
 )
 
 // A Client takes locks through one member at a time. Its methods are safe for concurrent use.
@@ -95,6 +96,7 @@ type Client struct {
 	mu         sync.Mutex
 	m          *clientsession.Client
 	calls      map[uint64]*held
+	end        int64 // of what is held, as of the last input
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
@@ -184,7 +186,8 @@ func (c *Client) input(input func(now int64)) {
 	for i := range news {
 		c.take(&news[i])
 	}
-	if end := c.m.End(); end > now {
+	if end := c.m.End(); end != c.end {
+		c.end = end
 		for _, h := range c.calls {
 			if h.Hold != nil {
 				h.Extend(end)
@@ -333,9 +336,6 @@ func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held,
 	})
 	return nil, c.trouble.Add(err)
 }
-
-// courtesy bounds how long a call whose context has ended waits for the name of the holder.
-const courtesy = 200 * time.Millisecond
 
 // A held is the handle that Acquire returns, and before that its request.
 type held struct {

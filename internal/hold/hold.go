@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +32,7 @@ func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64,
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.until.Store(end - h.lease/leases.Margin)
-	h.timer = time.AfterFunc(math.MaxInt64, func() { _ = h.Err() }) // which uses the timer, so it is set later
-	h.timer.Reset(h.left())
+	h.timer = time.AfterFunc(h.left(), h.lapse)
 	return h
 }
 
@@ -69,11 +67,16 @@ func (h *Hold) Released(reason error) (lost error) {
 // Over reports whether the hold has been ended, and does not read the clock.
 func (h *Hold) Over() bool { return h.ctx.Err() != nil }
 
+// lapse ends the hold if its lease has ended. It leaves the timer alone, which New may not have set yet.
+func (h *Hold) lapse() {
+	if !h.Over() && h.left() <= 0 {
+		h.cancel(h.lapsed())
+	}
+}
+
 // Err returns why the hold has ended, and nil while it has not.
 func (h *Hold) Err() error {
-	if !h.Over() && h.left() <= 0 {
-		h.End(h.lapsed())
-	}
+	h.lapse()
 	return context.Cause(h.ctx)
 }
 

@@ -92,13 +92,12 @@ func New(cfg Config) *Server {
 
 func (s *Server) accept(l net.Listener) {
 	for s.ctx.Err() == nil {
-		if nc, err := l.Accept(); err == nil {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
 			s.running.Go(func() { s.serve(nc) })
-			continue
-		}
-		select { // such as too many open files
-		case <-s.ctx.Done():
-		case <-time.After(clientlink.Patience / 50):
+		case s.ctx.Err() == nil: // such as too many open files
+			time.Sleep(clientlink.Patience / 50)
 		}
 	}
 }

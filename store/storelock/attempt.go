@@ -20,6 +20,7 @@ const (
 	firstPoll = 20 * time.Millisecond
 	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
+	courtesy  = time.Second            // to take back a swap when a context has ended, or others wait for it as for the dead
 )
 
 // An attempt drives the machine of one Acquire until nothing of it is left. It is the handle, too.
@@ -28,7 +29,7 @@ type attempt struct {
 	l          *mutex
 	ctx        context.Context // of Acquire
 	try        bool
-	leave      context.Context // ends when release is called: the hold, or the wait, is over
+	leave      context.Context // ends when release is called; never any more when run has noticed
 	release    context.CancelFunc
 	granted    chan struct{}
 	over       chan struct{}
@@ -59,9 +60,6 @@ func (a *attempt) run() {
 	_, a.slept = a.l.clock.Read()
 	a.m = lockrecord.New(a.l.Lock, a.live(), int64(a.l.lease))
 	defer func() {
-		if a.Hold != nil {
-			a.End(a.lost())
-		}
 		if a.life != nil { // last: others may take the lock then
 			_ = a.life.Close() // the kernel has closed the file in any case
 		}
@@ -119,13 +117,9 @@ func (a *attempt) await(life, rev string, d time.Duration) {
 
 // sleep waits for so long, or until the caller leaves.
 func (a *attempt) sleep(d time.Duration) {
-	leave := a.leave.Done()
-	if a.giveUpAt != 0 {
-		leave = nil
-	}
 	select {
 	case <-time.After(d):
-	case <-leave:
+	case <-a.leave.Done():
 	}
 }
 
@@ -136,8 +130,8 @@ func jitter(d time.Duration) time.Duration { return d/2 + mrand.N(d/2) }
 // nothing is left to do.
 func (a *attempt) settled() bool {
 	now := a.now()
-	if a.leave.Err() != nil && a.giveUpAt == 0 {
-		a.giveUpAt = now + int64(a.l.lease)
+	if a.leave.Err() != nil {
+		a.leave, a.giveUpAt = context.Background(), now+int64(a.l.lease)
 		a.m.Release(now)
 	}
 	phase := a.m.Phase(now)
@@ -148,9 +142,9 @@ func (a *attempt) settled() bool {
 		close(a.granted)
 	}
 	switch {
-	case phase == lockrecord.Over:
+	case phase == lockrecord.Over && a.Hold == nil:
 		a.why = a.m.Err()
-	case phase == lockrecord.Ended:
+	case phase >= lockrecord.Ended:
 		a.End(a.lost())
 	case phase == lockrecord.Held && a.Over():
 		a.m.End() // and renew it no more
@@ -196,7 +190,7 @@ func floor() uint64 {
 // perform asks the store, and gives the machine the outcome. If that is unknown, it then waits.
 func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	parent := context.Background()
-	if op == lockrecord.Load && a.giveUpAt == 0 {
+	if op == lockrecord.Load {
 		parent = a.leave // it is asked for again if it is needed then
 	}
 	ctx, cancel := context.WithTimeout(parent, a.l.lease/leases.Operation)

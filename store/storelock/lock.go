@@ -102,10 +102,6 @@ func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	return nil, a.trouble.Add(hold.ContextError(ctx))
 }
 
-// courtesy bounds how long a call whose context has ended takes back a swap that was under way.
-// If it did not, others might wait for this life as for one that has crashed.
-const courtesy = time.Second
-
 // File returns a file for a child process to inherit. Then, if this process dies, the lock is
 // not free before the child has died, too. It is nil if the store cannot do that, or if the handle is
 // not one of this package; filestore can, but not on Windows.
