@@ -98,10 +98,6 @@ type Config struct {
 // Each call returns the messages to send, in order. A call that returns an error has
 // changed nothing: [dmutex.ErrMisuse] if the caller is wrong, [dmutex.ErrPeer]
 // if the sender of a message is. A late or outdated message is not an error.
-//
-// The machines of this package also have AppendText, for the canonical state (machines with
-// one Config and equal text behave alike forever), Clone, and TicksLeft: the ticks until a
-// timeout, or 0 if none runs.
 type Machine interface {
 	// Start begins an election, unless this node is in one already, or reaches no
 	// majority under the majority rule. Call it when the node joins, for the first
@@ -123,6 +119,16 @@ type Machine interface {
 	// Leader returns the leader, or None if this node knows of none at present,
 	// and the highest epoch that was announced to it, or 0 if none was.
 	Leader() (node dmutex.NodeID, epoch uint64)
+
+	// TicksLeft returns the ticks until a timeout, or 0 if none runs.
+	TicksLeft() int
+
+	// AppendText appends the canonical state: machines with one Config and equal text
+	// behave alike forever. The error is always nil.
+	AppendText(b []byte) ([]byte, error)
+
+	// Clone returns an independent copy.
+	Clone() Machine
 }
 
 // An Algorithm makes the machine of one node. It returns [dmutex.ErrMisuse]

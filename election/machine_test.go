@@ -20,7 +20,7 @@ var families = []struct {
 
 func text(t testing.TB, m Machine) string {
 	t.Helper()
-	b, err := m.(explorable).AppendText(nil)
+	b, err := m.AppendText(nil)
 	require.NoError(t, err)
 	return string(b)
 }
@@ -123,9 +123,9 @@ func TestTicks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "bully 1 idle", text(t, m))
 	require.Empty(t, m.Tick(), "no timeout while idle")
-	require.Zero(t, m.(explorable).TicksLeft())
+	require.Zero(t, m.TicksLeft())
 	require.Len(t, m.Start(), 1)
-	require.Equal(t, 3, m.(explorable).TicksLeft())
+	require.Equal(t, 3, m.TicksLeft())
 	require.Empty(t, m.Start(), "an election is under way")
 	require.Equal(t, "bully 1 asking left=3 met=2 ballot=2", text(t, m))
 	require.Empty(t, m.Tick())
@@ -152,7 +152,7 @@ func TestOutput(t *testing.T) {
 		require.Equal(t, Election, out[0].Kind)
 		sent := out[0].String()
 		before := text(t, m)
-		c := m.(explorable).Clone()
+		c := m.Clone()
 		require.Equal(t, before, text(t, c))
 		c.Tick()
 		_, err = c.Suspect(2)

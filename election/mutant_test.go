@@ -1,22 +1,10 @@
 package election
 
-import (
-	"encoding"
-
-	"github.com/dmutex/dmutex"
-)
-
-// An explorable is a machine as package electiontest wants it.
-type explorable interface {
-	Machine
-	encoding.TextAppender
-	Clone() Machine
-	TicksLeft() int
-}
+import "github.com/dmutex/dmutex"
 
 // A mutant is a machine with one rule broken. A nil function changes nothing.
-type mutant[M explorable] struct {
-	explorable
+type mutant[M Machine] struct {
+	Machine
 	handle func(m M, msg Message) ([]Message, error)
 	after  func(m M, out []Message) []Message // each call
 
@@ -37,49 +25,47 @@ func (m mutant[M]) alter(out []Message) []Message {
 	if m.after == nil {
 		return out
 	}
-	return m.after(m.explorable.(M), out)
+	return m.after(m.Machine.(M), out)
 }
 
-func (m mutant[M]) Start() []Message { return m.alter(m.explorable.Start()) }
-func (m mutant[M]) Tick() []Message  { return m.alter(m.explorable.Tick()) }
+func (m mutant[M]) Start() []Message { return m.alter(m.Machine.Start()) }
+func (m mutant[M]) Tick() []Message  { return m.alter(m.Machine.Tick()) }
 
 func (m mutant[M]) Handle(msg Message) (out []Message, err error) {
 	if m.handle != nil {
-		out, err = m.handle(m.explorable.(M), msg)
+		out, err = m.handle(m.Machine.(M), msg)
 	} else {
-		out, err = m.explorable.Handle(msg)
+		out, err = m.Machine.Handle(msg)
 	}
 	return m.alter(out), err
 }
 
 func (m mutant[M]) Suspect(node dmutex.NodeID) ([]Message, error) {
 	if m.suspects != nil {
-		return m.suspects(m.explorable.(M), node, true)
+		return m.suspects(m.Machine.(M), node, true)
 	}
-	out, err := m.explorable.Suspect(node)
+	out, err := m.Machine.Suspect(node)
 	return m.alter(out), err
 }
 
 func (m mutant[M]) Unsuspect(node dmutex.NodeID) ([]Message, error) {
 	if m.suspects != nil {
-		return m.suspects(m.explorable.(M), node, false)
+		return m.suspects(m.Machine.(M), node, false)
 	}
-	out, err := m.explorable.Unsuspect(node)
+	out, err := m.Machine.Unsuspect(node)
 	return m.alter(out), err
 }
 
 func (m mutant[M]) Clone() Machine {
-	m.explorable = m.explorable.Clone().(explorable)
+	m.Machine = m.Machine.Clone()
 	return m
 }
 
 // of returns the algorithm with each machine mutated.
 func (m mutant[M]) of(algorithm Algorithm) Algorithm {
 	return func(c Config) (Machine, error) {
-		born, err := algorithm(c)
-		if err == nil {
-			m.explorable = born.(explorable)
-		}
+		var err error
+		m.Machine, err = algorithm(c)
 		return m, err
 	}
 }

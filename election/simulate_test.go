@@ -116,7 +116,7 @@ func (s *simulation) run(t *testing.T, until int) {
 		default:
 			s.now++
 			for i, m := range s.machines {
-				if m != nil && m.(explorable).TicksLeft() > 0 {
+				if m != nil && m.TicksLeft() > 0 {
 					s.does(t, i, m.Tick(), nil)
 				}
 			}
@@ -127,7 +127,7 @@ func (s *simulation) run(t *testing.T, until int) {
 
 func (s *simulation) quiet() bool {
 	return s.events.Len() == 0 && !slices.ContainsFunc(s.machines, func(m Machine) bool {
-		return m != nil && m.(explorable).TicksLeft() > 0
+		return m != nil && m.TicksLeft() > 0
 	})
 }
 

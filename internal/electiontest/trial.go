@@ -3,7 +3,6 @@
 package electiontest
 
 import (
-	"encoding"
 	"errors"
 
 	"github.com/dmutex/dmutex/election"
@@ -17,9 +16,9 @@ import (
 // passes, for all nodes alike, when no message is in flight and no detector has news; a
 // timeout fires before that as often as Early says.
 type Trial struct {
-	Algorithm election.Algorithm // makes a [Machine]
-	Nodes     int                // numbered from 1; at most 9
-	Starts    []int              // ranks of the nodes that run at first, all at once; nil: all have run, and it is over
+	Algorithm election.Algorithm
+	Nodes     int   // numbered from 1; at most 9
+	Starts    []int // ranks of the nodes that run at first, all at once; nil: all have run, and it is over
 	Majority  bool
 
 	Prompt    bool // the detectors tell at once, and elections die out before their starter recovers
@@ -42,14 +41,6 @@ type Odds struct {
 	Wrong      int // a node suspects one that is alive
 	Early      int // a timeout fires although a message is in flight
 	Restarts   int // a node begins an election for no reason
-}
-
-// A Machine is what can be explored: the machines of package election, and their mutants.
-type Machine interface {
-	election.Machine
-	encoding.TextAppender
-	Clone() election.Machine
-	TicksLeft() int
 }
 
 // What can be wrong; the Kind of a [search.Violation].

@@ -22,11 +22,11 @@ type world struct {
 
 // A node is the state of one node.
 type node struct {
-	Machine         // nil if it has crashed
-	kept     uint64 // the epoch with which it comes back then
-	met      uint64 // the highest number in any message that it has sent or handled
-	aside    bool   // its side of the partition
-	suspects []bool // what its detector has told it of each node
+	election.Machine        // nil if it has crashed
+	kept             uint64 // the epoch with which it comes back then
+	met              uint64 // the highest number in any message that it has sent or handled
+	aside            bool   // its side of the partition
+	suspects         []bool // what its detector has told it of each node
 }
 
 func (t *Trial) begin() *world {
@@ -53,7 +53,7 @@ func (w *world) born(i int) {
 	m, err := w.Algorithm(election.Config{Self: id(i), Members: dmutextest.Nodes(w.Nodes), Epoch: w.nodes[i].kept,
 		Majority: w.Majority, Answer: 1, Outcome: 2})
 	must(err)
-	w.nodes[i].Machine = m.(Machine)
+	w.nodes[i].Machine = m
 }
 
 func must(err error) {
@@ -73,7 +73,7 @@ func (w *world) Clone(*world) *world {
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		if n.Machine != nil {
-			n.Machine = n.Machine.Clone().(Machine)
+			n.Machine = n.Machine.Clone()
 		}
 		n.suspects = slices.Clone(n.suspects)
 	}
