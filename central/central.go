@@ -39,7 +39,6 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node.
 type machine struct {
 	site.Site
 	coordinator dmutex.NodeID

@@ -15,7 +15,6 @@ var (
 	_ dmutex.Excluder    = (*machine)(nil)
 )
 
-// impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
 	switch msg.Kind {
 	case dmutex.Request, dmutex.Release:

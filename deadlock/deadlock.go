@@ -233,7 +233,6 @@ func (s *site) send(kind Kind, to, initiator int, number uint64) {
 	})
 }
 
-// appendText appends the site's part of a machine's canonical state.
 func (s *site) appendText(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
 	b = strconv.AppendUint(append(b, " seq="...), s.seq, 10)

@@ -36,7 +36,6 @@ type elector interface {
 	timeout()
 }
 
-// phase is where a node stands with an election.
 type phase uint8
 
 const (
@@ -234,7 +233,6 @@ func (s *site) send(to int, m Message) {
 	s.out = append(s.out, m)
 }
 
-// appendText appends the site's part of a machine's canonical state.
 func (s *site) appendText(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
 	b = append(b, ' ')

@@ -9,7 +9,6 @@ import (
 
 // The rest of the contract of [dmutex.Machine].
 
-// impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
 	j, _ := slices.BinarySearch(m.Peers(), msg.From)
 	switch msg.Kind {

@@ -48,7 +48,6 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node.
 type machine struct {
 	site.Site
 	queue []uint64 // by peer: the time of its request in our queue, 0 if none; ours is the Site's

@@ -84,7 +84,6 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node.
 type machine struct {
 	site.Site
 	quorums assignment // of all nodes

@@ -20,7 +20,6 @@ func newSets(k, n int) []set {
 	return slices.Collect(slices.Chunk(make(set, k*words(n)), words(n)))
 }
 
-// full returns {0, ..., n-1}.
 func full(n int) set {
 	s := newSet(n)
 	for i := range n {
@@ -94,7 +93,6 @@ func numbered[T cmp.Ordered](quorums [][]T, names []T) []set {
 	return family
 }
 
-// holds reports whether some set of the family is within up.
 func holds(family []set, up set) bool {
 	return slices.ContainsFunc(family, func(s set) bool { return s.within(up) })
 }

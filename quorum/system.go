@@ -76,7 +76,6 @@ func (s *system) replace(leaf []*system) *system {
 	return fold(s, leaf, func(g gate, in []*system) *system { return &system{gate: g, in: in} })
 }
 
-// mark adds the sites of s to a set.
 func (s *system) mark(sites set) {
 	if s.gate == nil {
 		sites.add(s.site)
@@ -117,7 +116,6 @@ func (s *system) bounds(n int, measure func(g gate, in []float64) (low, high flo
 	return all[0], all[1]
 }
 
-// same returns n times v.
 func same[V any](n int, v V) []V { return slices.Repeat([]V{v}, n) }
 
 // holds reports whether a set of sites contains a quorum.

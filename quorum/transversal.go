@@ -179,7 +179,6 @@ func (s *system) gap(side set) (found bool, err error) {
 	return local != nil, cmp.Or(err, e)
 }
 
-// below adds to side all sites below some inputs.
 func (s *system) below(inputs, side set) {
 	for i := range inputs.each() {
 		s.in[i].mark(side)

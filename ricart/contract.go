@@ -11,7 +11,6 @@ import (
 
 var _ dmutex.Keeper = (*carvalho)(nil)
 
-// impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
 	switch {
 	case msg.Kind != dmutex.Request && msg.Kind != dmutex.Reply:

@@ -40,7 +40,6 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node.
 type machine struct {
 	site.Site
 	awaiting []bool   // by peer: its REPLY is missing

@@ -29,7 +29,6 @@ func (t *seat) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// impossible says why no correct peer sends msg, and "" if one may.
 func (m *parked) impossible(msg dmutex.Message) string {
 	if why := m.seat.impossible(msg); why != "" {
 		return why
@@ -62,7 +61,6 @@ func (m *parked) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// impossible says why no correct peer sends msg, and "" if one may.
 func (m *circulating) impossible(msg dmutex.Message) string {
 	if why := m.seat.impossible(msg); why != "" {
 		return why

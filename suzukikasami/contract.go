@@ -15,7 +15,6 @@ var (
 	_ dmutex.Declarer = (*machine)(nil)
 )
 
-// impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
 	switch {
 	case msg.Kind != dmutex.Request && msg.Kind != dmutex.Token:

@@ -58,7 +58,6 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node.
 type machine struct {
 	site.Site
 	at dmutex.NodeID // of At

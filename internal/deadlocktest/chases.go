@@ -106,14 +106,12 @@ func (t *Chases) begin() *chases {
 	return w
 }
 
-// Clone returns a copy.
 func (w *chases) Clone(*chases) *chases {
 	c := *w
 	c.txns, c.locks, c.wire = slices.Clone(w.txns), slices.Clone(w.locks), slices.Clone(w.wire)
 	return &c
 }
 
-// AppendState appends the canonical state.
 func (w *chases) AppendState(b []byte) []byte {
 	lines := slices.Clone(w.declared)
 	for _, f := range w.wire {
@@ -125,10 +123,8 @@ func (w *chases) AppendState(b []byte) []byte {
 
 type chaseEvent = search.Event[*chases]
 
-// Do takes a step.
 func (w *chases) Do(step chaseEvent) error { return step.Do(w) }
 
-// Steps lists what may happen.
 func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
 	add := func(do func(*chases) error, format string, args ...any) {
 		steps = append(steps, search.NewEvent(do, format, args...))

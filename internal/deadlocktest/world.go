@@ -36,7 +36,6 @@ type world struct {
 	wire      []deadlock.Message // in flight, channel by channel
 }
 
-// A node is the state of one node.
 type node struct {
 	Machine
 	left    int      // waits
@@ -67,7 +66,6 @@ func must(err error) {
 	}
 }
 
-// Clone returns a copy.
 func (w *world) Clone(*world) *world {
 	c := *w
 	c.nodes, c.wire = slices.Clone(w.nodes), slices.Clone(w.wire)
@@ -78,7 +76,6 @@ func (w *world) Clone(*world) *world {
 	return &c
 }
 
-// AppendState appends the canonical state.
 func (w *world) AppendState(b []byte) []byte {
 	b = append(b, byte(w.withdraws))
 	for _, n := range w.nodes {
@@ -112,10 +109,8 @@ func (w *world) does(out []deadlock.Message, err error) {
 
 type event = search.Event[*world]
 
-// Do takes a step.
 func (w *world) Do(step event) error { return step.Do(w) }
 
-// Steps lists what may happen.
 func (w *world) Steps(steps []event) []event {
 	add := func(do func(*world), format string, args ...any) {
 		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
@@ -198,7 +193,6 @@ func (w *world) withdraw(i int) {
 	must(n.Withdraw())
 }
 
-// arrive takes a message from the wire.
 func (w *world) arrive(k int) {
 	t := w.wire[k]
 	w.wire = slices.Delete(w.wire, k, k+1)

@@ -34,10 +34,8 @@ func (t *Trial) Explore(limits search.Limits) (search.Report, error) {
 
 type event = search.Event[*world]
 
-// Do takes a step.
 func (w *world) Do(step event) error { return step.Do(w) }
 
-// Steps lists what may happen.
 func (w *world) Steps(steps []event) []event {
 	add := func(do func(*world), format string, args ...any) {
 		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
@@ -113,7 +111,6 @@ func (w *world) Steps(steps []event) []event {
 	return steps
 }
 
-// deliver takes a message from the wire.
 func (w *world) deliver(k int) error {
 	msg := w.wire[k]
 	w.wire = slices.Delete(w.wire, k, k+1)
@@ -138,7 +135,6 @@ func (w *world) crash(i int) {
 	w.loose()
 }
 
-// cut cuts a set of nodes off from the others.
 func (w *world) cut(set int) {
 	for i := range w.nodes {
 		w.nodes[i].aside = set>>i&1 == 1
@@ -146,7 +142,6 @@ func (w *world) cut(set int) {
 	w.loose()
 }
 
-// title says how the group begins.
 func (w *world) title() string {
 	b := fmt.Appendf(nil, "%d nodes; majority rule: %v; ", w.Nodes, w.Majority)
 	if w.Starts == nil {

@@ -20,7 +20,6 @@ type world struct {
 	wire  []election.Message // in flight, channel by channel
 }
 
-// A node is the state of one node.
 type node struct {
 	election.Machine        // nil if it has crashed
 	kept             uint64 // the epoch with which it comes back then
@@ -66,7 +65,6 @@ func id(i int) dmutex.NodeID { return dmutex.NodeID(i + 1) }
 
 func ends(m election.Message) (from, to int) { return int(m.From) - 1, int(m.To) - 1 }
 
-// Clone returns a copy.
 func (w *world) Clone(*world) *world {
 	c := *w
 	c.nodes, c.wire = slices.Clone(w.nodes), slices.Clone(w.wire)
@@ -80,7 +78,6 @@ func (w *world) Clone(*world) *world {
 	return &c
 }
 
-// AppendState appends the canonical state.
 func (w *world) AppendState(b []byte) []byte {
 	b = fmt.Append(b, w.odds)
 	for _, n := range w.nodes {
@@ -117,7 +114,6 @@ func (w *world) reach(i, j int) bool {
 	return w.nodes[i].Machine != nil && w.nodes[j].Machine != nil && w.nodes[i].aside == w.nodes[j].aside
 }
 
-// send sends what a node has returned.
 func (w *world) send(i int, out []election.Message) {
 	for _, msg := range out {
 		w.nodes[i].met = max(w.nodes[i].met, msg.Ballot, msg.Epoch)
