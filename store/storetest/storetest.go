@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,54 +225,38 @@ func number(value []byte) uint64 {
 
 func numeral(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// add adds 1 to the number in the record and returns it.
-func (c client) add() (uint64, error) {
-	for {
-		value, rev, err := c.Load(c.b.ctx)
-		if err != nil {
-			return 0, err
-		}
-		n := number(value) + 1
-		runtime.Gosched() // lets others come between
-		_, err = c.Swap(c.b.ctx, numeral(n), rev)
-		if !errors.Is(err, store.ErrConflict) {
-			return n, err
-		}
-	}
-}
-
-// All clients add and load. Each load returns at least what any client knew when it began.
+// All clients load a number and add 1. Each load returns at least what any client knew when
+// it began.
 func (b *bench) linearizable() {
-	var known atomic.Uint64
-	learn := func(n uint64) {
-		for {
-			before := known.Load()
-			if n <= before || known.CompareAndSwap(before, n) {
-				return
-			}
-		}
+	var mu sync.Mutex
+	var known uint64
+	learn := func(n uint64) uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		known = max(known, n)
+		return known
 	}
 	var working sync.WaitGroup
 	for _, c := range b.clients(3) {
 		working.Go(func() {
-			for range 30 {
-				before := known.Load()
-				value, _, err := c.Load(b.ctx)
-				if err != nil {
-					b.Errorf("Load: %v", err)
+			for range 60 {
+				before := learn(0)
+				value, rev, err := c.Load(b.ctx)
+				n := number(value)
+				if err == nil && n < before {
+					err = fmt.Errorf("this load is stale: %d, but %d was known", n, before)
+				}
+				if err == nil {
+					learn(n)
+					runtime.Gosched() // lets others come between
+					_, err = c.Swap(b.ctx, numeral(n+1), rev)
+				}
+				if err == nil {
+					learn(n + 1)
+				} else if !errors.Is(err, store.ErrConflict) {
+					b.Error(err)
 					return
 				}
-				if number(value) < before {
-					b.Errorf("Load is stale: %d, but %d was known", number(value), before)
-					return
-				}
-				learn(number(value))
-				n, err := c.add()
-				if err != nil {
-					b.Errorf("%v", err)
-					return
-				}
-				learn(n)
 			}
 		})
 	}

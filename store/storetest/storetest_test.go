@@ -36,7 +36,7 @@ func TestRunCatches(t *testing.T) {
 		{"writes, then says conflict", "what was swapped", "conflict"},
 		{"loads from a cache", "what was swapped", "Not equal"},
 		{"loads from a replica", "what was swapped", "Not equal"},
-		{"sometimes loads what was", "Load is linearizable", "Load is stale"},
+		{"sometimes loads what was", "Load is linearizable", "load is stale"},
 		{"forgets", "the value outlives", "Not equal"},
 		{"confuses groups", "groups are separate", "have one record"},
 		{"says conflict for canceled", "a context that ends", "has not changed"},
