@@ -1,6 +1,7 @@
 package dmutextest
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -25,15 +26,16 @@ func FuzzMachine(f *testing.F, algorithm dmutex.Algorithm, members ...dmutex.Nod
 }
 
 func fuzzOnce(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID, data []byte) {
-	z := &fuzz{t: t, group: Config{Algorithm: algorithm, Members: members}, machines: births(t, algorithm, members), data: data}
+	z := &fuzz{Config: Config{Algorithm: algorithm, Members: members}, machines: births(t, algorithm, members), data: data}
 	for len(z.data) > 0 {
-		z.turn()
+		if err := z.turn(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
 type fuzz struct {
-	t        testing.TB
-	group    Config
+	Config
 	machines []dmutex.Machine
 	wire     []dmutex.Message
 	data     []byte
@@ -49,92 +51,85 @@ func (z *fuzz) below(n int) int {
 	return int(b) % n
 }
 
-func (z *fuzz) turn() {
+func (z *fuzz) turn() error {
 	const forged = lose
 	switch do := [...]verb{request, cancel, release, tick, deliver, forged}[z.below(6)]; {
-	case do.local():
-		i := z.below(len(z.machines))
-		if _, ok := z.machines[i].(dmutex.Ticker); ok || do != tick {
-			z.input(i, do, dmutex.Message{})
-		}
 	case do == forged:
 		msg := z.forge()
 		i := z.below(len(z.machines))
 		if z.below(8) > 0 {
-			msg.To = z.group.Members[i]
+			msg.To = z.Members[i]
 		}
-		z.input(i, deliver, msg)
+		return z.input(i, deliver, msg)
+	case do.local():
+		i := z.below(len(z.machines))
+		if _, ok := z.machines[i].(dmutex.Ticker); ok || do != tick {
+			return z.input(i, do, dmutex.Message{})
+		}
 	case len(z.wire) > 0:
 		k := z.below(len(z.wire))
 		msg := z.wire[k]
 		if z.below(8) > 0 { // else it comes again
 			z.wire = slices.Delete(z.wire, k, k+1)
 		}
-		z.input(slices.Index(z.group.Members, msg.To), deliver, msg.Clone())
+		return z.input(slices.Index(z.Members, msg.To), deliver, msg.Clone())
 	}
+	return nil
 }
 
 // forge makes a message that may or may not make sense.
 func (z *fuzz) forge() dmutex.Message {
+	number := func() uint64 { // mostly small, and sometimes near a limit
+		limits := [...]uint64{1<<32 - 1, 1 << 32, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxUint64}
+		k := z.below(256)
+		if k < len(limits) {
+			return limits[k]
+		}
+		return uint64(k % 8)
+	}
+	member := func() dmutex.NodeID { // mostly one
+		switch k := z.below(32); k {
+		case 0:
+			return dmutex.None
+		case 1:
+			return slices.Max(z.Members) + 1
+		default:
+			return z.Members[k%len(z.Members)]
+		}
+	}
 	msg := dmutex.Message{
-		Kind:    dmutex.Kind(z.below(dmutex.Kinds + 1)),
-		From:    z.member(),
-		To:      z.member(),
-		Attempt: z.number(),
-		Clock:   z.number(),
-		Fence:   z.number(),
+		Kind: dmutex.Kind(z.below(dmutex.Kinds + 1)), From: member(), To: member(),
+		Attempt: number(), Clock: number(), Fence: number(),
 	}
 	for range z.below(6) {
-		msg.Numbers = append(msg.Numbers, z.number())
+		msg.Numbers = append(msg.Numbers, number())
 	}
 	for range z.below(6) {
-		msg.Nodes = append(msg.Nodes, z.member())
+		msg.Nodes = append(msg.Nodes, member())
 	}
 	return msg
 }
 
-// number is mostly small, and sometimes near a limit.
-func (z *fuzz) number() uint64 {
-	limits := [...]uint64{1<<32 - 1, 1 << 32, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxUint64}
-	k := z.below(256)
-	if k < len(limits) {
-		return limits[k]
-	}
-	return uint64(k % 8)
-}
-
-// member is mostly one.
-func (z *fuzz) member() dmutex.NodeID {
-	switch k := z.below(32); k {
-	case 0:
-		return dmutex.None
-	case 1:
-		return slices.Max(z.group.Members) + 1
-	default:
-		return z.group.Members[k%len(z.group.Members)]
-	}
-}
-
-func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
-	m, self := z.machines[i], z.group.Members[i]
+// input gives a machine any input, and returns what is wrong then.
+func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
+	m, self := z.machines[i], z.Members[i]
 	was := local{text: text(m), phase: m.Phase(), fence: m.Fence()}
 	out, err := input(m, do, msg)
 	if err != nil {
-		if f := refused(m, was, do, msg, out, err); f != nil {
-			z.t.Fatal(f)
-		}
-		return
+		return refused(m, was, do, msg, out, err)
 	}
 	if !do.lawful(was.phase) {
-		z.t.Fatalf("%q: %v is taken", was.text, do)
+		return fmt.Errorf("%q: %v is taken", was.text, do)
 	}
-	if f := z.group.contract(m, self, do, was.phase, was.fence, out); f != nil {
-		z.t.Fatalf("%q: %v %v: %v", was.text, do, msg, f)
+	wrong := z.contract(m, self, do, was.phase, was.fence, out)
+	if wrong == nil {
+		_, wrong = z.inspect(m, self)
 	}
-	if _, f := z.group.inspect(m, self); f != nil {
-		z.t.Fatalf("%q: %v %v: %v", was.text, do, msg, f)
+	if wrong != nil {
+		return fmt.Errorf("%q: %v %v: %w", was.text, do, msg, wrong)
 	}
 	for _, o := range out {
 		z.wire = append(z.wire, o.Clone())
 	}
+	return nil
 }

@@ -50,46 +50,37 @@ func New(name string) *Lock {
 }
 
 func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
-	for {
-		h, changed, err := l.look(ctx, try)
-		if h != nil {
-			return h, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.held != nil && !try && l.fail == nil && ctx.Err() == nil {
+		changed := l.changed
+		l.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
 		}
+		l.mu.Lock()
 	}
-}
-
-// look takes the lock, or returns why not, or what ends when there is more to see.
-func (l *Lock) look(ctx context.Context, try bool) (h *held, changed <-chan struct{}, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		err = hold.ContextError(ctx)
+		return nil, hold.ContextError(ctx)
 	case l.fail != nil:
 		l.note("failed: %v", l.fail)
-		err = l.fail
-	case l.held != nil && try:
+		return nil, l.fail
+	case l.held != nil:
 		l.note("busy")
-		err = lock.ErrBusy
-	case l.held == nil:
-		l.fence++
-		h = &held{l: l}
-		h.Hold = hold.New(ctx, l.clock, lease, l.fence, l.clock.Now()+int64(lease), func() error {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.lost(h, errors.New("its lease has ended"))
-		})
-		l.held = h
-		l.note("%d acquired", l.fence)
+		return nil, lock.ErrBusy
 	}
-	return h, l.changed, err
+	l.fence++
+	h := &held{l: l}
+	h.Hold = hold.New(ctx, l.clock, lease, l.fence, l.clock.Now()+int64(lease), func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.lost(h, errors.New("its lease has ended"))
+	})
+	l.held = h
+	l.note("%d acquired", l.fence)
+	return h, nil
 }
 
 // Lose takes the lock from its holder, if there is one. [lock.Held.Err] wraps why.

@@ -121,7 +121,7 @@ type Search[W World[W, S], S any] struct {
 // the same, so that one is never visited, is about n*n/2^65: one in a million for 6
 // million states.
 func (s Search[W, S]) Run() (Report, error) {
-	x := exploration[W, S]{Search: s, seen: make(map[uint64]uint32), live: !s.Lean && (s.Ends != nil || s.Good != nil)}
+	x := exploration[W, S]{Search: s, seen: make(map[uint64]uint32), ends: []uint32{0}, live: !s.Lean && (s.Ends != nil || s.Good != nil)}
 	err := x.run()
 	return x.Report, err
 }
@@ -155,7 +155,7 @@ type exploration[W World[W, S], S any] struct {
 	key    []byte            // scratch
 
 	live  bool
-	ends  []uint32 // by state: where its edges end
+	ends  []uint32 // by state: where the edges of the one before it end
 	edges []uint32 // fair steps: the state that it leads to, with the mark counted
 	good  []bool   // by state: it is good, or a fair step leaves the bounds
 }
@@ -298,11 +298,7 @@ func (x *exploration[W, S]) expand(id uint32, w W) error {
 
 // leads returns the edges of a state.
 func (x *exploration[W, S]) leads(id uint32) []uint32 {
-	begin := uint32(0)
-	if id > 0 {
-		begin = x.ends[id-1]
-	}
-	return x.edges[begin:x.ends[id]]
+	return x.edges[x.ends[id]:x.ends[id+1]]
 }
 
 // ending checks that fair steps come to an end, by walking all of them depth first: a
