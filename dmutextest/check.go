@@ -226,12 +226,16 @@ type local struct {
 	lends   dmutex.NodeID
 
 	excludes []dmutex.NodeID // peers
+
+	// Of a model.
+	id    uint32
+	taken []taken // the steps that are known from here
 }
 
 // inspect looks at a machine, and keeps it. It checks what WaitsFor returns, and the law
 // of Forget.
-func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (local, error) {
-	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
+func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
+	l := &local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
 	if t := text(m.Clone()); t != l.text {
 		return l, search.Wrong(ErrContract, "the clone of %q is %q", l.text, t)
 	}
@@ -281,27 +285,27 @@ func text(m dmutex.Machine) string {
 }
 
 // born checks a group at birth: the holder is Held, and all others are Idle.
-func (c *Config) born(nodes []*local) error {
+func (w *world) born() error {
 	held := dmutex.None
-	for _, l := range nodes {
+	for _, p := range w.places {
 		switch {
-		case l.phase != dmutex.Held:
+		case p.phase != dmutex.Held:
 		case held != dmutex.None:
-			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", held, l.self)
+			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", held, p.self)
 		default:
-			held = l.self
+			held = p.self
 		}
 	}
-	for _, l := range nodes {
+	for _, p := range w.places {
 		phase, fence := dmutex.Idle, uint64(0)
-		if l.self == c.Holder {
-			phase, fence = dmutex.Held, c.Fence
+		if p.self == w.Holder {
+			phase, fence = dmutex.Held, w.Fence
 		}
-		if l.phase != phase || l.fence != fence {
-			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
+		if p.phase != phase || p.fence != fence {
+			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", p.self, p.phase, p.fence, phase, fence)
 		}
 	}
-	return knows(nodes)
+	return w.knows()
 }
 
 // enters checks the grant of a node with a fence, when the last one had fence last. The
@@ -321,20 +325,21 @@ func enters(self dmutex.NodeID, fence, last uint64, other dmutex.NodeID) error {
 // is slow, so every run in which it has stopped is the beginning of one that is explored
 // anyway, and its machine is in the same state throughout. So it is enough that no node
 // excludes the holder, in any state.
-func knows(nodes []*local) error {
-	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
+func (w *world) knows() error {
+	h := slices.IndexFunc(w.places, func(p place) bool { return p.phase == dmutex.Held })
 	if h < 0 {
 		return nil
 	}
-	holder := nodes[h].self
-	for _, l := range nodes {
+	holder := w.places[h].self
+	for _, p := range w.places {
+		l := p.local
 		if l.phase != dmutex.Held && slices.Contains(l.excludes, holder) { // two holders are wrong anyway
 			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", l.self, l.excludes, holder)
 		}
 		if l.phase != dmutex.Waiting || l.lends == holder || slices.Contains(l.waits, holder) {
 			continue
 		}
-		if !slices.ContainsFunc(nodes, func(n *local) bool { return n.lends == holder && slices.Contains(l.waits, n.self) }) {
+		if !slices.ContainsFunc(w.places, func(n place) bool { return n.lends == holder && slices.Contains(l.waits, n.self) }) {
 			return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", l.self, l.waits, holder)
 		}
 	}

@@ -58,7 +58,7 @@ func (h *halting) Steps(list []halt) []halt {
 
 // excludes asks a machine that, to the other checks, excludes no node.
 func (h *halting) excludes(i int, id dmutex.NodeID) bool {
-	return id != h.Members[i] && h.claims(h.at(i).machine.(*misled).Machine, id)
+	return id != h.Members[i] && h.claims(h.places[i].machine.(*misled).Machine, id)
 }
 
 func (h *halting) Do(a halt) error {
@@ -78,7 +78,7 @@ func (h *halting) Tell(b []byte, a halt, after *halting) []byte {
 
 func (h *halting) lawful() error {
 	for i, id := range h.Members {
-		if h.stopped >= 0 && h.at(i).phase == dmutex.Held && h.excludes(h.stopped, id) {
+		if h.stopped >= 0 && h.places[i].phase == dmutex.Held && h.excludes(h.stopped, id) {
 			return search.Wrong(ErrExcluded, "%d has excluded %d, stopped, and %d holds the lock", h.Members[h.stopped], id, id)
 		}
 	}

@@ -113,7 +113,7 @@ func (z *fuzz) forge() dmutex.Message {
 // input gives a machine any input, and returns what is wrong then.
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
 	m, self := z.machines[i], z.Members[i]
-	was := local{text: text(m), phase: m.Phase(), fence: m.Fence()}
+	was := &local{text: text(m), phase: m.Phase(), fence: m.Fence()}
 	out, err := input(m, do, msg)
 	if err != nil {
 		return refused(m, was, do, msg, out, err)

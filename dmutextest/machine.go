@@ -108,7 +108,7 @@ func states(t testing.TB, c Config) {
 }
 
 // refused checks that a machine has refused an input, by the right error, and is as it was.
-func refused(m dmutex.Machine, was local, do verb, msg dmutex.Message, out []dmutex.Message, err error) error {
+func refused(m dmutex.Machine, was *local, do verb, msg dmutex.Message, out []dmutex.Message, err error) error {
 	what, want := do.String(), dmutex.ErrMisuse
 	switch {
 	case do == deliver:
@@ -174,7 +174,7 @@ func futures(t testing.TB, c Config) {
 			}
 			_, err := c.act(machines[i], c.Members[i], a.do, msg)
 			_ = w.Do(a) // it went well before
-			if got, want := text(machines[i]), w.at(i).text; err != nil || got != want {
+			if got, want := text(machines[i]), w.places[i].text; err != nil || got != want {
 				t.Fatalf("seed %d: %s: this machine is %q (%v), and one whose text was equal became %q", seed, command, got, err, want)
 			}
 		}

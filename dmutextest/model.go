@@ -16,15 +16,13 @@ import (
 // input to each of its states.
 type model struct {
 	Config
-	locals   []local
+	locals   []*local
 	flights  []flight
-	taken    [][]taken         // by machine state: the steps that are known from there
-	localID  map[string]uint32 // by node and text
+	localID  map[string]int    // by node and text
 	flightID map[string]uint32 // by text
 
-	nodes  []*local // scratch
-	sparse bool     // some grant's fence was not the last one plus one
-	most   int      // messages in one channel
+	sparse bool // some grant's fence was not the last one plus one
+	most   int  // messages in one channel
 }
 
 // A world is a state of a group.
@@ -38,8 +36,8 @@ type world struct {
 
 // A place is the state of a node.
 type place struct {
-	local uint32            // the state of its machine
-	left  [forget + 1]uint8 // how often it may still do each thing
+	*local                   // its machine
+	left   [forget + 1]uint8 // how often it may still do each thing
 }
 
 // A flight is a message that may be in flight.
@@ -51,7 +49,7 @@ type flight struct {
 
 // A step is what one input does to one machine. If that is wrong, nothing is sent.
 type step struct {
-	to     uint32
+	to     *local
 	sent   []uint32
 	enters bool
 	fault  error
@@ -80,7 +78,7 @@ func newWorld(c Config) (*world, error) {
 		return nil, fmt.Errorf("%w: duplicates and losses are from 0 to 65535", dmutex.ErrMisuse)
 	}
 	w := &world{
-		model:  &model{Config: c, localID: make(map[string]uint32), flightID: make(map[string]uint32), nodes: make([]*local, n)},
+		model:  &model{Config: c, localID: make(map[string]int), flightID: make(map[string]uint32)},
 		places: make([]place, n), last: c.Fence, duplicates: uint16(network.Duplicates), losses: uint16(network.Losses),
 	}
 	machines, err := c.births()
@@ -99,7 +97,7 @@ func newWorld(c Config) (*world, error) {
 		}
 		w.places[i] = p
 	}
-	return w, cmp.Or(wrong, c.born(w.look()))
+	return w, cmp.Or(wrong, w.born())
 }
 
 // budget returns the i-th of n numbers, of which one may stand for all.
@@ -117,17 +115,6 @@ func budget(times []int, i, n int) (uint8, error) {
 	return uint8(k), nil
 }
 
-// at returns the machine of node i.
-func (w *world) at(i int) *local { return &w.locals[w.places[i].local] }
-
-// look returns all machines. The list is overwritten by the next call.
-func (w *world) look() []*local {
-	for i := range w.places {
-		w.nodes[i] = w.at(i)
-	}
-	return w.nodes
-}
-
 // Clone returns a copy, in the memory of spare if it is not nil.
 func (w *world) Clone(spare *world) *world {
 	if spare == nil {
@@ -142,7 +129,7 @@ func (w *world) Clone(spare *world) *world {
 func (w *world) AppendState(b []byte) []byte {
 	little := binary.LittleEndian
 	for _, p := range w.places {
-		b = little.AppendUint64(b, uint64(p.local)|uint64(little.Uint32(p.left[:]))<<32)
+		b = little.AppendUint64(b, uint64(p.id)|uint64(little.Uint32(p.left[:]))<<32)
 	}
 	b = little.AppendUint64(b, w.last)
 	b = little.AppendUint32(b, uint32(w.duplicates)|uint32(w.losses)<<16)
@@ -152,18 +139,17 @@ func (w *world) AppendState(b []byte) []byte {
 	return b
 }
 
-// local returns the number of a machine's state.
-func (m *model) local(i int, machine dmutex.Machine) (id uint32, wrong error) {
+// local returns a machine's state.
+func (m *model) local(i int, machine dmutex.Machine) (*local, error) {
 	key := string(rune(i)) + text(machine)
-	id, known := m.localID[key]
-	if !known {
-		var l local
-		l, wrong = m.inspect(machine, m.Members[i])
-		id = uint32(len(m.locals))
-		m.locals, m.taken = append(m.locals, l), append(m.taken, nil)
-		m.localID[key] = id
+	if id, known := m.localID[key]; known {
+		return m.locals[id], nil
 	}
-	return id, wrong
+	l, wrong := m.inspect(machine, m.Members[i])
+	l.id = uint32(len(m.locals))
+	m.localID[key] = len(m.locals)
+	m.locals = append(m.locals, l)
+	return l, wrong
 }
 
 // flight returns the number of a message.
@@ -181,19 +167,19 @@ func (m *model) flight(from int, msg dmutex.Message) uint32 {
 
 // step returns what an input does to node i in one of its states. msg counts
 // only where do is deliver.
-func (m *model) step(i int, from uint32, do verb, msg uint32) *step {
+func (m *model) step(i int, from *local, do verb, msg uint32) *step {
 	input := msg<<3 | uint32(do)
-	for _, t := range m.taken[from] {
+	for _, t := range from.taken {
 		if t.input == input {
 			return t.step
 		}
 	}
-	s := m.run(i, m.locals[from], do, msg)
-	m.taken[from] = append(m.taken[from], taken{input, &s})
+	s := m.run(i, from, do, msg)
+	from.taken = append(from.taken, taken{input, &s})
 	return &s
 }
 
-func (m *model) run(i int, was local, do verb, msg uint32) (s step) {
+func (m *model) run(i int, was *local, do verb, msg uint32) (s step) {
 	machine := was.machine.Clone()
 	var out []dmutex.Message
 	switch do {
@@ -217,7 +203,7 @@ func (m *model) run(i int, was local, do verb, msg uint32) (s step) {
 	}
 	to, wrong := m.local(i, machine)
 	s.to, s.fault = to, cmp.Or(s.fault, wrong)
-	s.enters = was.phase != dmutex.Held && m.locals[to].phase == dmutex.Held
+	s.enters = was.phase != dmutex.Held && to.phase == dmutex.Held
 	return s
 }
 
@@ -232,20 +218,19 @@ func (m *model) lane(msg uint32) uint32 {
 // Steps appends what may happen.
 func (w *world) Steps(list []action) []action {
 	calm := w.calm()
-	for i := range w.places {
-		l, left := w.at(i), &w.places[i].left
+	for i, p := range w.places {
 		switch {
-		case l.phase == dmutex.Idle && left[request] > 0:
+		case p.phase == dmutex.Idle && p.left[request] > 0:
 			list = append(list, action{request, i})
-		case l.phase == dmutex.Waiting && left[cancel] > 0:
+		case p.phase == dmutex.Waiting && p.left[cancel] > 0:
 			list = append(list, action{cancel, i})
-		case l.phase == dmutex.Held:
+		case p.phase == dmutex.Held:
 			list = append(list, action{release, i})
 		}
-		if l.stirs && (calm || left[tick] > 0) {
+		if p.stirs && (calm || p.left[tick] > 0) {
 			list = append(list, action{tick, i})
 		}
-		if l.forgets && left[forget] > 0 {
+		if p.forgets && p.left[forget] > 0 {
 			list = append(list, action{forget, i})
 		}
 	}
@@ -270,12 +255,11 @@ func (w *world) calm() bool {
 		return false
 	}
 	unfinished := false
-	for i := range w.places {
-		l := w.at(i)
-		if l.phase == dmutex.Held {
+	for _, p := range w.places {
+		if p.phase == dmutex.Held {
 			return false
 		}
-		unfinished = unfinished || l.phase == dmutex.Waiting || !l.clean
+		unfinished = unfinished || p.phase == dmutex.Waiting || !p.clean
 	}
 	return unfinished
 }
@@ -315,12 +299,12 @@ func (w *world) move(i int, do verb, msg uint32) (sent []uint32, wrong error) {
 	for _, msg := range s.sent {
 		w.send(msg)
 	}
-	nodes, wrong := w.look(), s.fault
+	wrong = s.fault
 	if s.enters && wrong == nil {
-		wrong = w.enter(nodes, i)
+		wrong = w.enter(i)
 	}
 	if wrong == nil {
-		wrong = knows(nodes)
+		wrong = w.knows()
 	}
 	if wrong == nil {
 		wrong = w.crowded(s.sent)
@@ -329,16 +313,16 @@ func (w *world) move(i int, do verb, msg uint32) (sent []uint32, wrong error) {
 }
 
 // enter checks the grant of node i.
-func (w *world) enter(nodes []*local, i int) error {
-	other, fence, last := dmutex.None, nodes[i].fence, w.last
-	for _, l := range nodes {
-		if l.phase == dmutex.Held && l != nodes[i] {
-			other = l.self
+func (w *world) enter(i int) error {
+	self, fence, last, other := w.places[i].self, w.places[i].fence, w.last, dmutex.None
+	for _, p := range w.places {
+		if p.phase == dmutex.Held && p.self != self {
+			other = p.self
 		}
 	}
 	w.sparse = w.sparse || fence != last+1
 	w.last = max(last, fence)
-	return enters(nodes[i].self, fence, last, other)
+	return enters(self, fence, last, other)
 }
 
 // send puts a message behind those of its lane.
@@ -372,17 +356,16 @@ func (w *world) rests() error {
 	if !w.calm() {
 		return nil
 	}
-	nodes := w.look()
-	if slices.ContainsFunc(nodes, func(l *local) bool { return l.stirs }) {
+	if slices.ContainsFunc(w.places, func(p place) bool { return p.stirs }) {
 		return nil
 	}
-	for _, l := range nodes {
-		if l.phase == dmutex.Waiting {
-			return waits(l.self)
+	for _, p := range w.places {
+		if p.phase == dmutex.Waiting {
+			return waits(p.self)
 		}
 	}
-	left := slices.IndexFunc(nodes, func(l *local) bool { return !l.clean })
-	return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", nodes[left].text)
+	left := slices.IndexFunc(w.places, func(p place) bool { return !p.clean })
+	return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", w.places[left].text)
 }
 
 // Tell appends an action as a block of a script.

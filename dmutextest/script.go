@@ -175,7 +175,7 @@ func (p *play) begin() error {
 	}
 	p.world = w
 	for i := range w.places {
-		p.tracer.born(p.now, w.start(i), w.at(i).phase)
+		p.tracer.born(p.now, w.start(i), w.places[i].phase)
 	}
 	p.violation(cmp.Or(err, w.rests()))
 	return nil
@@ -197,12 +197,12 @@ func (p *play) state(rest string) error {
 	if rest != "" {
 		i, err := p.node(rest)
 		if err == nil {
-			p.say("%s", p.world.at(i).text)
+			p.say("%s", p.world.places[i].text)
 		}
 		return err
 	}
-	for _, l := range p.world.look() {
-		p.say("%s", l.text)
+	for _, node := range p.world.places {
+		p.say("%s", node.text)
 	}
 	for _, msg := range p.wire {
 		p.say("on its way %v", msg)
@@ -216,7 +216,7 @@ func (p *play) local(do verb, rest string) error {
 	if err != nil {
 		return err
 	}
-	l := p.world.at(i)
+	l := p.world.places[i]
 	_, ticks := l.machine.(dmutex.Ticker)
 	switch {
 	case do == tick && !ticks:
@@ -284,29 +284,29 @@ func (p *play) step(do verb, k int) {
 			p.wire = slices.Delete(p.wire, k, k+1)
 		}
 	}
-	was, self := *w.at(i), w.Members[i]
+	was := w.places[i]
 	sent, wrong := w.take(a)
 	if do == lose {
 		p.violation(w.rests())
 		return
 	}
-	p.passTime(do, self)
-	is := w.at(i)
+	p.passTime(do, was.self)
+	is := w.places[i]
 	switch {
 	case is.phase == was.phase:
 	case is.phase == dmutex.Held:
-		p.say("%d held fence=%d", self, is.fence)
+		p.say("%d held fence=%d", is.self, is.fence)
 	default:
-		p.say("%d %v", self, is.phase)
+		p.say("%d %v", is.self, is.phase)
 	}
 	for _, id := range sent {
 		m := p.tracer.send(w.flights[id].Message)
 		p.wire = append(p.wire, m)
 		p.say("%v", m)
 	}
-	p.tracer.did(p.now, self, do, in, is.phase, is.fence)
+	p.tracer.did(p.now, is.self, do, in, is.phase, is.fence)
 	if do == forget {
-		p.tracer.born(p.now, w.again(was.machine, self, 1), is.phase)
+		p.tracer.born(p.now, w.again(was.machine, is.self, 1), is.phase)
 	}
 	p.violation(cmp.Or(wrong, w.rests()))
 }
