@@ -515,8 +515,8 @@ func TestLeaseRatesMatter(t *testing.T) {
 		setup leaseSimSetup
 		seed  uint64
 	}{
-		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 8},
-		{leaseSimSetup{n: 5, rate: 0.03}, 20},
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 1},
+		{leaseSimSetup{n: 5, rate: 0.03}, 6},
 	} {
 		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
 		require.Contains(t, w.wrong, "two holders")

@@ -56,10 +56,10 @@ func (m *LeaseMachine) Done(now int64, value []byte, err error) []Message {
 	switch {
 	case err == ErrConflict:
 		m.fails = 0
-		// Those that have lost with this life pause, too, and each for another time.
-		// A renewal may wait for that, so it is short.
+		// Those that have lost with this life pause, too, and each for another time, by Fibonacci
+		// hashing. A renewal may wait for that, so it is short.
 		window := min(m.pause()<<m.losses, m.cfg.Lease/leases.Retry)
-		m.stale, m.loadAt = true, now+int64(mix(m.cfg.Life+uint64(m.losses))%uint64(window))
+		m.stale, m.loadAt = true, now+int64((m.cfg.Life+uint64(m.losses))*0x9e3779b97f4a7c15>>24%uint64(window))
 		m.losses = min(m.losses+1, maxFails)
 	case err != nil:
 		m.unsure = m.unsure || op == Swap
@@ -115,13 +115,6 @@ func (m *LeaseMachine) loaded(now, sent int64, value []byte) {
 	if m.vain = min(m.vain+1, maxFails); !m.prompted || m.record.Epoch != epoch {
 		m.vain = 0
 	}
-}
-
-// mix spreads a number over 64 bits.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // mayAct lets the view act if nothing is missing.

@@ -170,19 +170,17 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 
 // Deadline also says when Tick and check have something to do.
 func (l *record) Deadline() int64 {
-	at := l.LeaseMachine.Deadline()
-	if l.idle() {
-		return at
-	}
+	at := min(l.LeaseMachine.Deadline(), l.watchAt, l.giveAt, l.sayAt)
 	if l.group.covered() {
 		at = min(at, l.until())
 	}
-	return min(at, l.watchAt, l.giveAt, l.sayAt)
+	return at
 }
 
 func (l *record) follow(now int64) {
 	g := l.group
 	if l.idle() {
+		l.watchAt, l.sayAt = math.MaxInt64, math.MaxInt64
 		g.Locks.SetUntil(l.until())
 		l.set(now)
 		if l.Phase() != membership.Left {
