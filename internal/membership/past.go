@@ -104,13 +104,8 @@ func (w *Word) size() int {
 
 // Holders returns the formers that may hold a lock, but for those that are cleared. fresh
 // returns what the new machine of the lock, if free, excludes at the node of a word.
-func (p *Past) Holders(lock string, cleared uint64, fresh func(w *Word) uint64) (formers []Former) {
-	for _, f := range p.Former {
-		if f.Epoch > cleared && !p.frees(f.Node, lock, fresh) {
-			formers = append(formers, f)
-		}
-	}
-	return formers
+func (p *Past) Holders(lock string, cleared uint64, fresh func(w *Word) uint64) []Former {
+	return slices.DeleteFunc(slices.Clone(p.Former), func(f Former) bool { return f.Epoch <= cleared || p.frees(f.Node, lock, fresh) })
 }
 
 func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64) bool {

@@ -321,16 +321,15 @@ func (m *LeaseMachine) change(now int64) {
 			return gone || m.leaving && e.Life == m.cfg.Life
 		})
 	}
-	if len(r.Members) > MaxMembers {
+	switch _, err := r.MarshalText(); {
+	case len(r.Members) > MaxMembers:
 		m.stop(&failure{ErrFull, instead})
-		return
-	}
-	if _, err := r.MarshalText(); err != nil {
+	case err != nil:
 		m.stop(err)
-		return
+	default:
+		m.next = r
+		m.begin(now, Swap)
 	}
-	m.next = r
-	m.begin(now, Swap)
 }
 
 // nextChange returns when this life wants to change the record.
@@ -426,11 +425,8 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.stop(&failure{ErrSettings, "it has a lease of " + strconv.FormatInt(r.Lease/millisecond, 10) + " ms and " + strconv.Quote(r.Settings) +
 			", and this node has " + strconv.FormatInt(m.cfg.Lease/millisecond, 10) + " ms and " + strconv.Quote(m.cfg.Settings)})
 	default:
-		for _, e := range r.Members {
-			if e.Speaks.Common(m.speak) == 0 {
-				m.stop(&failure{ErrSettings, "member " + e.Node.String() + " speaks " + m.speak.Differs(e.Speaks)})
-				return
-			}
+		if i := slices.IndexFunc(r.Members, func(e Entry) bool { return e.Speaks.Common(m.speak) == 0 }); i >= 0 {
+			m.stop(&failure{ErrSettings, "member " + r.Members[i].Node.String() + " speaks " + m.speak.Differs(r.Members[i].Speaks)})
 		}
 	}
 }

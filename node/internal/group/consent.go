@@ -174,7 +174,7 @@ func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) []membership.M
 
 // former reports whether a higher life of this number can be that of a former process, whose
 // clock was ahead. If not, this process was paused or cut off, and has a successor.
-func former(life uint64) bool { return life > uint64(max(sinceEpoch(), 0)) }
+func former(life uint64) bool { return life > sinceEpoch() }
 
 // rename goes on under a higher life than the one given.
 func (c *consent) rename(above uint64) {

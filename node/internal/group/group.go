@@ -108,11 +108,11 @@ type Group struct {
 }
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
-func New(cfg Config) (*Group, error) {
+func New(cfg Config) (g *Group, err error) {
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
-	g := &Group{cfg: cfg, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
+	g = &Group{cfg: cfg, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
 	g.self.Store(uint64(cfg.Self))
 	g.state.Store(leaseEnded)
 	g.setPeers(nil)
@@ -137,11 +137,9 @@ func New(cfg Config) (*Group, error) {
 			return nil, dmutex.Misuse(fmt.Sprintf("the link has no address for member %v: add it", id))
 		}
 	}
-	var err error
-	g.Mail, err = mail.New(mail.Config{
+	if g.Mail, err = mail.New(mail.Config{
 		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Handler: g, MaxLife: maxLife,
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	g.Locks = locks.New(locks.Config{
@@ -151,10 +149,9 @@ func New(cfg Config) (*Group, error) {
 }
 
 // Open opens the link, and begins to join.
-func (g *Group) Open() error {
+func (g *Group) Open() (err error) {
 	if r := g.cfg.Trace; r != nil {
 		h := trace.Header{Self: g.cfg.Self, Members: g.cfg.Members, Name: g.cfg.Name, Group: g.cfg.Group, Life: g.life, Opened: time.Now().UnixNano()}
-		var err error
 		if h.Algorithm, err = trace.Describe(g.cfg.Algorithm, h.Self, h.Members); err == nil {
 			err = r.Open(h)
 		}

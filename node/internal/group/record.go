@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,11 +61,9 @@ const (
 )
 
 // newRecord makes the members of the record the group.
-func newRecord(g *Group) error {
+func newRecord(g *Group) (err error) {
 	cfg := &g.cfg
-	if cfg.Lease == 0 {
-		cfg.Lease = DefaultLease
-	}
+	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	if err := g.describe([]dmutex.NodeID{1, 2, 3}); err != nil { // the members come and go
 		return err
 	}
@@ -77,10 +76,8 @@ func newRecord(g *Group) error {
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leases.Margin,
 		watchAt: math.MaxInt64, giveAt: math.MaxInt64, sayAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
 	}
-	if !cfg.Clients {
-		if l.prover, _ = cfg.Store.(store.Prover); l.prover != nil {
-			l.patience = proofPatience
-		}
+	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients {
+		l.prover, l.patience = prover, proofPatience
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
@@ -88,7 +85,6 @@ func newRecord(g *Group) error {
 		})
 	}
 	g.who, g.life, g.limit, g.clock = l, newLife(0), membership.MaxMembers, l.time.Now
-	var err error
 	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
 		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,
 		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil,
