@@ -602,14 +602,14 @@ func TestExclude(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
-// A member that is certainly dead is excluded at once, unless it was met since. The others wait as
-// long as for any other.
+// A member that is dead by all evidence is excluded at once, unless it was met since and its death is
+// not proved. The others wait as long as for any other.
 func TestDead(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
-	a.Dead(now, 3) // not a member
+	a.Dead(now, 3, false) // not a member
 	require.Equal(t, NoOperation, a.op)
-	a.Dead(now, 2)
+	a.Dead(now, 2, false)
 	l.serve(a, now)
 	require.Len(t, l.record(t).Members, 1)
 	require.Equal(t, Frozen, a.Phase())
@@ -618,17 +618,21 @@ func TestDead(t *testing.T) {
 	require.Equal(t, []dmutex.NodeID{2}, dead)
 	l.serve(b, now)
 
-	l = ledger{}
-	a, _, now = pair(t, &l)
-	a.Hint(now)
-	a.Tick(a.Deadline()) // the store is busy
-	require.Equal(t, Load, a.op)
-	now = a.now
-	a.Dead(now, 2)
-	a.Met(now, 2, 10)
-	l.serve(a, now)
-	require.Len(t, l.record(t).Members, 2)
-	require.Equal(t, NoOperation, a.op)
+	for _, proved := range []bool{false, true} {
+		l = ledger{}
+		a, _, now = pair(t, &l)
+		a.Hint(now)
+		a.Tick(a.Deadline()) // the store is busy
+		require.Equal(t, Load, a.op)
+		now = a.now
+		a.Dead(now, 2, proved)
+		a.Met(now, 2, 10)
+		here, since := a.Here(2)
+		require.Equal(t, !proved, here)
+		require.Equal(t, now, since)
+		l.serve(a, now)
+		require.Equal(t, proved, len(l.record(t).Members) == 1)
+	}
 }
 
 // A member whose number another process uses is excluded like one that is silent.
@@ -774,7 +778,7 @@ func TestSilentMember(t *testing.T) {
 	passOn(t, now, out, a, c)
 	require.Less(t, a.peer(2).heard, a.View().Epoch)
 	require.Equal(t, Frozen, a.Phase())
-	a.Dead(now, 2)
+	a.Dead(now, 2, false)
 	out = append(l.serve(a, now), c.Hint(now)...)
 	now = c.Deadline()
 	out = append(append(out, c.Tick(now)...), l.serve(c, now)...)

@@ -107,10 +107,12 @@ func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-// Here reports whether a member was met, and is not lost since.
-func (m *LeaseMachine) Here(node dmutex.NodeID) bool {
-	p := m.peer(node)
-	return p != nil && p.here
+// Here reports whether a member was met, and is not lost or dead since, and when that changed last.
+func (m *LeaseMachine) Here(node dmutex.NodeID) (here bool, since int64) {
+	if p := m.peer(node); p != nil {
+		here, since = p.here, p.since
+	}
+	return here, since
 }
 
 // Waits returns until when this life waits for the leases of excluded members to end, unless it

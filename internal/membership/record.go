@@ -165,6 +165,7 @@ type peer struct {
 	life   uint64
 	here   bool  // it was met, and is not lost since
 	dead   bool  // there is evidence that its process has ended, and it was not met since
+	proved bool  // the evidence is a proof
 	since  int64 // when it was met or lost last
 	awayAt int64 // if it is not here: from when on its silence counts; never if it does not yet
 
@@ -195,7 +196,7 @@ func (m *LeaseMachine) Leapt(by int64) { m.since, m.dueSince = m.since+by, m.due
 // a member is a hint.
 func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
 	p := m.peer(node)
-	if p == nil || p.life != life {
+	if p == nil || p.life != life || p.proved {
 		return append(m.Lost(now, node), m.Hint(now)...) // where another answers, the member does not
 	}
 	if p.here, p.dead, p.since = true, false, now; m.reported && m.ended == Outside {
@@ -214,10 +215,12 @@ func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 }
 
 // Dead tells the machine that by all evidence the process of a member has ended. It is excluded
-// at once, which is safe also if the evidence is wrong.
-func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID) []Message {
-	if p := m.peer(node); p != nil && !p.dead {
-		p.here, p.dead, p.since, p.awayAt = false, true, now, now
+// at once, which is safe also if the evidence is wrong. If it is proved, the member is never met again.
+func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID, proved bool) []Message {
+	if p := m.peer(node); p != nil {
+		if p.proved = p.proved || proved; !p.dead {
+			p.here, p.dead, p.since, p.awayAt = false, true, now, now
+		}
 	}
 	return m.flush(now)
 }

@@ -173,17 +173,14 @@ func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
 // MaxMembers bounds the members of a view.
 func (g *Group) MaxMembers() int { return g.limit }
 
-// A peer is what a Group keeps of another member beside its mail. The first fields are used by
-// one call of the mail's handler at a time.
+// A peer is what a Group keeps of another member beside its mail. Its fields, but for pending,
+// are used by one call of the mail's handler at a time.
 type peer struct {
 	decoder wire.Decoder
 	part    []byte                // of a message about views, until the rest of it is there
 	life    uint64                // that was met last; 0 if none was
 	about   atomic.Pointer[About] // nil until it is known
-
-	// Guarded by Group.mu.
-	died    int64    // when its process ended by all evidence, see record.died; 0 if met since
-	pending [][]byte // messages about views that found no room in the mail
+	pending [][]byte              // guarded by Group.mu: messages about views that found no room in the mail
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.

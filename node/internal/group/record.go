@@ -81,7 +81,7 @@ func newRecord(g *Group) (err error) {
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
-			g.do(func(now int64) []membership.Message { return l.died(now, peer, now) })
+			g.do(func(now int64) []membership.Message { return l.died(now, peer, false) })
 		})
 	}
 	g.who, g.life, g.limit, g.clock = l, newLife(0), membership.MaxMembers, l.time.Now
@@ -102,37 +102,22 @@ func (l *record) stranger(now int64) []membership.Message { return l.Hint(now) }
 // taken asks the record, too: it knows whose number it is.
 func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
 
-func (l *record) Met(now int64, id dmutex.NodeID, life uint64) []membership.Message {
-	p := l.group.peer(id)
-	if p == nil || p.died == forGood {
-		return l.Hint(now)
-	}
-	p.died = 0
-	return l.LeaseMachine.Met(now, id, life)
-}
-
-// died takes the evidence that a peer's process has ended, which counts until then: forGood if
-// it is a proof.
-func (l *record) died(now int64, id dmutex.NodeID, until int64) []membership.Message {
-	p := l.group.peer(id)
-	if p == nil {
-		return nil
-	}
-	if !l.group.Mail.Status(id).Left {
+// died takes the evidence that a peer's process has ended.
+func (l *record) died(now int64, id dmutex.NodeID, proved bool) []membership.Message {
+	if l.group.peer(id) != nil && !l.group.Mail.Status(id).Left {
 		e := trace.Event{What: trace.Dead, Peer: id}
-		if until == forGood {
+		if proved {
 			e.N = 1
 		}
 		l.group.trace(e)
-		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", until == forGood))
+		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", proved))
 	}
-	p.died = until
-	return l.Dead(now, id)
+	return l.Dead(now, id, proved)
 }
 
 // Handle takes a message for a sign of life, too.
 func (l *record) Handle(now int64, m membership.Message) (met []membership.Message, err error) {
-	if !l.Here(m.From) {
+	if here, _ := l.Here(m.From); !here {
 		met = l.Met(now, m.From, l.group.Mail.Status(m.From).Life)
 	}
 	out, err := l.LeaseMachine.Handle(now, m)
@@ -144,12 +129,12 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 	if g := l.group; now >= l.watchAt {
 		l.watchAt = now + min(l.length/leases.Ask, maxWatch)
 		for _, id := range g.Others() {
-			st, died := g.Mail.Status(id), g.peer(id).died
-			switch here := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/leases.Away; {
-			case died != 0 && now-int64(st.Silent) <= died: // it has said nothing since
-			case here && !l.Here(id):
+			st := g.Mail.Status(id)
+			here, since := l.Here(id)
+			switch heard := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/leases.Away; {
+			case heard && !here && now-int64(st.Silent) > since:
 				out = append(out, l.Met(now, id, st.Life)...)
-			case !here && l.Here(id):
+			case !heard && here:
 				out = append(out, l.Lost(now, id)...)
 				if !st.Left {
 					g.trace(trace.Event{What: trace.Silent, Peer: id})

@@ -106,9 +106,6 @@ type proof struct {
 	living  []string // by the last look, if leases are waited for
 }
 
-// forGood is until when a proof counts.
-const forGood = math.MaxInt64
-
 // prove looks who lives while this node waits for leases: when the record has changed, and when
 // a life is over.
 func (l *record) prove() {
@@ -186,7 +183,7 @@ func (l *record) await(ctx context.Context, name string) {
 		l.looked = 0
 		for _, e := range l.Record().Members {
 			if e.Proof == name && err == nil {
-				return l.died(now, e.Node, forGood)
+				return l.died(now, e.Node, true)
 			}
 		}
 		return nil
