@@ -12,7 +12,6 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// deadlockOptions are what may happen in a group that waits.
 type deadlockOptions struct {
 	Waits     int  `json:"waits" default:"1" least:"1" most:"9" help:"Times that each node waits in a run, 1 to 9; under chase it takes one lock more, one after another."`
 	Width     int  `json:"width" default:"1" help:"Most nodes that a node waits for at a time: 1 or more."`

@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex/internal/electiontest"
 )
 
-// electionOptions are what may happen to a group that elects.
 type electionOptions struct {
 	Majority   bool `json:"majority" help:"With the majority rule: a node leads only if a majority lets it run."`
 	Crashes    int  `json:"crashes" least:"0" most:"9" placeholder:"N" help:"Crashes in a run, 0 to 9."`
@@ -28,7 +27,6 @@ const electionHelp = `With --election a group that has a leader is explored: wha
 	`must come to rest, with the highest node as the leader of all that can reach it (with --majority, only of a majority). ` +
 	`So --cuts needs --majority: without it the check shows the shortest way to two leaders.`
 
-// elections are the algorithms by their names here.
 var elections = map[string]election.Algorithm{
 	"bully":         election.Bully,
 	"ring":          election.Ring,
@@ -53,8 +51,6 @@ func (o *electionOptions) events() []event {
 	}
 }
 
-// validate refuses what could not be run; given are the flags on the command
-// line.
 func (o *electionOptions) validate(name string, given map[string]bool) error {
 	if elections[name] == nil {
 		return fmt.Errorf("--election=%s: choose bully, ring or chang-roberts", name)

@@ -15,7 +15,6 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// lockOptions are what may happen to a group that shares a lock.
 type lockOptions struct {
 	Algorithm tool.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
 	Requests  int         `default:"2" least:"1" most:"255" help:"Requests that each node makes in a run, 1 to 255."`

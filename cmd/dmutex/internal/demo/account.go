@@ -14,8 +14,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// deposit is the amount of one deposit, in cents.
-const deposit = 100
+const deposit = 100 // cents
 
 // An account is a file that processes share: a passbook with a line for each
 // deposit. The file itself has no lock.
@@ -74,7 +73,6 @@ func parseLine(text string) (l line, err error) {
 	return l, nil
 }
 
-// sleep waits, and fails if ctx ends meanwhile.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -126,7 +124,6 @@ func (a *account) write(l line) error {
 	return err
 }
 
-// readPassbook reads the whole passbook and sums it up as evidence.
 func readPassbook(dir string) (e evidence, err error) {
 	text, err := os.ReadFile(accountPath(dir))
 	if err != nil {
@@ -166,7 +163,6 @@ func occupy(marker, badge string) (leave func() error, overlap bool, err error) 
 	}
 }
 
-// isInside reports whether the process with this badge is inside.
 func isInside(marker, badge string) bool {
 	at, err := os.Stat(marker)
 	if err != nil {

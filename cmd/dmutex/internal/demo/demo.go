@@ -1,8 +1,8 @@
 // Package demo shows the locks at work on processes of the operating system.
 //
 // A demonstration runs one group of processes after another, and judges them by evidence
-// that does not come from the lock. group.go runs a group, process.go is a process as the
-// group sees it, worker.go is its inside, and protocol.go is what the two say.
+// that does not come from the lock. group.go runs a group, worker.go is a process of it, seen from
+// inside, and protocol.go is what the two say.
 package demo
 
 import (

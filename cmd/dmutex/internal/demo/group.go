@@ -36,7 +36,6 @@ type news struct {
 	err    error // why it ended
 }
 
-// begin starts the processes, and lets them meet and begin.
 func (g *group) begin(ctx context.Context) error {
 	var all []*process
 	for id := range dmutex.NodeID(g.task.Nodes) {
@@ -59,7 +58,6 @@ func (g *group) finish(ctx context.Context, done func(p *process, r report)) (co
 	return counted, took, g.ask(ctx, order{Word: wordLeave}, wordLeave, nil)
 }
 
-// newcomer returns a process that has not been started yet.
 func (g *group) newcomer(id dmutex.NodeID) *process {
 	return &process{id: id, trade: g.task.Trade, at: "127.0.0.1:0"}
 }
@@ -147,7 +145,6 @@ func (g *group) ask(ctx context.Context, o order, word string, hear func(p *proc
 	return g.await(ctx, word, hear, some...)
 }
 
-// kill kills some processes, and waits until they have ended.
 func (g *group) kill(ctx context.Context, some ...*process) error {
 	for _, p := range some {
 		p.killed = true
@@ -194,7 +191,6 @@ func (g *group) await(ctx context.Context, word string, hear func(p *process, r 
 	return nil
 }
 
-// watch handles the news for a while.
 func (g *group) watch(ctx context.Context, d time.Duration) error {
 	for over := time.After(d); ; {
 		select {
@@ -240,7 +236,6 @@ func (g *group) count(ctx context.Context) ([]counts, error) {
 	return nil, errors.New("some message was sent and not received, or received and not sent")
 }
 
-// balanced reports whether as many messages of each kind were received as sent.
 func balanced(all []counts) bool {
 	var sum counts
 	for _, c := range all {
@@ -276,5 +271,4 @@ type process struct {
 	killed bool // by the demo, since it was started last
 }
 
-// name is the process for people, such as "teller 2".
 func (p *process) name() string { return fmt.Sprint(p.trade, " ", p.id) }

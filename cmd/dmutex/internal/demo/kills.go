@@ -13,7 +13,7 @@ import (
 )
 
 // A killOutcome is the result of one run in which tellers were killed. Either they were
-// started again, and sometimes closed, or new ones took their place (crashes.go). Money
+// started again, and sometimes closed, or new ones took their place. Money
 // is in cents, times are in nanoseconds.
 //
 // Only the passbook counts: a teller that was killed before it wrote its line has
@@ -40,12 +40,10 @@ type killOutcome struct {
 	Faults []string      `json:"faults,omitempty"`
 }
 
-// spell is how long the tellers work between two events: kills, leaves and outages
-// of the server.
-const spell = 2 * time.Second
-
-// outage is how long the NATS server is down.
-const outage = 500 * time.Millisecond
+const (
+	spell  = 2 * time.Second        // of work between two events: kills, leaves and outages of the server
+	outage = 500 * time.Millisecond // of the NATS server
+)
 
 // A killRun is a run in which tellers are killed.
 type killRun struct {
@@ -151,7 +149,6 @@ func (k *killRun) killAll(ctx context.Context, _ *process) error {
 	return k.killSome(ctx, k.processes...)
 }
 
-// killSome kills some tellers and starts them again.
 func (k *killRun) killSome(ctx context.Context, some ...*process) error {
 	if err := k.strike(ctx, some...); err != nil {
 		return err
@@ -240,7 +237,6 @@ func (k *killRun) replaceOne(ctx context.Context, p *process) error {
 	return k.join(ctx, k.newcomer(dmutex.NodeID(k.task.Nodes+k.Joined)))
 }
 
-// took takes the grants that a teller reports.
 func (k *killRun) took(_ *process, r report) {
 	for lock, t := range r.Turns {
 		k.homes[lock] = t.Home
@@ -261,7 +257,6 @@ func (k *killRun) took(_ *process, r report) {
 	}
 }
 
-// writeKillRuns writes the results of the runs with --kill or --crash, or of the last run.
 func (r *result) writeKillRuns(b *strings.Builder) {
 	how, headings, cells, legend := ", while they are killed and started again", killHeadings, (*killOutcome).killCells, killLegend
 	if r.Lease != 0 {
@@ -325,7 +320,6 @@ held      for the one that it held; at home: for those at home with it
 views     view changes of the group
 `
 
-// killClosing says what was seen in the runs with kills, also those of --crash.
 func (r *result) killClosing() string {
 	var right []string
 	var b strings.Builder

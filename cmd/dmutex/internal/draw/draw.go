@@ -185,12 +185,8 @@ type change struct {
 	install, ready map[dmutex.NodeID]*event
 }
 
-func (p *panel) note(changes map[uint64]*change, e *event) {
-	c := changes[e.N]
-	if c == nil {
-		c = &change{epoch: e.N, install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
-		p.changes, changes[e.N] = append(p.changes, c), c
-	}
+// note notes an event of a view.
+func (c *change) note(e *event) {
 	if e.What == trace.Ready {
 		c.ready[e.node()] = e
 		return
@@ -203,27 +199,33 @@ func (p *panel) note(changes map[uint64]*change, e *event) {
 
 // members names the members of a view, and those that are gone.
 func (e *event) members() string {
-	var in, out, excluded []string
-	for _, id := range e.Members {
-		in = append(in, "N"+id.String())
-	}
+	var out, excluded []dmutex.NodeID
 	for _, id := range e.before {
 		switch {
 		case slices.Contains(e.Members, id):
 		case slices.Contains(e.file.excluded, id):
-			excluded = append(excluded, "N"+id.String())
+			excluded = append(excluded, id)
 		default:
-			out = append(out, "N"+id.String())
+			out = append(out, id)
 		}
 	}
-	text := strings.Join(in, " ")
+	text := names("N", e.Members, " ")
 	if len(out) > 0 {
-		text += ", without " + strings.Join(out, " ")
+		text += ", without " + names("N", out, " ")
 	}
 	if len(excluded) > 0 {
-		text += ", " + strings.Join(excluded, " ") + " excluded"
+		text += ", " + names("N", excluded, " ") + " excluded"
 	}
 	return text
+}
+
+// names names nodes.
+func names(prefix string, ids []dmutex.NodeID, between string) string {
+	var all []string
+	for _, id := range ids {
+		all = append(all, prefix+id.String())
+	}
+	return strings.Join(all, between)
 }
 
 func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow, bars []*bar) *panel {
@@ -241,18 +243,19 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow, bars []*ba
 	}
 	changes := make(map[uint64]*change)
 	for _, e := range all {
-		mine := e.Lock == lock && e.What != trace.Forget
-		if e.What == started && len(p.points) == 0 {
+		if !within(e) || e.What == started && len(p.points) == 0 {
 			continue // it was there from the beginning
 		}
-		view := within(e) && (e.What == trace.View || e.What == trace.Ready)
+		view := e.What == trace.View || e.What == trace.Ready
 		if view {
-			p.note(changes, e)
+			if changes[e.N] == nil {
+				changes[e.N] = &change{epoch: e.N, install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
+			}
+			changes[e.N].note(e)
 		}
-		if !e.turns && (e.What == trace.Born && e.Phase == dmutex.Idle || e.What == trace.Waits) {
-			mine = false
-		}
-		if within(e) && (mine || view || e.Lock == "" && e.mark() != "") {
+		idle := !e.turns && (e.What == trace.Born && e.Phase == dmutex.Idle || e.What == trace.Waits)
+		mine := e.Lock == lock && e.What != trace.Forget && !idle
+		if mine || view || e.Lock == "" && e.mark() != "" {
 			nodes[e.node()] = nodes[e.node()] || mine
 			p.points = append(p.points, e)
 		}
@@ -268,7 +271,7 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow, bars []*ba
 	})
 	p.points = slices.DeleteFunc(p.points, func(e *event) bool { return !nodes[e.node()] })
 	p.nodes = slices.Sorted(maps.Keys(nodes))
-	slices.SortFunc(p.changes, func(a, b *change) int { return cmp.Compare(a.epoch, b.epoch) })
+	p.changes = slices.SortedFunc(maps.Values(changes), func(a, b *change) int { return cmp.Compare(a.epoch, b.epoch) })
 	return p
 }
 
@@ -492,27 +495,26 @@ func (p *panel) y(id dmutex.NodeID) float64 {
 // A box is where something is written, so that nothing else is written there.
 type box struct{ left, top, right, bottom float64 }
 
-// boxes are those of a row, by their left edges.
-type boxes struct {
-	sorted []box
-	widest float64
-}
+// boxes are those of a panel, by the stretches of it that they are in.
+type boxes map[int][]box
 
-// from returns the place of the first box that does not begin before x.
-func (b *boxes) from(x float64) int {
-	at, _ := slices.BinarySearchFunc(b.sorted, x, func(e box, x float64) int { return cmp.Compare(e.left, x) })
-	return at
-}
+const stretch = 128
 
 // free reports whether nothing is written there.
-func (b *boxes) free(c box) bool {
-	near := b.sorted[b.from(c.left-b.widest):b.from(c.right)]
-	return !slices.ContainsFunc(near, func(e box) bool { return c.left < e.right && e.top < c.bottom && c.top < e.bottom })
+func (b boxes) free(c box) bool {
+	overlaps := func(e box) bool { return c.left < e.right && e.left < c.right && e.top < c.bottom && c.top < e.bottom }
+	for at := int(c.left) / stretch; at <= int(c.right)/stretch; at++ {
+		if slices.ContainsFunc(b[at], overlaps) {
+			return false
+		}
+	}
+	return true
 }
 
-func (b *boxes) take(c box) {
-	b.sorted = slices.Insert(b.sorted, b.from(c.left), c)
-	b.widest = max(b.widest, c.right-c.left)
+func (b boxes) take(c box) {
+	for at := int(c.left) / stretch; at <= int(c.right)/stretch; at++ {
+		b[at] = append(b[at], c)
+	}
 }
 
 // textWidth is about how wide a text is: capitals and digits are wide.

@@ -1,11 +1,9 @@
 package draw
 
 import (
-	"cmp"
 	"fmt"
 	"html"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/dmutex/dmutex"
@@ -42,7 +40,6 @@ const (
 type canvas struct {
 	*panel
 	rowWidth float64
-	barsOf   map[dmutex.NodeID][]*bar
 	layers   [4][][]string // by row
 	written  boxes
 	seen     seen
@@ -91,11 +88,7 @@ func (c *canvas) add(layer int, left, right float64, format string, args ...any)
 
 // of makes a node, or both nodes of a message, the owner of what is drawn next.
 func (c *canvas) of(ids ...dmutex.NodeID) {
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = "n" + id.String()
-	}
-	c.owner = strings.Join(names, " ")
+	c.owner = names("n", ids, " ")
 }
 
 // SVG returns the drawing as a file of its own.
@@ -137,6 +130,7 @@ func px(v float64) string {
 
 func (c *canvas) paint() {
 	c.layout() // again: an event of a node has a place in each panel
+	c.written = make(boxes)
 	for i := range c.layers {
 		c.layers[i] = make([][]string, int(c.right/c.rowWidth)+2)
 	}
@@ -148,11 +142,9 @@ func (c *canvas) paint() {
 		c.of(id)
 		c.line(id)
 	}
-	c.barsOf = make(map[dmutex.NodeID][]*bar)
 	for _, b := range c.bars {
 		c.of(b.node)
 		c.bar(b)
-		c.barsOf[b.node] = append(c.barsOf[b.node], b)
 	}
 	for _, e := range c.points {
 		y := c.y(e.node())
@@ -170,7 +162,12 @@ func (c *canvas) paint() {
 	}
 	for _, a := range c.arrows {
 		c.of(a.From, a.To)
-		c.arrow(a)
+		for _, to := range a.recv {
+			c.flight(a, to)
+		}
+		if len(a.recv) == 0 {
+			c.flight(a, nil)
+		}
 	}
 }
 
@@ -248,7 +245,7 @@ func (c *canvas) bar(b *bar) {
 	case b.sign == presumed:
 		what, texts = "may still hold the lock with fence "+fence(b.fence)+" by its lease", []string{"leased"}
 	case b.sign == drains:
-		of := join(b.begin.Members)
+		of := names("N", b.begin.Members, " and ")
 		what, texts = "waits until the lease of "+of+" has ended", []string{"waits for the lease of " + of, "lease of " + of}
 	case b.attempt > 0:
 		texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
@@ -273,15 +270,6 @@ func (c *canvas) bar(b *bar) {
 		text := texts[len(texts)-1]
 		_ = c.write(left, y-barHalf-4, text, "#222222", "start") || c.write(left, y+barHalf+fontSize+1, text, "#222222", "start")
 	}
-}
-
-// join names nodes.
-func join(ids []dmutex.NodeID) string {
-	var names []string
-	for _, id := range ids {
-		names = append(names, "N"+id.String())
-	}
-	return strings.Join(names, " and ")
 }
 
 // rowEnd returns the end of the row that x is in. A page has one row.
@@ -309,15 +297,6 @@ func (c *canvas) write(x, y float64, text, color, anchor string) bool {
 	return true
 }
 
-func (c *canvas) arrow(a *arrow) {
-	for _, to := range a.recv {
-		c.flight(a, to)
-	}
-	if len(a.recv) == 0 {
-		c.flight(a, nil)
-	}
-}
-
 // flight draws a message on its way to one receipt, or to none if to is nil.
 func (c *canvas) flight(a *arrow, to *event) {
 	c.seen[a.Kind] = true
@@ -336,7 +315,11 @@ func (c *canvas) flight(a *arrow, to *event) {
 	if to == nil {
 		x2, y2, tip, opacity = x1+leastLean, y1+0.45*(y2-y1), 0, 0.75
 	} else {
-		y2 -= math.Copysign(c.clear(a.To, x2), y2-y1)
+		gap := 2.0 // from the line of the node
+		if !c.written.free(box{x2 - 0.1, y2 - 1, x2 + 0.1, y2 + 1}) {
+			gap = barHalf + 1 // there is a bar
+		}
+		y2 -= math.Copysign(gap, y2-y1)
 	}
 	length := math.Hypot(x2-x1, y2-y1)
 	dx, dy := (x2-x1)/length, (y2-y1)/length
@@ -365,20 +348,6 @@ func (c *canvas) flight(a *arrow, to *event) {
 	if to != nil {
 		c.label(x1, y1, x2, y2, a.Kind.String(), look.color)
 	}
-}
-
-// clear returns how far from the line of a node an arrow ends: at a bar, if there is one.
-func (c *canvas) clear(id dmutex.NodeID, x float64) float64 {
-	// The bars of a node follow each other, so only the last that has begun at x
-	// counts, or the one before that, which may end at x.
-	bars := c.barsOf[id]
-	begun, _ := slices.BinarySearchFunc(bars, x, func(b *bar, x float64) int { return cmp.Or(cmp.Compare(c.x(b.begin), x), -1) })
-	for _, b := range bars[max(0, begun-2):begun] {
-		if x <= c.x(b.end) {
-			return barHalf + 1
-		}
-	}
-	return 2
 }
 
 // label names an arrow where there is room: near the middle if possible, and not on

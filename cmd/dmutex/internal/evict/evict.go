@@ -75,14 +75,12 @@ func (c *Cmd) Run(con *tool.Console) error {
 	return err
 }
 
-// confirmed asks, and reports whether the answer is yes.
 func (c *Cmd) confirmed(con *tool.Console) bool {
 	fmt.Fprintf(con.Err, "%s\n\nAre the processes of the members %v dead, and will they stay so? Type yes to evict them: ", tool.Wrap(danger), c.Members)
 	answer, _ := bufio.NewReader(con.In).ReadString('\n') // no answer is not yes
 	return strings.TrimSpace(answer) == "yes"
 }
 
-// post asks the member, and returns its answer.
 func (c *Cmd) post(ctx context.Context) (answer string, err error) {
 	form := make(url.Values)
 	for _, id := range c.Members {

@@ -30,66 +30,57 @@ import (
 // Broker is what a build with NATS has as [tool.NATS].
 var Broker = &tool.Broker{Connect: connect, Open: open, Join: join, Visit: visit, Serve: serve}
 
+// over connects to one of the servers, and makes something of the connection. stop closes the
+// connection.
+func over[T any](servers, name string, security tool.TLS, use func(*nats.Conn) (T, error)) (made T, stop func(), err error) {
+	nc, err := dial(servers, name, security)
+	if err != nil {
+		return made, nil, err
+	}
+	if made, err = use(nc); err != nil {
+		nc.Close()
+		return made, nil, err
+	}
+	return made, nc.Close, nil
+}
+
 func connect(url, name string, self dmutex.NodeID, prefix string) (transport.DynamicLink, func(), error) {
-	nc, err := dial(url, name, tool.TLS{})
-	if err != nil {
-		return nil, nil, err
-	}
-	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
-	if err != nil {
-		nc.Close()
-		return nil, nil, err
-	}
-	return link, func() {
-		_ = link.Close() // the node may have closed it
-		nc.Close()
-	}, nil
+	return over(url, name, tool.TLS{}, func(nc *nats.Conn) (transport.DynamicLink, error) {
+		return natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
+	})
 }
 
-func open(c tool.StoreConfig) (s store.Store, stop func(), err error) {
-	nc, err := dial(c.URL, c.Name, c.TLS)
-	if err != nil {
-		return nil, nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err == nil {
-		s, err = natsstore.Open(context.Background(), js, c.Bucket, c.Record) // it does not wait for long
-	}
-	if err != nil {
-		nc.Close()
-		return nil, nil, err
-	}
-	return s, nc.Close, nil
+func open(c tool.StoreConfig) (store.Store, func(), error) {
+	return over(c.URL, c.Name, c.TLS, func(nc *nats.Conn) (store.Store, error) {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, err
+		}
+		return natsstore.Open(context.Background(), js, c.Bucket, c.Record) // it does not wait for long
+	})
 }
 
-func join(ctx context.Context, url, group string, security tool.TLS, cfg node.Config) (n *node.Node, stop func(), err error) {
+func join(ctx context.Context, url, group string, security tool.TLS, cfg node.Config) (*node.Node, func(), error) {
 	if !strings.HasPrefix(url, "tls://") {
 		security = tool.TLS{} // it is for clients
 	}
-	nc, err := dial(url, "dmutex serve "+cfg.Name, security)
-	if err != nil {
-		return nil, nil, err
-	}
-	clients, err := natsclient.Listen(nc, clientsOf+group)
-	if err == nil {
-		cfg.Clients.Listeners = append(cfg.Clients.Listeners, clients)
-		if n, err = natsnode.Open(ctx, nc, group, cfg); err == nil {
-			return n, nc.Close, nil
+	return over(url, "dmutex serve "+cfg.Name, security, func(nc *nats.Conn) (*node.Node, error) {
+		clients, err := natsclient.Listen(nc, clientsOf+group)
+		if err != nil {
+			return nil, err
 		}
-	}
-	nc.Close()
-	return nil, nil, err
+		cfg.Clients.Listeners = append(cfg.Clients.Listeners, clients)
+		return natsnode.Open(ctx, nc, group, cfg)
+	})
 }
 
 // clientsOf begins the subjects of the clients of a group, which may read no others.
 const clientsOf = "dmutex-clients."
 
-func visit(url, group, name string, security tool.TLS) (c client.Config, stop func(), err error) {
-	nc, err := dial(url, name, security)
-	if err != nil {
-		return c, nil, err
-	}
-	return client.Config{Members: []string{clientsOf + group}, Dial: natsclient.Dialer(nc)}, nc.Close, nil
+func visit(url, group, name string, security tool.TLS) (client.Config, func(), error) {
+	return over(url, name, security, func(nc *nats.Conn) (client.Config, error) {
+		return client.Config{Members: []string{clientsOf + group}, Dial: natsclient.Dialer(nc)}, nil
+	})
 }
 
 // dial connects to one of the servers, which commas separate. Its error names

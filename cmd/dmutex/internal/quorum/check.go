@@ -207,8 +207,7 @@ func Numbers(list string) ([][]int64, error) {
 	return quorums, nil
 }
 
-// named is the most offenses that are named one by one.
-const named = 100
+const named = 100 // offenses, at most
 
 func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T) error {
 	if owners != nil {

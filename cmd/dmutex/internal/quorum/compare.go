@@ -179,7 +179,6 @@ func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row
 	return r, nil
 }
 
-// sitesTo returns the sites 1 to n.
 func sitesTo(n int) []int {
 	sites := make([]int, n)
 	for i := range sites {

@@ -68,8 +68,10 @@ func (c *buildCmd) build(sites []int) (quorum.Coterie[int], error) {
 	return all[i].Build(sites...)
 }
 
-// maxBuilt bounds the sites of build.
-const maxBuilt = 4096
+const (
+	maxBuilt   = 4096    // sites
+	maxPrinted = 1 << 20 // quorums
+)
 
 // Validate builds the coterie: if that fails, the mistake is in the command line.
 func (c *buildCmd) Validate() error {
@@ -114,9 +116,6 @@ func (c *buildCmd) Validate() error {
 	c.coterie, err = c.build(sitesTo(c.N))
 	return err
 }
-
-// maxPrinted bounds the quorums that build prints.
-const maxPrinted = 1 << 20
 
 func (c *buildCmd) Run(con *tool.Console) error {
 	if c.Assign {

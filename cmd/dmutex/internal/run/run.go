@@ -102,7 +102,6 @@ func (c *Cmd) Validate() error {
 	return nil
 }
 
-// command is what to run, without the -- before it.
 func (c *Cmd) command() []string {
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		return c.Command[1:]
@@ -167,7 +166,6 @@ func recordName(lock string) string {
 	return b.String()
 }
 
-// open opens the record of the lock.
 func (c *Cmd) open() (s store.Store, stop func(), err error) {
 	switch {
 	case c.Store.Database != "":

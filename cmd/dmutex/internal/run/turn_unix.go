@@ -143,7 +143,6 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 	return r.work(held)
 }
 
-// work runs the command under the lock.
 func (r *runner) work(held lock.Held) (status int) {
 	argv := r.command()
 	cmd := exec.Command(argv[0], argv[1:]...)

@@ -129,7 +129,6 @@ func (c *Cmd) join(ctx context.Context, cfg node.Config) (n *node.Node, leave fu
 	return n, func() {}, err
 }
 
-// listen listens for clients.
 func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 	security, err := c.Config()
 	if err != nil {
@@ -145,7 +144,6 @@ func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// handler shows a node.
 func handler(n *node.Node) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/{$}", nodehttp.Handler(n))

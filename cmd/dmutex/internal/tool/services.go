@@ -2,7 +2,14 @@ package tool
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
@@ -19,7 +26,7 @@ var NATS *Broker
 // A Broker connects to servers, and runs one.
 type Broker struct {
 	// Connect makes a link over one of the servers of a URL. The name is for the operators of
-	// the server. stop closes the link, and the connection below it.
+	// the server. stop closes the connection.
 	Connect func(url, name string, self dmutex.NodeID, prefix string) (link transport.DynamicLink, stop func(), err error)
 	// Open opens a record in a bucket. stop closes the connection.
 	Open func(StoreConfig) (s store.Store, stop func(), err error)
@@ -50,3 +57,86 @@ var PostgreSQL func(url, record string) (s store.Store, stop func(), err error)
 
 // ErrNoPostgreSQL refuses PostgreSQL in a build without it.
 var ErrNoPostgreSQL = errors.New("this dmutex was built without PostgreSQL: add -tags postgres, as in go install -tags postgres ./cmd/dmutex")
+
+// A Place is a path of a file or directory, a name at NATS servers, which commas separate, or the
+// URL of a PostgreSQL database.
+type Place struct {
+	Path          string
+	Servers, Name string
+	Database      string
+}
+
+// UnmarshalText reads a path, or a URL such as nats://HOST:PORT/NAME.
+func (p *Place) UnmarshalText(text []byte) error {
+	scheme, rest, isURL := strings.Cut(string(text), "://")
+	switch {
+	case !isURL:
+		p.Path = string(text)
+	case scheme == "file":
+		u, err := url.Parse(string(text))
+		if err != nil {
+			return err
+		}
+		if u.Host != "" {
+			return fmt.Errorf("%q names the host %q: give a path, or file:///path with three slashes", text, u.Host)
+		}
+		p.Path = u.Path
+	case scheme == "nats" || scheme == "tls":
+		servers, name := path.Split(rest)
+		servers = strings.TrimSuffix(servers, "/")
+		last := strings.TrimPrefix(afterLast(servers, ","), scheme+"://")
+		if servers == "" || name == "" || strings.Contains(afterLast(last, "@"), "/") {
+			return fmt.Errorf("it is not %s://HOST:PORT/NAME", scheme) // the text may contain a password
+		}
+		p.Servers, p.Name = scheme+"://"+servers, name
+	case scheme == "postgres" || scheme == "postgresql":
+		p.Database = string(text)
+	default:
+		return fmt.Errorf("this tool has no store for %s://, only files, nats:// and postgres://: for another, write a program", scheme)
+	}
+	if *p == (Place{}) {
+		return errors.New("give a path")
+	}
+	return nil
+}
+
+// afterLast returns what is after the last separator, and all if there is none.
+func afterLast(s, separator string) string { return s[strings.LastIndex(s, separator)+1:] }
+
+// TLS is the flags of a certificate.
+type TLS struct {
+	Cert      string `env:"DMUTEX_CERT" and:"tls" placeholder:"FILE" help:"The certificate of this process, PEM."`
+	Key       string `env:"DMUTEX_KEY" and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
+	Authority string `env:"DMUTEX_AUTHORITY" and:"tls" placeholder:"FILE" help:"The authority that signed the certificates of the others, PEM."`
+}
+
+// Config is for connections that both sides authenticate, or nil without a certificate. It reads
+// the certificate for each connection, so one that is renewed need not be announced.
+func (t TLS) Config() (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	authority, err := os.ReadFile(t.Authority)
+	if err != nil {
+		return nil, err
+	}
+	load := func() (*tls.Certificate, error) {
+		c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert=%s --key=%s: %w", t.Cert, t.Key, err)
+		}
+		return &c, nil
+	}
+	if _, err := load(); err != nil {
+		return nil, err
+	}
+	all := x509.NewCertPool()
+	if !all.AppendCertsFromPEM(authority) {
+		return nil, errors.New("--authority=" + t.Authority + ": it has no certificate in PEM")
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: all, ClientCAs: all, ClientAuth: tls.RequireAndVerifyClientCert,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() },
+	}, nil
+}

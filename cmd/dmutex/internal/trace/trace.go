@@ -202,8 +202,7 @@ func (c *replayCmd) Run(con *tool.Console) error {
 	return nil
 }
 
-// mostFaults is how many faults of a group are printed.
-const mostFaults = 10
+const mostFaults = 10 // that are printed
 
 // replay replays one trace under the algorithm that was asked for, or under each
 // that describes itself as the trace says, until one does the same.
