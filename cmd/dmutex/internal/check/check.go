@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -174,9 +173,7 @@ func (c *Cmd) explore(ctx context.Context, con *tool.Console, subjects []subject
 		}
 		s.found().Seconds = time.Since(began).Seconds()
 		if !c.JSON {
-			if _, err := io.WriteString(con.Out, s.text()); err != nil {
-				return err
-			}
+			fmt.Fprint(con, s.text())
 		}
 		if ctx.Err() != nil {
 			subjects = subjects[:i+1]
@@ -184,18 +181,15 @@ func (c *Cmd) explore(ctx context.Context, con *tool.Console, subjects []subject
 		}
 	}
 	failed, halted := named(subjects, wrong), named(subjects, stopped)
-	var err error
 	if c.JSON {
-		err = tool.PrintJSON(con.Out, struct {
+		_ = tool.PrintJSON(con, struct {
 			OK     bool      `json:"ok"` // all are clean
 			Checks []subject `json:"checks"`
 		}{failed == nil && halted == nil, subjects})
 	} else {
-		_, err = io.WriteString(con.Out, closing(subjects))
+		fmt.Fprint(con, closing(subjects))
 	}
 	switch last := subjects[len(subjects)-1]; {
-	case err != nil:
-		return err
 	case ctx.Err() != nil && last.found().Verdict == stopped:
 		return fmt.Errorf("interrupted: %s stopped after %s states", last.title(), tool.Thousands(last.found().States))
 	case failed != nil:

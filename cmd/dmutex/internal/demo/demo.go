@@ -79,12 +79,10 @@ func (f *flags) demonstrate(con *tool.Console, p *tool.Progress, found finding, 
 	err := f.runAll(ctx, p, algorithms, run)
 	p.Clear()
 	ok := found.judge(err)
-	write := found.writeText
 	if f.JSON {
-		write = func(w io.Writer) error { return tool.PrintJSON(w, found) }
-	}
-	if err := write(con.Out); err != nil {
-		return err
+		_ = tool.PrintJSON(con, found)
+	} else {
+		_ = found.writeText(con)
 	}
 	if err == nil && !ok {
 		return tool.ErrFailed

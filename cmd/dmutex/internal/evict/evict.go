@@ -71,8 +71,8 @@ func (c *Cmd) Run(con *tool.Console) error {
 	if err != nil {
 		return fmt.Errorf("evict %v: %w", c.Members, err)
 	}
-	_, err = fmt.Fprintln(con.Out, answer)
-	return err
+	fmt.Fprintln(con, answer)
+	return nil
 }
 
 func (c *Cmd) confirmed(con *tool.Console) bool {

@@ -46,9 +46,9 @@ func (c *checkCmd) Run(con *tool.Console) error {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
 	if quorums, owners, ok := f.numbers(); ok {
-		return judge(con.Out, f.lines, quorums, owners)
+		return judge(con, f.lines, quorums, owners)
 	}
-	return judge(con.Out, f.lines, f.quorums, f.owners)
+	return judge(con, f.lines, f.quorums, f.owners)
 }
 
 // A quorumFile is the content of a file, as text.
@@ -213,7 +213,6 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 	if owners != nil {
 		return judgeAssignment(out, quorums, owners)
 	}
-	var b strings.Builder
 	offenses := 0
 	for v := range quorum.Check(quorums...) {
 		if offenses++; offenses > named {
@@ -222,20 +221,17 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 		switch {
 		case lines == nil || v.First < 0:
 		case v.Second < 0, lines[v.First] == lines[v.Second]:
-			fmt.Fprintf(&b, "line %d: ", lines[v.First])
+			fmt.Fprintf(out, "line %d: ", lines[v.First])
 		default:
-			fmt.Fprintf(&b, "lines %d and %d: ", lines[v.First], lines[v.Second])
+			fmt.Fprintf(out, "lines %d and %d: ", lines[v.First], lines[v.Second])
 		}
-		fmt.Fprintln(&b, strings.TrimSuffix(v.Error(), ", or use Minimize"))
+		fmt.Fprintln(out, strings.TrimSuffix(v.Error(), ", or use Minimize"))
 	}
 	if offenses > 0 {
 		if offenses > named {
-			fmt.Fprintf(&b, "... and %d more\n", offenses-named)
+			fmt.Fprintf(out, "... and %d more\n", offenses-named)
 		}
-		fmt.Fprintf(&b, "not a coterie: %s\n", tool.Several(offenses, "offense"))
-		if _, err := io.WriteString(out, b.String()); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "not a coterie: %s\n", tool.Several(offenses, "offense"))
 		return tool.ErrFailed
 	}
 	c, err := quorum.New(quorums...)
@@ -246,35 +242,33 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 }
 
 func describe[T cmp.Ordered](out io.Writer, c quorum.Coterie[T]) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "a coterie: %s over %s\n", tool.Several(c.Len(), "quorum"), tool.Several(len(c.Sites()), "site"))
-	fmt.Fprintf(&b, "size          %s\n", span(c.Size()))
-	fmt.Fprintf(&b, "load          %s\n", bounds(c.Load()))
-	fmt.Fprintf(&b, "resilience    %s\n", span(c.Resilience()))
+	fmt.Fprintf(out, "a coterie: %s over %s\n", tool.Several(c.Len(), "quorum"), tool.Several(len(c.Sites()), "site"))
+	fmt.Fprintf(out, "size          %s\n", span(c.Size()))
+	fmt.Fprintf(out, "load          %s\n", bounds(c.Load()))
+	fmt.Fprintf(out, "resilience    %s\n", span(c.Resilience()))
 	for _, p := range []float64{0.9, 0.99} {
 		a, err := c.Availability(p)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "availability  %s when a site is up with p = %v\n", estimate(a), p)
+		fmt.Fprintf(out, "availability  %s when a site is up with p = %v\n", estimate(a), p)
 	}
 	gap, err := c.Gap()
 	switch {
 	case err != nil:
-		fmt.Fprintf(&b, "dominated     not known: %v\n", err)
+		fmt.Fprintf(out, "dominated     not known: %v\n", err)
 	case gap == nil:
-		b.WriteString("dominated     no\n")
+		fmt.Fprintln(out, "dominated     no")
 	default:
-		fmt.Fprintf(&b, "dominated     yes: neither these sites nor all others have a quorum: ")
-		writeQuorum(&b, gap)
+		fmt.Fprintf(out, "dominated     yes: neither these sites nor all others have a quorum: ")
+		writeQuorum(out, gap)
 	}
 	a, err := c.Assign()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "a quorum for each site, by Maekawa's conditions:\n%v", a.Report())
-	_, err = io.WriteString(out, b.String())
-	return err
+	fmt.Fprintf(out, "a quorum for each site, by Maekawa's conditions:\n%v", a.Report())
+	return nil
 }
 
 func judgeAssignment[T cmp.Ordered](out io.Writer, quorums [][]T, owners []T) error {
@@ -288,11 +282,11 @@ func judgeAssignment[T cmp.Ordered](out io.Writer, quorums [][]T, owners []T) er
 		return tool.ErrFailed
 	}
 	r := a.Report()
-	_, err = fmt.Fprintf(out, "an assignment of quorums to %s\n%v", tool.Several(len(owners), "site"), r)
-	if err == nil && len(r.Disjoint) > 0 {
+	fmt.Fprintf(out, "an assignment of quorums to %s\n%v", tool.Several(len(owners), "site"), r)
+	if len(r.Disjoint) > 0 {
 		return tool.ErrFailed
 	}
-	return err
+	return nil
 }
 
 // span writes 3, or 3-5.

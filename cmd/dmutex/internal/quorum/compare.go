@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/quorum"
@@ -68,10 +67,8 @@ func (c *compareCmd) Run(con *tool.Console) error {
 		}
 		cells = append(cells, append(line, fmt.Sprintf("%.1f", r.Messages)))
 	}
-	var b strings.Builder
-	tool.Tabulate(&b, []tool.Heading{{Columns: append(columns, "messages")}}, cells)
-	_, err = io.WriteString(con.Out, b.String())
-	return err
+	tool.Tabulate(con, []tool.Heading{{Columns: append(columns, "messages")}}, cells)
+	return nil
 }
 
 // count writes a number of quorums: in full, or roughly, or as a lower bound.

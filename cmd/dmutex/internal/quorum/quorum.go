@@ -119,7 +119,7 @@ func (c *buildCmd) Validate() error {
 
 func (c *buildCmd) Run(con *tool.Console) error {
 	if c.Assign {
-		return c.assign(con.Out)
+		return c.assign(con)
 	}
 	if n := c.coterie.Len(); n > maxPrinted {
 		return fmt.Errorf("%s quorums are too many to print; --assign prints one quorum for each site", count(n))
@@ -131,8 +131,8 @@ func (c *buildCmd) Run(con *tool.Console) error {
 	for q := range c.coterie.Quorums() {
 		writeQuorum(&b, q)
 	}
-	_, err := io.WriteString(con.Out, b.String())
-	return err
+	fmt.Fprint(con, b.String())
+	return nil
 }
 
 func (c *buildCmd) assign(out io.Writer) error {
@@ -143,17 +143,15 @@ func (c *buildCmd) assign(out io.Writer) error {
 	if c.JSON {
 		return json.NewEncoder(out).Encode(maps.Collect(a.All()))
 	}
-	var b strings.Builder
 	for site, q := range a.All() {
-		fmt.Fprintf(&b, "%d: ", site)
-		writeQuorum(&b, q)
+		fmt.Fprintf(out, "%d: ", site)
+		writeQuorum(out, q)
 	}
-	fmt.Fprintf(&b, "\n%v", a.Report())
-	_, err = io.WriteString(out, b.String())
-	return err
+	fmt.Fprintf(out, "\n%v", a.Report())
+	return nil
 }
 
-func writeQuorum[T any](b *strings.Builder, q []T) {
+func writeQuorum[T any](out io.Writer, q []T) {
 	list := fmt.Sprint(q)
-	b.WriteString(list[1:len(list)-1] + "\n") // without the brackets
+	fmt.Fprintln(out, list[1:len(list)-1]) // without the brackets
 }

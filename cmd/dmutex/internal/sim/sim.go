@@ -170,15 +170,13 @@ func (c *Cmd) Run(con *tool.Console) error {
 		all = append(all, m)
 	}
 	p.Clear()
-	write := writeTable
 	switch {
 	case c.JSON:
-		write = func(w io.Writer, all []measurement) error { return tool.PrintJSON(w, all) }
+		_ = tool.PrintJSON(con, all)
 	case c.CSV:
-		write = writeCSV
-	}
-	if err := write(con.Out, all); err != nil {
-		return err
+		writeCSV(con, all)
+	default:
+		writeTable(con, all)
 	}
 	if slices.ContainsFunc(all, func(m measurement) bool { return !m.Fits }) {
 		return tool.ErrFailed
@@ -230,7 +228,7 @@ func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 	}, nil
 }
 
-func writeCSV(w io.Writer, all []measurement) error {
+func writeCSV(w io.Writer, all []measurement) {
 	out := csv.NewWriter(w)
 	out.Write([]string{
 		"algorithm", "load", "nodes", "entries", "counted_entries", "messages", "messages_per_entry", "formula", "formula_least", "formula_greatest", "fits_formula",
@@ -253,7 +251,6 @@ func writeCSV(w io.Writer, all []measurement) error {
 		}, spread(m.Wait), spread(m.Next), []string{number(m.Throughput), number(m.Fairness)}))
 	}
 	out.Flush()
-	return out.Error()
 }
 
 var headings = []tool.Heading{
@@ -266,8 +263,7 @@ var headings = []tool.Heading{
 	{Columns: []string{"fairness"}},
 }
 
-func writeTable(w io.Writer, all []measurement) error {
-	var b strings.Builder
+func writeTable(w io.Writer, all []measurement) {
 	for len(all) > 0 {
 		end := slices.IndexFunc(all, func(m measurement) bool { return m.Load != all[0].Load })
 		if end < 0 {
@@ -275,19 +271,17 @@ func writeTable(w io.Writer, all []measurement) error {
 		}
 		words := map[string]string{"rare": "one request at a time", "saturated": "all nodes always request"}[all[0].Load]
 		words = cmp.Or(words, "each node thinks for "+all[0].Load+" T on average")
-		fmt.Fprintf(&b, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, words)
+		fmt.Fprintf(w, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, words)
 		var rows [][]string
 		for _, m := range all[:end] {
 			rows = append(rows, m.cells())
 		}
-		tool.Tabulate(&b, headings, rows)
+		tool.Tabulate(w, headings, rows)
 		if slices.ContainsFunc(all[:end], func(m measurement) bool { return m.Messages.Entries != m.Entries }) {
-			b.WriteString("\ncentral: the coordinator's own entries, which cost nothing, do not count.\n")
+			fmt.Fprintln(w, "\ncentral: the coordinator's own entries, which cost nothing, do not count.")
 		}
 		all = all[end:]
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func (m measurement) cells() []string {

@@ -27,7 +27,7 @@ var completions = map[string]string{
 func (c *Completion) Run(con *Console, app *kong.Context) error {
 	line, asked := os.LookupEnv("COMP_LINE")
 	if !asked {
-		fmt.Fprintln(con.Out, completions[c.Shell])
+		fmt.Fprintln(con, completions[c.Shell])
 		return nil
 	}
 	at := strings.LastIndexAny(line, " =") + 1
@@ -75,7 +75,7 @@ func (c *Completion) Run(con *Console, app *kong.Context) error {
 	}
 	for _, o := range options {
 		if o != "" && strings.HasPrefix(o, line[at:]) {
-			fmt.Fprintln(con.Out, shown+o)
+			fmt.Fprintln(con, shown+o)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ type Heading struct {
 
 // Tabulate writes a table: the headings and the rows. If a heading has a title, the titles stand
 // above the headings and a rule below. The first column is written to the left, the others to the right.
-func Tabulate(b *strings.Builder, headings []Heading, rows [][]string) {
+func Tabulate(w io.Writer, headings []Heading, rows [][]string) {
 	var heads, titles, rules []string
 	for _, h := range headings {
 		heads = append(heads, h.Columns...)
@@ -87,24 +87,24 @@ func Tabulate(b *strings.Builder, headings []Heading, rows [][]string) {
 	}
 	titled := slices.ContainsFunc(headings, func(h Heading) bool { return h.Title != "" })
 	if titled {
-		writeLine(b, titles)
+		writeLine(w, titles)
 	}
 	for i, row := range slices.Concat([][]string{heads}, rows) {
 		line := []string{fmt.Sprintf("%-*s", widths[0], row[0])}
 		for i, cell := range row[1:] {
 			line = append(line, fmt.Sprintf("%*s", widths[i+1], cell))
 		}
-		writeLine(b, line)
+		writeLine(w, line)
 		if titled && i == 0 {
-			writeLine(b, rules)
+			writeLine(w, rules)
 		}
 	}
 }
 
 const gap = "  " // between two columns
 
-func writeLine(b *strings.Builder, parts []string) {
-	b.WriteString(strings.TrimRight(strings.Join(parts, gap), " ") + "\n")
+func writeLine(w io.Writer, parts []string) {
+	fmt.Fprintln(w, strings.TrimRight(strings.Join(parts, gap), " "))
 }
 
 // Progress shows that a command is at work: a moving bar on a terminal, and

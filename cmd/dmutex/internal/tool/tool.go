@@ -3,6 +3,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,18 @@ type Status int
 
 func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Console is where a command reads and writes.
+// Console is where a command reads and writes. As a writer it writes to Out, and Main reports the
+// first error of that, so a command need not.
 type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
+	failed   error
+}
+
+func (c *Console) Write(b []byte) (int, error) {
+	n, err := c.Out.Write(b)
+	c.failed = cmp.Or(c.failed, err)
+	return n, err
 }
 
 // Main parses a command line by a grammar, runs the command, and returns the
@@ -72,7 +81,8 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		return wrongLine(con, err)
 	}
 	var its Status
-	switch err := command.Run(con); {
+	err = command.Run(con)
+	switch err = cmp.Or(con.failed, err); {
 	case err == nil:
 		return StatusOK
 	case errors.Is(err, ErrFailed):

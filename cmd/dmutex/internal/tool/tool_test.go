@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"os"
 	"testing"
 	"time"
 
@@ -25,6 +26,19 @@ func TestProgress(t *testing.T) {
 	file.Live("two")
 	file.Live("three")
 	require.Equal(t, "two\n", out.String())
+}
+
+// A result that could not be written is an error.
+func TestMainCannotWrite(t *testing.T) {
+	out, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer out.Close()
+	var said bytes.Buffer
+	grammar := new(struct {
+		Completion Completion `cmd:""`
+	})
+	require.Equal(t, StatusIncomplete, Main(grammar, []string{"completion", "bash"}, &Console{Out: out, Err: &said}))
+	require.Contains(t, said.String(), "dmutex: write "+os.DevNull)
 }
 
 func TestThousands(t *testing.T) {

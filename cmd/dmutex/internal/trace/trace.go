@@ -118,7 +118,7 @@ func (c *drawCmd) Run(con *tool.Console) error {
 		return err
 	}
 	if c.Output == "" {
-		_, err = con.Out.Write(c.write(drawing))
+		_, err = con.Write(c.write(drawing))
 		return err
 	}
 	if err := os.WriteFile(c.Output, c.write(drawing), 0o644); err != nil {
@@ -174,13 +174,13 @@ func (c *replayCmd) Run(con *tool.Console) error {
 		switch {
 		case errors.Is(err, trace.ErrDiffers):
 			failed = true
-			fmt.Fprintln(con.Out, err)
+			fmt.Fprintln(con, err)
 		case err != nil:
 			return err
 		default:
-			fmt.Fprintf(con.Out, "%s: the same: %s under %s, %s", t.Name, tool.Several(done.Inputs, "input"), name, tool.Several(done.Machines, "machine"))
+			fmt.Fprintf(con, "%s: the same: %s under %s, %s", t.Name, tool.Several(done.Inputs, "input"), name, tool.Several(done.Machines, "machine"))
 			if done.Skipped > 0 {
-				fmt.Fprintf(con.Out, "; %s skipped after a gap", tool.Several(done.Skipped, "event"))
+				fmt.Fprintf(con, "; %s skipped after a gap", tool.Several(done.Skipped, "event"))
 			}
 			fmt.Fprintln(con.Out)
 		}
@@ -190,15 +190,15 @@ func (c *replayCmd) Run(con *tool.Console) error {
 		return err
 	}
 	for _, fault := range v.Faults[:min(len(v.Faults), mostFaults)] {
-		fmt.Fprintln(con.Out, fault)
+		fmt.Fprintln(con, fault)
 	}
 	if more := len(v.Faults) - mostFaults; more > 0 {
-		fmt.Fprintf(con.Out, "and %s\n", tool.Several(more, "fault"))
+		fmt.Fprintf(con, "and %s\n", tool.Several(more, "fault"))
 	}
 	if failed || len(v.Faults) > 0 {
 		return tool.ErrFailed
 	}
-	fmt.Fprintf(con.Out, "together: %s of %s, one after the other\n", tool.Several(v.Grants, "grant"), tool.Several(v.Locks, "lock"))
+	fmt.Fprintf(con, "together: %s of %s, one after the other\n", tool.Several(v.Grants, "grant"), tool.Several(v.Locks, "lock"))
 	return nil
 }
 
