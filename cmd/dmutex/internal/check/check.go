@@ -18,8 +18,8 @@ import (
 
 // Cmd is dmutex check.
 type Cmd struct {
-	Election string `placeholder:"ALGORITHM" help:"Explore elections instead of a lock: bully, ring or chang-roberts."`
-	Deadlock string `placeholder:"MODEL" help:"Explore deadlock detection instead of a lock: and, or (a wait ends with all grants, or with one), or chase (transactions that take locks, as package node detects deadlocks)."`
+	Election string `xor:"subject" placeholder:"ALGORITHM" help:"Explore elections instead of a lock: bully, ring or chang-roberts."`
+	Deadlock string `xor:"subject" placeholder:"MODEL" help:"Explore deadlock detection instead of a lock: and, or (a wait ends with all grants, or with one), or chase (transactions that take locks, as package node detects deadlocks)."`
 
 	Nodes     int  `least:"1" most:"9" unit:" nodes" placeholder:"N" help:"Nodes of the group, 1 to 9. The default is 2, and 3 for elections and deadlocks."`
 	MaxStates int  `default:"10000000" least:"0" help:"Stop each check after this many states. A million states take about 200 MB; of elections and deadlocks up to 600 MB. 0 does not stop."`
@@ -58,8 +58,6 @@ func (c *Cmd) Validate(line *kong.Context) error {
 	}
 	subject := "locks"
 	switch {
-	case given["election"] && given["deadlock"]:
-		return errors.New("--election and --deadlock are two checks: choose one of them")
 	case given["election"]:
 		subject = "--election"
 	case given["deadlock"]:

@@ -136,7 +136,7 @@ func TestCheckSubjectUsage(t *testing.T) {
 		{"check --election=", "choose bully, ring or chang-roberts"},
 		{"check --deadlock=xor", `choose "and", "or" or "chase"`},
 		{"check --deadlock=chase --width=2", "--width is about the papers' models"},
-		{"check --election=bully --deadlock=and", "choose one of them"},
+		{"check --election=bully --deadlock=and", "--election and --deadlock can't be used together"},
 		{"check --cuts=1", "--cuts needs --election"},
 		{"check --waits=1", "--waits needs --deadlock"},
 		{"check --election=bully --requests=2", "--requests is about locks: leave out either it or --election"},

@@ -55,7 +55,7 @@ func (f *flags) validate() error {
 // A finding is what a demonstration found out.
 type finding interface {
 	judge(err error) (ok bool) // err is why not every run was completed
-	writeText(io.Writer) error
+	writeText(io.Writer)
 }
 
 // A verdict is the judgment on a whole demonstration.
@@ -82,7 +82,7 @@ func (f *flags) demonstrate(con *tool.Console, p *tool.Progress, found finding, 
 	if f.JSON {
 		_ = tool.PrintJSON(con, found)
 	} else {
-		_ = found.writeText(con)
+		found.writeText(con)
 	}
 	if err == nil && !ok {
 		return tool.ErrFailed
@@ -99,12 +99,15 @@ func (f *flags) runAll(ctx context.Context, p *tool.Progress, algorithms []tool.
 			}
 		}
 	}
+	defer func() {
+		if s.stopServer != nil {
+			s.stopServer()
+		}
+	}()
 	if f.Link == "nats" {
-		stop, err := s.reachNATS()
-		if err != nil {
+		if err := s.reachNATS(); err != nil {
 			return err
 		}
-		defer stop()
 	}
 	var err error
 	if s.dir, err = os.MkdirTemp("", "dmutex-demo-"); err != nil {
@@ -137,21 +140,17 @@ func (s *stage) serve() (err error) {
 
 // reachNATS starts a server unless there is one. A server that cannot be reached
 // is reported here, before any run.
-func (s *stage) reachNATS() (stop func(), err error) {
-	stop = func() {}
+func (s *stage) reachNATS() error {
 	if s.url == "" {
 		if err := s.serve(); err != nil {
-			return nil, err
+			return err
 		}
-		stop = func() { s.stopServer() } // the present one
 	}
 	_, disconnect, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
-	if err != nil {
-		stop()
-		return nil, err
+	if err == nil {
+		disconnect()
 	}
-	disconnect()
-	return stop, nil
+	return err
 }
 
 // group returns a group that is to do a task under an algorithm, with an empty

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -257,19 +258,19 @@ func (k *killRun) took(_ *process, r report) {
 	}
 }
 
-func (r *result) writeKillRuns(b *strings.Builder) {
+func (r *result) writeKillRuns(w io.Writer) {
 	how, headings, cells, legend := ", while they are killed and started again", killHeadings, (*killOutcome).killCells, killLegend
 	if r.Lease != 0 {
 		how = fmt.Sprintf(", lease %v, --store=%s, while they are killed for good and new ones join", r.Lease, r.Store)
 		headings, cells, legend = crashHeadings, (*killOutcome).crashCells, crashLegend
 	}
-	fmt.Fprintf(b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d tellers make deposits over %s%s.", r.Nodes, network(r.Link), how)))
+	fmt.Fprintf(w, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d tellers make deposits over %s%s.", r.Nodes, network(r.Link), how)))
 	var rows [][]string
 	for _, o := range r.KillRuns {
 		rows = append(rows, slices.Concat(o.evidence.cells(o.Algorithm), cells(&o)))
 	}
-	tool.Tabulate(b, slices.Concat(evidenceHeadings, headings), rows)
-	b.WriteString(legend + "\n" + r.killClosing() + "\n")
+	tool.Tabulate(w, slices.Concat(evidenceHeadings, headings), rows)
+	fmt.Fprintf(w, "%s\n%s\n", legend, r.killClosing())
 }
 
 var killHeadings = []tool.Heading{

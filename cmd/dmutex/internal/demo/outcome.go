@@ -181,39 +181,35 @@ func (r *result) judge(err error) bool {
 
 // writeText writes the result for people: what was done, the tables, what their
 // columns are, and what was seen.
-func (r *result) writeText(w io.Writer) error {
-	var b strings.Builder
+func (r *result) writeText(w io.Writer) {
 	if len(r.Runs) > 0 {
-		r.writeRuns(&b)
+		r.writeRuns(w)
 	}
 	if len(r.KillRuns) > 0 {
-		r.writeKillRuns(&b)
+		r.writeKillRuns(w)
 	}
 	if len(r.Runs) > 0 && r.OK {
-		b.WriteString("\nTo see tellers killed for good, and new ones take their place: dmutex demo --crash\n")
+		fmt.Fprint(w, "\nTo see tellers killed for good, and new ones take their place: dmutex demo --crash\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
-func (r *result) writeRuns(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%d tellers, each a process of its own, make %d deposits of %s each into one account, over %s.\n\n",
+func (r *result) writeRuns(w io.Writer) {
+	fmt.Fprintf(w, "\n%d tellers, each a process of its own, make %d deposits of %s each into one account, over %s.\n\n",
 		r.Nodes, r.Deposits, money(deposit), network(r.Link))
 	var rows [][]string
 	for _, o := range r.Runs {
 		rows = append(rows, o.cells())
 	}
-	tool.Tabulate(b, slices.Concat(evidenceHeadings, lockHeadings), rows)
-	b.WriteString(legend)
-	fmt.Fprintf(b, "%-12s  messages/entry, N = %d\n", "algorithm", r.Nodes)
+	tool.Tabulate(w, slices.Concat(evidenceHeadings, lockHeadings), rows)
+	fmt.Fprintf(w, "%s%-12s  messages/entry, N = %d\n", legend, "algorithm", r.Nodes)
 	for _, o := range r.Runs {
 		formula := ""
 		if o.Messages != nil {
 			formula = o.Messages.Formula
 		}
-		fmt.Fprintf(b, "%-12s  %-14s  %s\n", o.Algorithm, formula, o.About)
+		fmt.Fprintf(w, "%-12s  %-14s  %s\n", o.Algorithm, formula, o.About)
 	}
-	b.WriteString("\n" + r.closing() + "\n")
+	fmt.Fprintf(w, "\n%s\n", r.closing())
 }
 
 // evidenceHeadings begin each table of tellers. Below them stand the cells of evidence.

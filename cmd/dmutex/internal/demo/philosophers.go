@@ -325,12 +325,11 @@ func (r *dinners) judge(err error) bool {
 
 // writeText writes the result for people: what was done, the cycles, the table,
 // and what was seen.
-func (r *dinners) writeText(w io.Writer) error {
+func (r *dinners) writeText(w io.Writer) {
 	if len(r.Runs) == 0 {
-		return nil
+		return
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d philosophers, each a process of its own, want %s each, over %s. These cycles were "+
+	fmt.Fprintf(w, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d philosophers, each a process of its own, want %s each, over %s. These cycles were "+
 		"found. Each begins with its victim, which waits for a fork that the next one holds, and so on:",
 		r.Philosophers, tool.Several(r.Meals, "meal"), network(r.Link))))
 	var rows [][]string
@@ -343,7 +342,7 @@ func (r *dinners) writeText(w io.Writer) error {
 			}
 		}
 		for _, c := range found {
-			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(seen[c]), c)
+			fmt.Fprintf(w, "%-12s  %s: %s\n", t.Algorithm, times(seen[c]), c)
 		}
 		d := t.With
 		rows = append(rows, []string{
@@ -351,16 +350,14 @@ func (r *dinners) writeText(w io.Writer) error {
 			fmt.Sprint(sum(d.Meals)), fmt.Sprint(len(d.Cycles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
 		})
 	}
-	b.WriteString("\n")
-	tool.Tabulate(&b, []tool.Heading{
+	fmt.Fprintln(w)
+	tool.Tabulate(w, []tool.Heading{
 		{Columns: []string{"algorithm"}},
 		{Title: "no detection", Columns: []string{"meals"}},
 		{Title: "with detection", Columns: []string{"meals", "cycles", "overlap", "kept", "took"}},
 	}, rows)
-	fmt.Fprintf(&b, dinnerLegend, r.Watched)
-	b.WriteString(r.closing() + "\n")
-	_, err := io.WriteString(w, b.String())
-	return err
+	fmt.Fprintf(w, dinnerLegend, r.Watched)
+	fmt.Fprintln(w, r.closing())
 }
 
 func times(n int) string {

@@ -21,6 +21,7 @@ type bar struct {
 
 	// Of a hold.
 	machine uint64 // the machine's fence, which is another one after a change of the view
+	until   int64  // see over
 	frozen  *event // the view that was installed, while the hold's machine in it is not born yet
 }
 
@@ -190,26 +191,20 @@ func (v *Verdict) message(a *arrow) {
 	}
 }
 
-// A hold is a bar, with the end that is known.
-type hold struct {
-	*bar
-	until int64
-}
-
 // lock judges the holds of a lock.
 func (v *Verdict) lock(lock string, bars []*bar, proved func(*bar) bool) {
-	var holds []hold
+	var holds []*bar
 	for _, b := range bars {
 		if b.sign == held || b.sign == presumed && !proved(b) {
-			holds = append(holds, hold{b, b.over()})
+			b.until = b.over()
+			holds = append(holds, b)
 		}
 	}
-	slices.SortStableFunc(holds, func(a, b hold) int {
+	slices.SortStableFunc(holds, func(a, b *bar) int {
 		return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.begin.time, b.begin.time))
 	})
-	var last *hold // the one that ends last, of those before
-	for i := range holds {
-		h := &holds[i]
+	var last *bar // the one that ends last, of those before
+	for _, h := range holds {
 		if h.sign == held {
 			v.Grants++
 			switch {
