@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -109,20 +110,18 @@ func readLines(text string) (*quorumFile, error) {
 }
 
 // sites reads a JSON list of sites: strings, or numbers as they are written.
-func sites(text json.RawMessage) (q []string, err error) {
+func sites(text json.RawMessage) ([]string, error) {
 	var list []json.RawMessage
 	if text[0] != '[' || json.Unmarshal(text, &list) != nil {
 		return nil, fmt.Errorf("%s is not a list", text)
 	}
-	q = []string{}
-	for _, site := range list {
-		var name string
-		var number json.Number
+	q := make([]string, len(list))
+	for i, site := range list {
 		switch {
-		case json.Unmarshal(site, &name) == nil && site[0] == '"':
-			q = append(q, name)
-		case json.Unmarshal(site, &number) == nil && number != "":
-			q = append(q, number.String())
+		case site[0] == '"':
+			_ = json.Unmarshal(site, &q[i]) // it is valid
+		case strings.IndexByte("-0123456789", site[0]) >= 0:
+			q[i] = string(site)
 		default:
 			return nil, fmt.Errorf("%s is not a site; write a string or a number", site)
 		}
@@ -144,22 +143,15 @@ func readList(text []byte) (f *quorumFile, err error) {
 	return f, nil
 }
 
-// readObject reads the members in the order in which they stand.
+// readObject reads the members of a valid object in the order in which they stand.
 func readObject(text []byte) (*quorumFile, error) {
 	f := &quorumFile{owners: []string{}}
 	d := json.NewDecoder(bytes.NewReader(text))
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
+	_, _ = d.Token() // the brace
 	for d.More() {
-		owner, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
 		var list json.RawMessage
-		if err := d.Decode(&list); err != nil {
-			return nil, err
-		}
+		owner, _ := d.Token()
+		_ = d.Decode(&list)
 		q, err := sites(list)
 		if err != nil {
 			return nil, fmt.Errorf(`it gives no quorum to site %v, as {"1":[1,2],"2":[2,1]} would: %w`, owner, err)
@@ -172,26 +164,21 @@ func readObject(text []byte) (*quorumFile, error) {
 // numbers returns the sites as numbers, so that 9 comes before 10, if all of them
 // are numbers.
 func (f *quorumFile) numbers() (quorums [][]int64, owners []int64, ok bool) {
-	number := func(s string) int64 {
-		n, err := strconv.ParseInt(s, 10, 64)
-		ok = ok && err == nil && strconv.FormatInt(n, 10) == s
-		return n
-	}
-	ok = true
-	for _, q := range f.quorums {
-		sites := make([]int64, len(q))
-		for i, s := range q {
-			sites[i] = number(s)
+	for _, names := range slices.Insert(slices.Clone(f.quorums), 0, f.owners) {
+		sites := []int64{}
+		for _, name := range names {
+			n, err := strconv.ParseInt(name, 10, 64)
+			if err != nil || strconv.FormatInt(n, 10) != name {
+				return nil, nil, false
+			}
+			sites = append(sites, n)
 		}
 		quorums = append(quorums, sites)
 	}
 	if f.owners != nil {
-		owners = []int64{}
-		for _, s := range f.owners {
-			owners = append(owners, number(s))
-		}
+		owners = quorums[0]
 	}
-	return quorums, owners, ok
+	return quorums[1:], owners, true
 }
 
 // Numbers reads a list of quorums of nodes, such as {1,2},{1,3}.
