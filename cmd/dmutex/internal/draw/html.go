@@ -1,11 +1,13 @@
 package draw
 
 import (
+	"bytes"
 	"cmp"
 	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
+	"text/template"
 )
 
 // HTML returns the drawing as a page that needs no other file and no network. Each
@@ -13,47 +15,32 @@ import (
 // shows one lock at first, and can hide nodes with their messages. On paper the row is cut
 // as that of an SVG.
 func (d *Drawing) HTML() []byte {
+	type lock struct {
+		Name, Picture string
+		First         bool // shown at first
+	}
+	var locks []lock
 	var all seen
-	var locks, options, nodes strings.Builder
 	first := slices.MaxFunc(d.panels, func(p, q *panel) int { return cmp.Compare(len(p.points), len(q.points)) })
-	for i, p := range d.panels {
-		p.layout()
+	for _, p := range d.panels {
 		c := &canvas{panel: p, rowWidth: d.rowWidth(), page: true}
 		c.paint()
 		for k, is := range c.seen {
 			all[k] = all[k] || is
 		}
-		hidden, selected := " hidden", ""
-		if p == first {
-			hidden, selected = "", " selected"
-		}
-		fmt.Fprintf(&locks, `<section id="lock%d"%s>`+"\n", i, hidden)
-		if len(d.panels) > 1 {
-			fmt.Fprintf(&locks, "<h2>lock %s</h2>\n", escape(fmt.Sprintf("%q", p.lock)))
-		}
-		c.overview(&locks)
-		c.strip(&locks)
-		locks.WriteString("</section>\n")
-		fmt.Fprintf(&options, `<option value="lock%d"%s>%s</option>`, i, selected, escape(fmt.Sprintf("%q", p.lock)))
+		var b strings.Builder
+		c.overview(&b)
+		c.strip(&b)
+		locks = append(locks, lock{escape(fmt.Sprintf("%q", p.lock)), b.String(), p == first})
 	}
-	lock := ""
-	if len(d.panels) > 1 {
-		lock = `<label>lock <select id="lock">` + options.String() + `<option value="">all</option></select></label>`
+	var b bytes.Buffer
+	err := page.Execute(&b, map[string]any{
+		"Title": escape(cmp.Or(d.options.Title, "dmutex trace")), "Locks": locks, "Nodes": d.nodes(), "Legend": d.legend(all),
+	})
+	if err != nil {
+		panic(err) // the template names what is not there
 	}
-	for _, id := range d.nodes() {
-		fmt.Fprintf(&nodes, `<label><input type="checkbox" class="node" value="n%d" checked>N%d</label>`, id, id)
-	}
-	var legend strings.Builder
-	for _, s := range d.legend(all) {
-		fmt.Fprintf(&legend, `<span><svg aria-hidden="true" width="32" height="14" viewBox="-1 -7 32 14">%s</svg> %s</span>`, s.symbol, escape(s.text))
-	}
-	return []byte(strings.NewReplacer(
-		"{title}", escape(cmp.Or(d.options.Title, "dmutex trace")),
-		"{lock}", lock,
-		"{nodes}", nodes.String(),
-		"{legend}", legend.String(),
-		"{locks}", locks.String(),
-	).Replace(page))
+	return b.Bytes()
 }
 
 // overview writes all bars and views of a lock in small, as wide as the page.
@@ -106,4 +93,6 @@ func (c *canvas) strip(b *strings.Builder) {
 }
 
 //go:embed page.html
-var page string
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))

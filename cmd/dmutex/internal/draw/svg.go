@@ -253,7 +253,7 @@ func (c *canvas) bar(b *bar) {
 	c.seen[b.sign] = true
 	width := max(right-left, 2)
 	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" %s><title>node %d %s, from %s to %s</title></rect>`,
-		px(left), px(y-barHalf), px(width), 2*barHalf, signs[b.sign-waiting].symbol, b.node, what, c.drawing.clock(b.begin), until)
+		px(left), px(y-barHalf), px(width), 2*barHalf, signs[b.sign-waiting].Symbol, b.node, what, c.drawing.clock(b.begin), until)
 	c.written.take(box{left, y - barHalf, left + width, y + barHalf})
 	if c.side(b.begin) < 0 {
 		return
@@ -440,7 +440,7 @@ func (c *canvas) writeRow(b *strings.Builder, row int) {
 
 // A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0; that
 // of a bar is only its fill.
-type sign struct{ symbol, text string }
+type sign struct{ Symbol, Text string }
 
 // signs are the lines of the legend that are not about kinds of messages, in the order of their
 // places in seen.
@@ -468,7 +468,7 @@ func (d *Drawing) legend(seen seen) (all []sign) {
 				dmutex.Kind(k).String()})
 		case k <= presumed:
 			s := signs[k-waiting]
-			all = append(all, sign{`<rect y="-6" width="30" height="12" rx="2" ` + s.symbol + `/>`, s.text})
+			all = append(all, sign{`<rect y="-6" width="30" height="12" rx="2" ` + s.Symbol + `/>`, s.Text})
 		default:
 			all = append(all, signs[k-waiting])
 		}
@@ -481,11 +481,11 @@ func (c *canvas) writeLegend(b *strings.Builder, y float64, width *float64) floa
 	x, limit := float64(margin), max(640, c.drawing.names+min(c.rowWidth, c.right))
 	y += 14
 	for _, s := range c.drawing.legend(c.seen) {
-		long := 36 + textWidth(s.text, fontSize)
+		long := 36 + textWidth(s.Text, fontSize)
 		if x > margin && x+long > limit {
 			x, y = margin, y+20
 		}
-		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), s.symbol, escape(s.text))
+		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), s.Symbol, escape(s.Text))
 		x += long + 26
 		*width = max(*width, x)
 	}
