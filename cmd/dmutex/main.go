@@ -23,10 +23,7 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
-	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 
@@ -57,8 +54,8 @@ type commands struct {
 // running is the grammar of run alone. Programs call run often, and to build the grammar of all
 // commands takes milliseconds.
 type running struct {
-	Run     run.Cmd     `cmd:"" help:"Run a command under a lock."`
-	Version versionFlag `help:"Print which build this is."`
+	Run     run.Cmd          `cmd:"" help:"Run a command under a lock."`
+	Version kong.VersionFlag `help:"Print which build this is."`
 }
 
 // Help is the text of --help.
@@ -78,17 +75,4 @@ func grammarOf(args []string) any {
 		return new(running)
 	}
 	return new(commands)
-}
-
-type versionFlag bool
-
-// BeforeReset prints what the Go tool wrote into the binary.
-func (versionFlag) BeforeReset(app *kong.Kong) error {
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return errors.New("this binary was built without module information")
-	}
-	fmt.Fprintln(app.Stdout, "dmutex", build.Main.Version, build.GoVersion)
-	app.Exit(tool.StatusOK)
-	return nil
 }

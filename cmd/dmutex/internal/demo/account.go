@@ -164,12 +164,9 @@ func occupy(marker, badge string) (leave func() error, overlap bool, err error) 
 }
 
 func isInside(marker, badge string) bool {
-	at, err := os.Stat(marker)
-	if err != nil {
-		return false
-	}
-	its, err := os.Stat(badge)
-	return err == nil && os.SameFile(at, its)
+	at, _ := os.Stat(marker)
+	its, _ := os.Stat(badge)
+	return os.SameFile(at, its) // no file is the same as one that is not there
 }
 
 // vacate removes the marker of a process that was killed, and reports whether it was

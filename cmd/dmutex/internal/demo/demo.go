@@ -1,8 +1,8 @@
 // Package demo shows the locks at work on processes of the operating system.
 //
 // A demonstration runs one group of processes after another, and judges them by evidence
-// that does not come from the lock. group.go runs a group, worker.go is a process of it, seen from
-// inside, and protocol.go is what the two say.
+// that does not come from the lock. group.go runs a group, and has what it and its processes say;
+// worker.go is such a process, seen from inside.
 package demo
 
 import (

@@ -36,6 +36,7 @@ type file struct {
 	trace    *trace.Trace
 	self     dmutex.NodeID
 	events   []*event
+	placed   int             // events that have a time on the clock of the drawing
 	offset   *int64          // to be added to the times of the trace
 	life     uint64          // of the process
 	former   dmutex.NodeID   // the number of the life before it in the trace
@@ -289,33 +290,35 @@ func shift(files []*file) {
 
 // follow gives the events their times, each no earlier than what it depends on.
 func follow(files []*file) error {
-	next := make([]int, len(files))
-	for done := false; !done; {
-		done = true
-		progress := false
-		for i, f := range files {
-			for next[i] < len(f.events) {
-				e := f.events[next[i]]
-				if slices.ContainsFunc(e.causes, func(c *event) bool { return c.depth == 0 }) {
-					done = false
-					break
-				}
-				e.time, e.depth = e.Time+*f.offset, 1
-				if next[i] > 0 {
-					e.after(f.events[next[i]-1])
-				}
-				for _, c := range e.causes {
-					e.after(c)
-				}
-				next[i]++
-				progress = true
-			}
-		}
-		if !done && !progress {
-			return fmt.Errorf("%w: the traces contradict each other: each of some events came before another", trace.ErrFormat)
+	for progress := true; progress; {
+		progress = false
+		for _, f := range files {
+			before := f.placed
+			f.follow()
+			progress = progress || f.placed > before
 		}
 	}
+	if slices.ContainsFunc(files, func(f *file) bool { return f.placed < len(f.events) }) {
+		return fmt.Errorf("%w: the traces contradict each other: each of some events came before another", trace.ErrFormat)
+	}
 	return nil
+}
+
+// follow goes on up to an event that depends on one without a time.
+func (f *file) follow() {
+	for _, e := range f.events[f.placed:] {
+		if slices.ContainsFunc(e.causes, func(c *event) bool { return c.depth == 0 }) {
+			return
+		}
+		e.time, e.depth = e.Time+*f.offset, 1
+		if f.placed > 0 {
+			e.after(f.events[f.placed-1])
+		}
+		for _, c := range e.causes {
+			e.after(c)
+		}
+		f.placed++
+	}
 }
 
 func (e *event) after(cause *event) {

@@ -420,15 +420,10 @@ func (p *panel) scale() (usual, step float64) {
 	if n > 0 {
 		usual = float64(between[n/2])
 	}
-	switch {
-	case n < 20:
-		return usual, 56
-	case n < 50:
-		return usual, 34
-	case n < 120:
-		return usual, 24
-	case n < 400:
-		return usual, 16
+	for _, few := range []struct{ n, step int }{{20, 56}, {50, 34}, {120, 24}, {400, 16}} {
+		if n < few.n {
+			return usual, float64(few.step)
+		}
 	}
 	return usual, 10
 }

@@ -192,10 +192,10 @@ func (v *Verdict) message(a *arrow) {
 }
 
 // lock judges the holds of a lock.
-func (v *Verdict) lock(lock string, bars []*bar, proved func(*bar) bool) {
+func (v *Verdict) lock(lock string, bars []*bar, proved map[dmutex.NodeID]int64) {
 	var holds []*bar
 	for _, b := range bars {
-		if b.sign == held || b.sign == presumed && !proved(b) {
+		if b.sign == held || b.sign == presumed && b.begin.time > max(proved[b.node], proved[dmutex.None]) {
 			b.until = b.over()
 			holds = append(holds, b)
 		}
@@ -246,10 +246,10 @@ func (b *bar) over() int64 {
 	return until
 }
 
-// proofs returns a function for bars of processes whose leases may run. It reports whether a store
-// has proved that the process has ended.
-func proofs(files []*file) func(b *bar) bool {
-	proved := make(map[dmutex.NodeID]int64) // when that was seen last; None stands for all that are no members
+// proofs returns when a store was last seen to prove that a process has ended. None stands for all
+// that are no members.
+func proofs(files []*file) map[dmutex.NodeID]int64 {
+	proved := make(map[dmutex.NodeID]int64)
 	for _, f := range files {
 		for _, e := range f.events {
 			if e.What == trace.Dead && e.N > 0 {
@@ -257,7 +257,7 @@ func proofs(files []*file) func(b *bar) bool {
 			}
 		}
 	}
-	return func(b *bar) bool { return max(proved[b.node], proved[dmutex.None]) >= b.begin.time }
+	return proved
 }
 
 // numbered reports whether the numbers of the group come from a store.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/dmutex/dmutex"
@@ -198,17 +199,14 @@ func (c *canvas) band(v *change) {
 		first, last = min(first, from), max(last, until)
 		y := c.y(id)
 		left = append(left, px(from)+" "+px(y-beyond), px(from)+" "+px(y+beyond))
-		right = append(right, px(until)+" "+px(y+beyond), px(until)+" "+px(y-beyond))
+		right = slices.Insert(right, 0, px(until)+" "+px(y+beyond), px(until)+" "+px(y-beyond)) // back up
 	}
 	if len(left) == 0 {
 		return
 	}
 	c.seen[views] = true
-	for i := len(right) - 2; i >= 0; i -= 2 { // back up
-		left = append(left, right[i], right[i+1])
-	}
 	c.add(ground, first, last, `<path d="M%sz" fill="%s" stroke="%s" stroke-width="0.8"><title>%s</title></path>`,
-		strings.Join(left, "L"), paleColor, viewColor, escape(title.String()))
+		strings.Join(append(left, right...), "L"), paleColor, viewColor, escape(title.String()))
 	short := "view " + c.drawing.short(fmt.Sprint(v.epoch))
 	for _, text := range []string{short + ": " + v.who, short} {
 		if c.write(c.fits(first, text), 12-headGap, text, viewColor, "start") {

@@ -50,13 +50,13 @@ func connect(url, name string, self dmutex.NodeID, prefix string) (transport.Dyn
 	})
 }
 
-func open(c tool.StoreConfig) (store.Store, func(), error) {
-	return over(c.URL, c.Name, c.TLS, func(nc *nats.Conn) (store.Store, error) {
+func open(url, bucket, record, name string, security tool.TLS) (store.Store, func(), error) {
+	return over(url, name, security, func(nc *nats.Conn) (store.Store, error) {
 		js, err := jetstream.New(nc)
 		if err != nil {
 			return nil, err
 		}
-		return natsstore.Open(context.Background(), js, c.Bucket, c.Record) // it does not wait for long
+		return natsstore.Open(context.Background(), js, bucket, record) // it does not wait for long
 	})
 }
 

@@ -171,9 +171,7 @@ func (c *Cmd) open() (s store.Store, stop func(), err error) {
 	case c.Store.Database != "":
 		return tool.PostgreSQL(c.Store.Database, recordName(c.Lock))
 	case c.Store.Path == "":
-		return tool.NATS.Open(tool.StoreConfig{
-			URL: c.Store.Servers, Name: "dmutex run " + c.Lock, Bucket: c.Store.Name, Record: recordName(c.Lock), TLS: c.TLS,
-		})
+		return tool.NATS.Open(c.Store.Servers, c.Store.Name, recordName(c.Lock), "dmutex run "+c.Lock, c.TLS)
 	}
 	if err := os.Mkdir(c.Store.Path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err

@@ -29,7 +29,7 @@ type Broker struct {
 	// the server. stop closes the connection.
 	Connect func(url, name string, self dmutex.NodeID, prefix string) (link transport.DynamicLink, stop func(), err error)
 	// Open opens a record in a bucket. stop closes the connection.
-	Open func(StoreConfig) (s store.Store, stop func(), err error)
+	Open func(url, bucket, record, name string, security TLS) (s store.Store, stop func(), err error)
 	// Join opens a member of the group of this name, which also serves clients over NATS. stop
 	// closes the connection.
 	Join func(ctx context.Context, url, group string, security TLS, cfg node.Config) (n *node.Node, stop func(), err error)
@@ -39,13 +39,6 @@ type Broker struct {
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
-}
-
-// StoreConfig says where a record is.
-type StoreConfig struct {
-	URL, Name      string
-	Bucket, Record string
-	TLS
 }
 
 // ErrNoNATS refuses NATS in a build without it.

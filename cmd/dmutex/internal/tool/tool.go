@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 	}()
 	parser, err := kong.New(grammar,
 		kong.Name("dmutex"),
-		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames()},
+		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames(), "version": version()},
 		kong.Writers(con.Out, con.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.WithBeforeApply(bound),
@@ -114,6 +115,15 @@ func wrongLine(con *Console, err error) (status int) {
 	}
 	fmt.Fprintf(con.Err, "dmutex: %v\nTry: %s --help\n", err, strings.Join(words, " "))
 	return status
+}
+
+// version is what the Go tool wrote into the binary.
+func version() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dmutex without module information"
+	}
+	return fmt.Sprint("dmutex ", build.Main.Version, " ", build.GoVersion)
 }
 
 // bound refuses a flag whose value is not from least to most, which are tags of the flag, as is
