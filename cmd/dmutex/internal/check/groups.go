@@ -152,39 +152,27 @@ func (o *electionOptions) subject(c *Cmd) subject {
 }
 
 func (o *electionOptions) what(nodes int) string {
-	parts := []string{tool.Several(nodes, "node")}
+	said := tool.Phrases{tool.Several(nodes, "node")}
 	for _, n := range o.events() {
-		switch {
-		case n.times == 1:
-			parts = append(parts, "1 "+n.one)
-		case n.times > 1:
-			parts = append(parts, fmt.Sprint(n.times, " ", n.more))
-		}
+		said.Add(n.times == 1, "1 %s", n.one)
+		said.Add(n.times > 1, "%d %s", n.times, n.more)
 	}
-	for _, w := range []struct {
-		said bool
-		word string
-	}{{o.Forgetful, "forgetful"}, {o.Prompt, "prompt"}, {o.Majority, "majority rule"}} {
-		if w.said {
-			parts = append(parts, w.word)
-		}
-	}
-	return strings.Join(parts, ", ")
+	said.Add(o.Forgetful, "forgetful")
+	said.Add(o.Prompt, "prompt")
+	said.Add(o.Majority, "majority rule")
+	return strings.Join(said, ", ")
 }
 
 func (o *electionOptions) proved() string {
-	said := "In every run of this group no epoch had two leaders, and at no node did an epoch fall"
-	if o.Cuts > 0 {
-		said += "; once all had noticed a partition, at most one side had a leader"
-	}
-	if o.Prompt {
-		said += "; there were never two leaders at an instant"
-	}
-	said += "; and in the end all nodes that reached each other had the highest of them as the leader, in one epoch"
+	said := tool.Phrases{"In every run of this group no epoch had two leaders, and at no node did an epoch fall"}
+	said.Add(o.Cuts > 0, "once all had noticed a partition, at most one side had a leader")
+	said.Add(o.Prompt, "there were never two leaders at an instant")
+	said.Add(true, "and in the end all nodes that reached each other had the highest of them as the leader, in one epoch")
+	none := ""
 	if o.Majority {
-		said += ", or none if they were no majority"
+		none = ", or none if they were no majority"
 	}
-	return said + "."
+	return strings.Join(said, "; ") + none + "."
 }
 
 func (o *electionOptions) failing(kind error) string {
@@ -264,23 +252,15 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 }
 
 func (o *deadlockOptions) what(c *Cmd) string {
-	said := fmt.Sprintf("%s x %s", tool.Several(c.Nodes, "node"), tool.Several(o.Waits, "wait"))
-	if c.Deadlock == chase {
-		said = fmt.Sprintf("%s, each takes %s", tool.Several(c.Nodes, "node"), tool.Several(o.Waits+1, "lock"))
-	}
-	if o.Width > 1 {
-		said += fmt.Sprintf(" for up to %d", o.Width)
-	}
-	if o.Withdraw > 0 {
-		said += fmt.Sprintf(", %d withdrawn", o.Withdraw)
-	}
-	if o.Unordered {
-		said += ", unordered"
-	}
-	if o.AtOnce {
-		said += ", looking at once"
-	}
-	return said
+	var said tool.Phrases
+	nodes, waits := tool.Several(c.Nodes, "node"), tool.Several(o.Waits, "wait")
+	said.Add(c.Deadlock == chase, "%s, each takes %s", nodes, tool.Several(o.Waits+1, "lock"))
+	said.Add(c.Deadlock != chase && o.Width == 1, "%s x %s", nodes, waits)
+	said.Add(o.Width > 1, "%s x %s for up to %d", nodes, waits, o.Width) // not of a chase
+	said.Add(o.Withdraw > 0, "%d withdrawn", o.Withdraw)
+	said.Add(o.Unordered, "unordered")
+	said.Add(o.AtOnce, "looking at once")
+	return strings.Join(said, ", ")
 }
 
 func (o *deadlockOptions) failing(kind error) string {

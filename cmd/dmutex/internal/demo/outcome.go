@@ -133,25 +133,17 @@ func newQuantiles(d []time.Duration) *quantiles {
 }
 
 // faults says what a lock has to prevent and did not.
-func (o *evidence) faults() (f []string) {
-	if o.Actual != o.Expected {
-		f = append(f, fmt.Sprintf("the account has %s instead of %s", money(o.Actual), money(o.Expected)))
-	}
-	if o.Overlaps > 0 {
-		f = append(f, fmt.Sprintf("%d of %d deposits found another teller inside", o.Overlaps, o.Entries))
-	}
-	if o.FenceErrors > 0 {
-		f = append(f, fmt.Sprintf("%d fences had not risen", o.FenceErrors))
-	}
+func (o *evidence) faults() (f tool.Phrases) {
+	f.Add(o.Actual != o.Expected, "the account has %s instead of %s", money(o.Actual), money(o.Expected))
+	f.Add(o.Overlaps > 0, "%d of %d deposits found another teller inside", o.Overlaps, o.Entries)
+	f.Add(o.FenceErrors > 0, "%d fences had not risen", o.FenceErrors)
 	return f
 }
 
 // faults says also whether the messages were too many or too few.
-func (o *outcome) faults() []string {
-	f := o.evidence.faults()
-	if m := o.Messages; !m.Fit() {
-		f = append(f, fmt.Sprintf("%d messages for %d entries, where %s says %s an entry", m.Sent, m.Entries, m.Formula, m.Span()))
-	}
+func (o *outcome) faults() tool.Phrases {
+	f, m := o.evidence.faults(), o.Messages
+	f.Add(!m.Fit(), "%d messages for %d entries, where %s says %s an entry", m.Sent, m.Entries, m.Formula, m.Span())
 	return f
 }
 

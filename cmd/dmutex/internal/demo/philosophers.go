@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -131,24 +130,16 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 }
 
 // faults says what was wrong at a dinner with detection, with this many meals each.
-func (d *dinner) faults(meals int) (f []string) {
-	if i := slices.IndexFunc(d.Meals, func(n int) bool { return n != meals }); i >= 0 {
-		f = append(f, fmt.Sprintf("philosopher %d ate %d times instead of %d", i+1, d.Meals[i], meals))
+func (d *dinner) faults(meals int) (f tool.Phrases) {
+	for i, n := range d.Meals {
+		f.Add(n != meals, "philosopher %d ate %d times instead of %d", i+1, n, meals)
 	}
-	if len(d.Cycles) != meals {
-		f = append(f, fmt.Sprintf("%d cycles were found, each with a victim, instead of one at each of %d meals", len(d.Cycles), meals))
-	}
+	f.Add(len(d.Cycles) != meals, "%d cycles were found, each with a victim, instead of one at each of %d meals", len(d.Cycles), meals)
 	for i, c := range d.Cycles {
-		if !c.around(len(d.Meals)) {
-			f = append(f, fmt.Sprintf("cycle %d does not go around the table: %v", i+1, c))
-		}
+		f.Add(!c.around(len(d.Meals)), "cycle %d does not go around the table: %v", i+1, c)
 	}
-	if d.Overlaps > 0 {
-		f = append(f, fmt.Sprintf("%d forks were in two hands", d.Overlaps))
-	}
-	if d.Busy > 0 {
-		f = append(f, fmt.Sprintf("%d forks were not given back", d.Busy))
-	}
+	f.Add(d.Overlaps > 0, "%d forks were in two hands", d.Overlaps)
+	f.Add(d.Busy > 0, "%d forks were not given back", d.Busy)
 	return f
 }
 
@@ -302,21 +293,20 @@ type dinners struct {
 
 // tables are the two dinners under one algorithm.
 type tables struct {
-	Algorithm string   `json:"algorithm"`
-	Without   dinner   `json:"without_detection"` // only the meals are known of it
-	With      dinner   `json:"with_detection"`
-	Faults    []string `json:"faults,omitempty"`
-	OK        bool     `json:"ok"`
+	Algorithm string       `json:"algorithm"`
+	Without   dinner       `json:"without_detection"` // only the meals are known of it
+	With      dinner       `json:"with_detection"`
+	Faults    tool.Phrases `json:"faults,omitempty"`
+	OK        bool         `json:"ok"`
 }
 
 func (r *dinners) judge(err error) bool {
 	r.verdict = newVerdict(err)
 	for i := range r.Runs {
 		t := &r.Runs[i]
+		eaten := sum(t.Without.Meals)
 		t.Faults = t.With.faults(r.Meals)
-		if n := sum(t.Without.Meals); n > 0 {
-			t.Faults = append(t.Faults, fmt.Sprintf("without detection %s were eaten, while all forks were taken", tool.Several(n, "meal")))
-		}
+		t.Faults.Add(eaten > 0, "without detection %s were eaten, while all forks were taken", tool.Several(eaten, "meal"))
 		t.OK = len(t.Faults) == 0
 		r.OK = r.OK && t.OK
 	}

@@ -92,7 +92,6 @@ func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
 
 func open(traces []*trace.Trace) (files []*file, err error) {
 	virtual := slices.ContainsFunc(traces, func(t *trace.Trace) bool { return t.Header.Opened == 0 })
-	gone := make(map[dmutex.NodeID]bool) // excluded; such a number is not given again
 	for i, t := range traces {
 		for _, other := range traces[:i] {
 			switch h, o := &t.Header, &other.Header; {
@@ -106,16 +105,11 @@ func open(traces []*trace.Trace) (files []*file, err error) {
 		if !virtual {
 			*offset = t.Header.Opened - traces[0].Header.Opened
 		}
-		for _, f := range lives(t, offset) {
-			files = append(files, f)
-			for _, id := range f.excluded {
-				gone[id] = true
-			}
-		}
+		files = append(files, lives(t, offset)...)
 	}
 	for _, f := range files {
 		if !virtual {
-			f.bound(files, gone[f.self])
+			f.bound(files)
 		}
 		slices.SortStableFunc(f.events, func(a, b *event) int { return cmp.Compare(a.Time, b.Time) })
 	}
@@ -131,12 +125,10 @@ func lives(t *trace.Trace, offset *int64) (files []*file) {
 	}
 	next(dmutex.None)
 	members, met := t.Header.Members, make(map[dmutex.NodeID]uint64)
-	events := make([]*trace.Event, len(t.Events))
-	for i := range t.Events {
-		events[i] = &t.Events[i]
-	}
-	slices.SortStableFunc(events, func(a, b *trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-	for _, e := range events {
+	events := slices.Clone(t.Events)
+	slices.SortStableFunc(events, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
+	for i := range events {
+		e := &events[i]
 		if e.What == trace.View && f.self != dmutex.None && f.self != e.Peer { // a gap has the end of that life
 			next(f.self)
 		}
@@ -183,7 +175,7 @@ func (f *file) lapse(by int64) {
 
 // bound adds the beginning and the end of the process to its events, and finds out
 // which of the other nodes' lives in the file have a file, too.
-func (f *file) bound(files []*file, gone bool) {
+func (f *file) bound(files []*file) {
 	if len(f.events) == 0 {
 		return
 	}
@@ -193,12 +185,13 @@ func (f *file) bound(files []*file, gone bool) {
 		})
 	}
 	first, last := f.events[0].Time, f.events[len(f.events)-1]
+	gone := func(o *file) bool { return slices.Contains(o.excluded, f.self) } // its number is not given again
 	if f.trace.Header.Self != dmutex.None {
 		first = min(first, 0)
-		gone = slices.ContainsFunc(files, func(o *file) bool { return o.self == f.self && o.trace.Header.Opened > f.trace.Header.Opened })
+		gone = func(o *file) bool { return o.self == f.self && o.trace.Header.Opened > f.trace.Header.Opened }
 	}
 	f.events = slices.Insert(f.events, 0, &event{Event: &trace.Event{What: started, Time: first}, file: f})
-	if gone && !f.closed {
+	if !f.closed && slices.ContainsFunc(files, gone) {
 		f.events = append(f.events, &event{Event: &trace.Event{What: crashed, Time: max(last.Time, last.Time+1), Line: last.Line}, file: f})
 		f.lapse(math.MaxInt64)
 	}

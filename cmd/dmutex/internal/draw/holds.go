@@ -27,9 +27,14 @@ type bar struct {
 
 // barsOf returns the bars of each lock.
 func barsOf(all []*event) map[string][]*bar {
-	bars, open := make(map[string][]*bar), make(map[*file]map[string]*bar)
+	type place struct {
+		file *file
+		lock string
+	}
+	bars, open := make(map[string][]*bar), make(map[place]*bar)
 	step := func(lock string, e *event) {
-		before := open[e.file][lock]
+		at := place{e.file, lock}
+		before := open[at]
 		after := before.next(e)
 		if before == after {
 			return
@@ -37,30 +42,27 @@ func barsOf(all []*event) map[string][]*bar {
 		if e.turns = true; before != nil && before.begin != nil {
 			bars[lock] = append(bars[lock], before)
 		}
-		if delete(open[e.file], lock); after != nil {
-			open[e.file][lock] = after
+		if open[at] = after; after == nil {
+			delete(open, at)
 		}
 	}
 	for _, e := range all {
-		if open[e.file] == nil {
-			open[e.file] = make(map[string]*bar)
-		}
 		switch {
 		case e.Lock != "":
 			if e.What != trace.Forget {
 				step(e.Lock, e)
 			}
 		case e.ends():
-			for lock := range open[e.file] {
-				step(lock, e)
+			for at := range open {
+				if at.file == e.file {
+					step(at.lock, e)
+				}
 			}
 		}
 	}
-	for _, locks := range open {
-		for lock, b := range locks {
-			if b.begin != nil {
-				bars[lock] = append(bars[lock], b)
-			}
+	for at, b := range open {
+		if b.begin != nil {
+			bars[at.lock] = append(bars[at.lock], b)
 		}
 	}
 	return bars

@@ -24,6 +24,16 @@ func PrintJSON(w io.Writer, result any) error {
 	return enc.Encode(result)
 }
 
+// Phrases are said one after the other.
+type Phrases []string
+
+// Add adds a phrase if it is so.
+func (p *Phrases) Add(so bool, format string, args ...any) {
+	if so {
+		*p = append(*p, fmt.Sprintf(format, args...))
+	}
+}
+
 // Several counts things, in the plural if they are several.
 func Several(n int, what string) string {
 	if n != 1 {
