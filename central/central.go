@@ -16,9 +16,8 @@
 //
 // Mutual exclusion. The coordinator grants only when the last holder's RELEASE has arrived.
 //
-// Progress. Every GRANT is answered by a RELEASE, and then the head of the
-// queue is granted. Requests are granted in the order in which they reach the
-// coordinator, not in the order in which they were made.
+// Progress. Every GRANT is answered by a RELEASE, and then the head of the queue is
+// granted. Requests are granted in the order in which they reach the coordinator.
 //
 // Order and count. The channels may reorder messages, but not repeat them. An
 // entry costs exactly 3 messages, and none for the coordinator's own. The delay

@@ -34,8 +34,7 @@
 // is refused with [dmutex.ErrMisuse].
 //
 // Where waits are never withdrawn, every declaration is true. Otherwise it is only a hint:
-// when the last probe is back, the first wait may be withdrawn, and the cycle no longer
-// exists. Look again before acting on it.
+// a wait may be withdrawn while the last probe comes back. Look again before acting on it.
 package deadlock
 
 import (
@@ -46,8 +45,7 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// Kind says what a [Message] is. Kinds are encoded on the wire by their
-// numbers, which never change their meaning.
+// Kind says what a [Message] is, by the number on the wire, whose meaning never changes.
 type Kind uint8
 
 // The kinds of messages, by the names that the paper gives them.

@@ -27,9 +27,9 @@ import (
 //	engager  the sender of the engaging QUERY
 //	num      how many of its own QUERYs are not yet answered
 //
-// and when all are answered, it sends REPLY to the engager. When the initiator
-// has all its REPLYs, every node that it can reach along waits has been blocked
-// since its QUERY came: it is deadlocked.
+// and when all are answered, it sends REPLY to the engager. When the initiator has all its
+// REPLYs, every node that it can reach along waits has been blocked since its QUERY came: it
+// is deadlocked.
 //
 // Every declaration is true. A node that becomes active and blocks again has lost
 // all its wait flags, and does not answer. A grant in flight to a node that

@@ -38,9 +38,8 @@ import (
 // all others. A node runs when it suspects the leader that it follows, and skips
 // the first timeout when there is no node left to wait for.
 //
-// Stability. Lower nodes that run, because they join or suspect the leader wrongly,
-// do not replace it: it sends them COORDINATOR again, with the same epoch, as to a node
-// that it suspected and that is back.
+// Stability. Lower nodes that run, because they join or suspect the leader wrongly, do not
+// replace it: it sends them COORDINATOR again, with the same epoch.
 //
 // Count. There are N nodes, the highest is dead, and each of the others runs
 // because the lowest began: (N-1)N/2 ELECTION, (N-2)(N-1)/2 ANSWER and N-1 COORDINATOR, one

@@ -135,8 +135,7 @@ type Machine interface {
 // for a Config that is not valid.
 type Algorithm func(Config) (Machine, error)
 
-// Kind says what a [Message] is. Kinds are encoded on the wire by their
-// numbers, which never change their meaning.
+// Kind says what a [Message] is, by the number on the wire, whose meaning never changes.
 type Kind uint8
 
 // The kinds of messages. Chang and Roberts say ELECTED for COORDINATOR, others

@@ -13,12 +13,11 @@ import (
 //
 // # Theory of operation
 //
-// The members form a ring, in the order of [Config.Members]. Each sends to its
-// successor: the next that it does not suspect. A node that misses the leader
-// sends ELECTION with its own name, the starter's. Each node that receives it appends
-// its name and passes it on. When it comes back, the starter knows which nodes are
-// alive: the highest on the list leads. COORDINATOR announces it; it goes around
-// once and ends at a node that has seen it.
+// The members form a ring, in the order of [Config.Members]. Each sends to its successor:
+// the next that it does not suspect. A node that misses the leader sends ELECTION with its
+// own name, the starter's. Each node that receives it appends its name and passes it on.
+// When it comes back, the starter knows which nodes are alive: the highest on the list
+// leads. COORDINATOR goes around once to announce it, and ends at a node that has seen it.
 //
 // If several run at once, the highest ballot wins: a node that has passed on one ballot
 // drops the lower ones, whose lists would have named the same members. A lower ballot that

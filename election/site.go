@@ -96,8 +96,7 @@ func (s *site) run(timeout int) {
 	s.led, s.phase, s.left = false, asking, timeout
 }
 
-// yield lets another node run: this one ceases to lead or run. A node that is not
-// able has no outcome to wait for.
+// yield lets another node run. A node that is not able has no outcome to wait for.
 func (s *site) yield() {
 	s.led = false
 	if s.able() {

@@ -21,12 +21,11 @@ import (
 // sent. The channels must still keep the order: a RELEASE that overtakes its REQUEST leaves
 // it in the queue.
 //
-// An entry costs 2(N-1) messages if all nodes always request, and 3(N-1) if no
-// other node does. The paper itself, in a footnote to its rule 2, omits a REPLY
-// if any message stamped later than the request has been sent to the same node
-// already. The rule in textbooks (Singhal and Shivaratri, Advanced Concepts in
-// Operating Systems, 1994) omits a REPLY only if our request is the later one,
-// which saves messages only when requests cross.
+// An entry costs 2(N-1) messages if all nodes always request, and 3(N-1) if no other node
+// does. The paper itself, in a footnote to its rule 2, omits a REPLY if any later message
+// has been sent to the same node already. The rule in textbooks (Singhal and Shivaratri,
+// Advanced Concepts in Operating Systems, 1994) omits a REPLY only if our request is the
+// later one, which saves messages only when requests cross.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {

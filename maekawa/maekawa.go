@@ -124,8 +124,7 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// about returns the request that a message is about: the sender's if a
-// requester speaks, the receiver's if an arbiter does.
+// about returns the request that a message is about: the receiver's if an arbiter speaks.
 func about(msg dmutex.Message) dmutex.Stamp {
 	switch msg.Kind {
 	case dmutex.Reply, dmutex.Failed, dmutex.Inquire:

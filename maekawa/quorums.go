@@ -49,9 +49,8 @@ func rowAndColumn(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID {
 // contains a node that is not a member, or if the quorum of Start.Self shares no node with
 // another one. (So if two quorums share no node, both their nodes refuse.)
 //
-// Each time a machine is made, the function is called for every member, and later again,
-// possibly by several goroutines at once. It always gives a member the same quorum. The
-// slice that it returns is only read.
+// The function is called for every member when a machine is made, and later, possibly by
+// several goroutines at once. It always gives a member the same quorum, which is only read.
 func With(quorum func(site dmutex.NodeID) []dmutex.NodeID) dmutex.Algorithm {
 	given := func(_ []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID { return quorum(site) }
 	return func(s dmutex.Start) (dmutex.Machine, error) {

@@ -16,10 +16,9 @@ import (
 //	M3  all quorums have the same size
 //	M4  each site is in the same number of quorums
 //
-// Only M1 is needed for mutual exclusion. M2 saves a message or two; M3 and M4
-// are fairness: equal work for all, equal duty for all. An Assignment need not
-// fulfill any of them; [Assignment.Report] says which ones it does. Those of
-// [Coterie.Assign] always fulfill M1.
+// Only M1 is needed for mutual exclusion, and [Coterie.Assign] always fulfills it. M2 saves
+// a message or two; M3 and M4 are fairness: equal work for all, equal duty for all.
+// [Assignment.Report] says which ones an Assignment fulfills.
 //
 // An Assignment never changes. The zero Assignment has no sites.
 type Assignment[T cmp.Ordered] struct {
@@ -171,13 +170,12 @@ const (
 // having a say (the clients of a central coordinator); sites of c among the others are
 // no mistake. Each site of c gets a quorum that contains it, where c has one.
 //
-// The quorums are chosen for equal duty: first, if there are at most 4096, as
-// many sites as possible get a quorum of their own (a matching; in a plane all
-// sites do), then each site in turn, while that helps, takes a quorum whose
-// members have least duty, at most 8 times. The result is the same each time. It is
-// balanced, but only in special cases (a plane, a full grid, a majority) is it proved that
-// M4 holds: see [Assignment.Report]. A grid of 4096 sites takes less than a second, one of
-// 8192, which is as large as builders go, some seconds.
+// The quorums are chosen for equal duty: first, if there are at most 4096, as many sites as
+// possible get a quorum of their own (a matching; in a plane all sites do), then each site
+// in turn, while that helps, takes a quorum whose members have least duty, at most 8 times.
+// The result is the same each time. That M4 holds is proved only in special cases (a plane,
+// a full grid, a majority): see [Assignment.Report]. A grid of 4096 sites takes less than a
+// second, one of 8192, which is as large as builders go, some seconds.
 //
 // It refuses the zero Coterie (ErrEmpty) and an other that is not a number (ErrValue).
 func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {

@@ -10,9 +10,8 @@ type Estimate struct {
 	// Value is the probability, or the best guess at it.
 	Value float64 `json:"value"`
 
-	// Low and High enclose the true probability: with certainty if Samples is 0, when
-	// they equal Value (which is right to about 1e-13), and otherwise with a
-	// confidence of 99 percent (Wilson's score interval).
+	// Low and High enclose the true probability: with certainty if Samples is 0 (they equal
+	// Value then, right to about 1e-13), and else with 99 percent confidence (Wilson).
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 

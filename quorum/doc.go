@@ -36,10 +36,9 @@
 // [Coterie.Assign] gives each site a quorum of its own, and [Assignment.Report]
 // says which of Maekawa's four conditions they fulfill.
 //
-// A coterie of sixty sites can have more quorums than can be written down. It is
-// then kept as a small tree of gates, and all methods but those that list quorums
-// work on that. The same call always gives the same answer: even the sampling of
-// availability starts from a fixed seed.
+// A coterie of sixty sites can have more quorums than can be written down. It is then kept
+// as a small tree of gates, and all methods but those that list quorums work on that. The
+// same call always gives the same answer: even random sampling starts from a fixed seed.
 //
 // # Errors
 //

@@ -6,12 +6,11 @@ import (
 	"strconv"
 )
 
-// Grid returns the coterie of Maekawa's grid: the sites are laid row by row into
-// the given number of columns (the last row may be short), and each site has a quorum
-// that is its row and its column. Two of them meet where the row of one crosses the
-// column of the other; if one of the crossings is missing in the last row, the
-// other is not. With 0 columns there are ceil(sqrt(n)), which makes the quorums
-// smallest: at most 2*ceil(sqrt(n))-1 sites.
+// Grid returns the coterie of Maekawa's grid: the sites are laid row by row into the given
+// number of columns (the last row may be short), and each site has a quorum that is its row
+// and its column. Two of them meet where the row of one crosses the column of the other; if
+// one crossing is missing in the last row, the other is not. With 0 columns there are
+// ceil(sqrt(n)), and the quorums smallest: at most 2*ceil(sqrt(n))-1 sites.
 //
 // Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized Systems", ACM TOCS
 // 3(2), 1985, where N is no size of a projective plane.

@@ -103,9 +103,8 @@ func program(g gate, room []float64, low, high float64, budget *int) (float64, f
 // input, the rates of the quorums that contain it sum to at most its room (Dantzig's
 // method, revised: it keeps the inverse of the basis, not the tableau).
 //
-// Mostly every room is the same, so that ties abound, and a careless choice among
-// them can go around forever. Ties are therefore broken by the lexicographic rule
-// (Dantzig, Orden and Wolfe, 1955), which cannot.
+// Mostly every room is the same, so that ties abound, and a careless choice among them can
+// go around forever. The lexicographic rule of enter (Dantzig, Orden and Wolfe, 1955) cannot.
 type simplex []row
 
 // A row is a basic variable: the rate of a quorum or, if that is nil, the room left to

@@ -59,9 +59,8 @@ func (s set) sum(cost []float64) float64 {
 	return sum
 }
 
-// compare orders sets of one length, neither of which contains the other, by
-// their members read in ascending order, as words in a dictionary: {0,1} comes
-// before {0,2,3}, and that before {1,2}.
+// compare orders sets of one length, neither of which contains the other, as words in a
+// dictionary: {0,1} comes before {0,2,3}, and that before {1,2}.
 func (s set) compare(t set) int {
 	return slices.CompareFunc(t, s, func(a, b uint64) int { return cmp.Compare(bits.Reverse64(a), bits.Reverse64(b)) })
 }
@@ -79,8 +78,7 @@ func (s set) each() iter.Seq[int] {
 	}
 }
 
-// numbered returns the sets of each site's place in names, which is sorted. Sites
-// that are not there (a NaN) are left out.
+// numbered returns the sets of the sites' places in names, which is sorted, less any NaN.
 func numbered[T cmp.Ordered](quorums [][]T, names []T) []set {
 	family := newSets(len(quorums), len(names))
 	for k, q := range quorums {

@@ -80,8 +80,7 @@ func Hierarchical[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	return finish(group(leaves(len(sites))), sites), nil
 }
 
-// share returns where part i begins when n are divided into parts, the first
-// ones larger by one where n asks for it.
+// share returns where part i begins when n are divided into parts, the first ones larger.
 func share(i, parts, n int) int {
 	return i*(n/parts) + min(i, n%parts)
 }

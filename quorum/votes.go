@@ -224,13 +224,11 @@ func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // threshold votes. Sites that occur in no minimal set, such as those without
 // votes, are not sites of the coterie.
 //
-// Gifford, "Weighted Voting for Replicated Data", SOSP 1979, where
-// the threshold is the write quorum w, with 2w > v; the reduction to minimal
-// sets is that of Garcia-Molina and Barbara, 1985.
+// Gifford, "Weighted Voting for Replicated Data", SOSP 1979, where the threshold is the
+// write quorum w, with 2w > v; minimal sets as in Garcia-Molina and Barbara, 1985.
 //
-// It refuses negative votes, votes that sum to nothing, and a threshold that
-// cannot be reached or that is not more than half of all votes (all ErrSize), and
-// sites times threshold beyond 2^26 (ErrTooLarge).
+// It refuses negative votes, none in all, a threshold out of reach or not more than half of
+// all votes (all ErrSize), and sites times threshold beyond 2^26 (ErrTooLarge).
 func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error) {
 	names := make([]T, len(votes))
 	weight := make([]int, len(votes))

@@ -32,8 +32,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-// Keeps implements [dmutex.Keeper]: an idle node that forgets the permissions that
-// it has will have to ask for them again.
+// Keeps implements [dmutex.Keeper]: without its permissions an idle node has to ask again.
 func (m *carvalho) Keeps() bool { return m.Idle() && slices.Contains(m.kept, true) }
 
 // Forget implements [dmutex.Machine]. An idle node owes no node a REPLY.

@@ -17,10 +17,9 @@ type parked struct {
 // begins at [dmutex.Start.Home].
 func New(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nil) }
 
-// Order returns the algorithm for a ring of the given order, such as one that
-// follows the network's topology. The token of every lock begins at the first node.
-// All nodes of a group must have the same order. The algorithm returns
-// [dmutex.ErrMisuse] for a Start with other members.
+// Order returns the algorithm for a ring of the given order, such as one that follows the
+// network's topology; all nodes of a group must have the same. The token of every lock
+// begins at the first node. A Start with other members is refused with [dmutex.ErrMisuse].
 func Order(nodes ...dmutex.NodeID) dmutex.Algorithm {
 	nodes = append([]dmutex.NodeID{}, nodes...) // not nil
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nodes) }

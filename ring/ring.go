@@ -10,12 +10,11 @@
 // The nodes form a ring: each sends to its successor only. There is one token.
 // A node that has it may enter at any time, and passes it on when it leaves.
 //
-// While no node asks, a parked token rests where it was last used. A node without
-// the token that wants it sends WANT, with its own name, to its successor. WANT
-// goes around until it meets the token, which adds the name to its wanters. A
-// token with wanters goes around too. At each node it drops that node's name, and
-// when no name is left, it rests there. On the wire WANT is a REQUEST, with the
-// name in Nodes, and TOKEN has the wanters in Nodes.
+// While no node asks, a parked token rests where it was last used. A node without the token
+// that wants it sends WANT, with its own name, to its successor. WANT goes around until it
+// meets the token, which adds the name to its wanters. A token with wanters goes around
+// too. At each node it drops that node's name, and when none is left, it rests. On the wire
+// WANT is a REQUEST, with the name in Nodes, and TOKEN has the wanters in Nodes.
 //
 // Mutual exclusion. There is one token: a node that passes it no longer has it.
 //

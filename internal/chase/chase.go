@@ -84,8 +84,7 @@ type Wait struct {
 	Lock   string // what it waits for
 }
 
-// MaxPath is the number of transactions in the longest cycle that a chase
-// finds. A chase that gets longer ends.
+// MaxPath is the length of the longest cycle that a chase finds. A longer chase ends.
 const MaxPath = 64
 
 // Locks is what a node knows about the locks at this node. Each answer is true
@@ -108,11 +107,10 @@ func New(began uint64, w Wait, here Locks) *Chase {
 	return &Chase{Began: began, Path: []Wait{w}, Ask: here.WaitsFor(nil, w.Lock)}
 }
 
-// Follow advances the chase as far as this node can. It returns the node to
-// which the chase must go next, or None if the chase is over: then found reports
-// whether Path is a cycle. To break the cycle, end its first wait, which is
-// one of this node's. In the first lap, if the next node cannot be reached, call
-// Follow again: it looks for another.
+// Follow advances the chase as far as this node can. It returns the node to which the chase
+// must go next, or None if the chase is over: then found reports whether Path is a cycle.
+// To break it, end its first wait, which is one of this node's. In the first lap, if the
+// next node cannot be reached, call Follow again: it looks for another.
 //
 // Follow is safe no matter what the chase contains. A forged chase can at worst end the
 // wait of a transaction that holds a lock.
