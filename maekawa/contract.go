@@ -35,11 +35,8 @@ func (m *machine) impossible(msg dmutex.Message) string {
 			return "the sender has a later request"
 		}
 	case dmutex.Reply, dmutex.Failed, dmutex.Inquire:
-		switch {
-		case !slices.Contains(m.quorum, msg.From):
+		if !slices.Contains(m.quorum, msg.From) {
 			return "the sender is not in this node's quorum"
-		case r.Clock > m.Clock():
-			return "it answers a request that was never made"
 		}
 	default:
 		return "Maekawa's algorithm has no such message"

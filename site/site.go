@@ -235,6 +235,8 @@ func (s *Site) stray(m dmutex.Message) (from int, why string) {
 		why = "its fence is below those of this group"
 	case m.Fence > s.common.group.heard():
 		why = "its fence is above those of this group"
+	case m.Attempt > s.clock && (m.Kind == dmutex.Reply || m.Kind == dmutex.Grant || m.Kind == dmutex.Failed || m.Kind == dmutex.Inquire):
+		why = "it answers a request that was never made"
 	}
 	return from, why
 }

@@ -275,6 +275,8 @@ func TestSiteCheck(t *testing.T) {
 		{"attempt", func(m *dmutex.Message) { m.Attempt = 1<<61 + 1 }, "beyond 1<<61"},
 		{"clock", func(m *dmutex.Message) { m.Clock = 1<<63 + 1 }, "beyond 1<<63"},
 		{"greatest clock", func(m *dmutex.Message) { m.Clock = math.MaxUint64 }, "beyond 1<<63"},
+		{"release", func(m *dmutex.Message) { m.Kind = dmutex.Release }, ""},
+		{"answer", func(m *dmutex.Message) { m.Kind = dmutex.Grant }, "it answers a request that was never made"},
 		{"number", func(m *dmutex.Message) { m.Kind, m.Numbers = dmutex.Token, []uint64{1, 1<<61 + 1} }, "beyond 1<<61"},
 		{"numbers", func(m *dmutex.Message) { m.Numbers = []uint64{1} }, "carries a list"},
 		{"names", func(m *dmutex.Message) { m.Kind, m.Nodes = dmutex.Reply, members(5) }, "carries a list"},
