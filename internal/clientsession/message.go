@@ -130,9 +130,11 @@ func (e *end) find(number uint64) int {
 	return slices.IndexFunc(e.requests, func(r request) bool { return r.number == number })
 }
 
-// Output returns what to send, and the news for the driver, since the last call.
+// Output returns what to send, and the news for the driver, since the last call: until the next input.
 func (e *end) Output() (out, news []Message) {
 	out, news = e.out, e.news
-	e.out, e.news = nil, nil // an idle session keeps none
+	if e.out, e.news = out[:0], news[:0]; cap(out)+cap(news) > 8 {
+		e.out, e.news = nil, nil // an idle session keeps little
+	}
 	return out, news
 }
