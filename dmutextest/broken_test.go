@@ -29,6 +29,8 @@ type broken struct {
 	forget  func(*broken) (clock, known uint64, ok bool)
 	text    func(*broken) string
 	clone   func(*broken) dmutex.Machine
+	waits   func(good []dmutex.NodeID, is dmutex.Phase) []dmutex.NodeID
+	lends   func(good dmutex.NodeID) dmutex.NodeID
 }
 
 func (b *broken) Request() ([]dmutex.Message, error) {
@@ -96,14 +98,48 @@ func (b *broken) Clone() dmutex.Machine {
 	return &c
 }
 
-func (b broken) born(s dmutex.Start) (dmutex.Machine, error) {
-	m, err := ricart.New(s)
-	if err != nil {
-		return nil, err
+func (b *broken) WaitsFor(to []dmutex.NodeID) []dmutex.NodeID {
+	if b.waits != nil {
+		return append(to, b.waits(b.Machine.WaitsFor(nil), b.Phase())...)
 	}
-	b.Machine, b.self = m, s.Self
-	return &b, nil
+	return b.Machine.WaitsFor(to)
 }
+
+func (b *broken) Lends() (good dmutex.NodeID) {
+	if lender, ok := b.Machine.(dmutex.Lender); ok {
+		good = lender.Lends()
+	}
+	if b.lends != nil {
+		return b.lends(good)
+	}
+	return good
+}
+
+func (b *broken) Keeps() bool {
+	k, ok := b.Machine.(dmutex.Keeper)
+	return ok && k.Keeps()
+}
+
+// of breaks the machines of an algorithm.
+func (b broken) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
+	return func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := algorithm(s)
+		if err != nil {
+			return nil, err
+		}
+		b := b
+		b.Machine, b.self = m, s.Self
+		return &b, nil
+	}
+}
+
+func (b broken) born(s dmutex.Start) (dmutex.Machine, error) { return b.of(ricart.New)(s) }
+
+// catch is a game: every message goes back.
+var catch = broken{handle: func(_ *broken, m dmutex.Message) ([]dmutex.Message, error) {
+	m.From, m.To = m.To, m.From
+	return []dmutex.Message{m}, nil
+}}
 
 // A recorder is a test whose failure is recorded.
 type recorder struct {

@@ -2,10 +2,12 @@ package dmutextest_test
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // A machine needs no network: what it sends is what its methods return.
@@ -116,4 +118,27 @@ deliver all
 	// 2->1 REPLY attempt=2 fence=1
 	// 1 held fence=2
 	//  <nil>
+}
+
+// Messages and delays under a rare and under a saturated load.
+func ExampleSimulate() {
+	for _, think := range []float64{math.Inf(1), 0} { // rare, and saturated
+		r, err := dmutextest.Simulate(dmutextest.SimConfig{
+			Algorithm: suzukikasami.New,
+			Members:   dmutextest.Nodes(100),
+			Think:     think,
+			Hold:      1,
+			Entries:   2000,
+			Seed:      1,
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%.2f messages an entry, %.2f T from request to entry, %.2f T from release to entry\n",
+			float64(r.Messages)/float64(r.Entries), r.Wait.Mean, r.Next.Mean)
+	}
+	// Output:
+	// 99.20 messages an entry, 1.98 T from request to entry, 0.00 T from release to entry
+	// 99.95 messages an entry, 194.00 T from request to entry, 1.00 T from release to entry
 }

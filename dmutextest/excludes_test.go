@@ -58,7 +58,7 @@ func (h *halting) Steps(list []halt) []halt {
 
 // excludes asks a machine that, to the other checks, excludes no node.
 func (h *halting) excludes(i int, id dmutex.NodeID) bool {
-	return id != h.Members[i] && h.claims(h.places[i].machine.(*misled).Machine, id)
+	return id != h.Members[i] && h.claims(h.places[i].machine.(*broken).Machine, id)
 }
 
 func (h *halting) Do(a halt) error {
@@ -86,7 +86,7 @@ func (h *halting) lawful() error {
 }
 
 func halts(t *testing.T, c Config, claims func(dmutex.Machine, dmutex.NodeID) bool) (search.Report, error) {
-	c.Algorithm = misled{}.of(c.Algorithm)
+	c.Algorithm = broken{}.of(c.Algorithm)
 	first, err := newWorld(c)
 	require.NoError(t, err)
 	s := search.Search[*halting, halt]{

@@ -34,14 +34,7 @@ func TestExploreFinds(t *testing.T) {
 		},
 		{
 			"a game of catch",
-			func(c *Config) {
-				c.Algorithm = broken{
-					handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
-						m.From, m.To = m.To, m.From
-						return []dmutex.Message{m}, nil
-					},
-				}.born
-			},
+			func(c *Config) { c.Algorithm = catch.born },
 			ErrLivelock, "the last 2 steps may repeat forever",
 		},
 		{
@@ -325,10 +318,6 @@ func TestWalkSeed(t *testing.T) {
 }
 
 func TestWalkEnds(t *testing.T) {
-	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
-		m.From, m.To = m.To, m.From
-		return []dmutex.Message{m}, nil
-	}}
 	_, err := Walk(Config{Algorithm: catch.born, Members: Nodes(2), Requests: []int{1}}, 1, 1)
 	require.ErrorIs(t, err, ErrLivelock)
 	require.ErrorContains(t, err, "steps (seed 1)")
@@ -422,10 +411,6 @@ release 1`
 
 // Delivery to machines that always answer ends.
 func TestRunScriptEnds(t *testing.T) {
-	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
-		m.From, m.To = m.To, m.From
-		return []dmutex.Message{m}, nil
-	}}
 	got, err := RunScript(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
 	require.NoError(t, err)
 	require.Contains(t, got, "\nviolation: livelock: the run has not ended after 10000 messages\n\nstate\n")

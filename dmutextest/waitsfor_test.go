@@ -15,63 +15,17 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A misled machine is a correct one that names the wrong nodes.
-type misled struct {
-	dmutex.Machine
-	waits func(good []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID
-	lends func(good dmutex.NodeID) dmutex.NodeID
-}
-
-func (m *misled) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	good := m.Machine.WaitsFor(nil)
-	if m.waits != nil {
-		good = m.waits(good, m.Phase())
-	}
-	return append(b, good...)
-}
-
-func (m *misled) Lends() dmutex.NodeID {
-	lender, ok := m.Machine.(dmutex.Lender)
-	switch {
-	case !ok:
-		return dmutex.None
-	case m.lends == nil:
-		return lender.Lends()
-	default:
-		return m.lends(lender.Lends())
-	}
-}
-
-func (m *misled) Keeps() bool {
-	k, ok := m.Machine.(dmutex.Keeper)
-	return ok && k.Keeps()
-}
-
-func (m *misled) Clone() dmutex.Machine {
-	return &misled{m.Machine.Clone(), m.waits, m.lends}
-}
-
-func (m misled) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) {
-		born, err := algorithm(s)
-		if err != nil {
-			return nil, err
-		}
-		return &misled{born, m.waits, m.lends}, nil
-	}
-}
-
 // No node that a machine names can be left out.
 func TestWaiterLaw(t *testing.T) {
-	without := func(id dmutex.NodeID) misled {
-		return misled{waits: func(good []dmutex.NodeID, _ dmutex.Phase) []dmutex.NodeID {
+	without := func(id dmutex.NodeID) broken {
+		return broken{waits: func(good []dmutex.NodeID, _ dmutex.Phase) []dmutex.NodeID {
 			return slices.DeleteFunc(good, func(node dmutex.NodeID) bool { return node == id })
 		}}
 	}
-	strange := func(waits func(dmutex.Phase) []dmutex.NodeID) misled {
-		return misled{waits: func(_ []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID { return waits(phase) }}
+	strange := func(waits func(dmutex.Phase) []dmutex.NodeID) broken {
+		return broken{waits: func(_ []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID { return waits(phase) }}
 	}
-	selfish := misled{lends: func(dmutex.NodeID) dmutex.NodeID { return dmutex.None }}
+	selfish := broken{lends: func(dmutex.NodeID) dmutex.NodeID { return dmutex.None }}
 	for _, tt := range []struct {
 		name      string
 		algorithm dmutex.Algorithm
