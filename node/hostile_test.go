@@ -27,10 +27,14 @@ import (
 func pair(t *testing.T, test func(t *testing.T, one, two *Node)) { pairOf(t, ricart.New, test) }
 
 func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, one, two *Node)) {
+	met(t, algorithm, []dmutex.NodeID{1, 2}, func(t *testing.T, _ *memlink.Network, nodes []*Node) { test(t, nodes[0], nodes[1]) })
+}
+
+// met opens nodes that have met, in a bubble.
+func met(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID, test func(t *testing.T, net *memlink.Network, nodes []*Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		members := []dmutex.NodeID{1, 2}
 		var nodes []*Node
 		for _, id := range members {
 			n, err := OpenStrict(t.Context(), id, members, net.Link(id), Config{Algorithm: algorithm})
@@ -38,6 +42,7 @@ func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, on
 			nodes = append(nodes, n)
 		}
 		t.Cleanup(func() {
+			net.Heal()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			for _, n := range nodes {
@@ -47,7 +52,7 @@ func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, on
 		for _, n := range nodes {
 			require.NoError(t, n.Ready(t.Context()))
 		}
-		test(t, nodes[0], nodes[1])
+		test(t, net, nodes)
 	})
 }
 
@@ -107,27 +112,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 // Messages of a view that is far away leave room for those of the next: a faulty
 // member cannot make the others miss a request.
 func TestFarMessagesLeaveRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net, err := memlink.New(memlink.Config{})
-		require.NoError(t, err)
-		members := []dmutex.NodeID{1, 2, 3}
-		var nodes []*Node
-		for _, id := range members {
-			n, err := OpenStrict(t.Context(), id, members, net.Link(id), Config{Algorithm: ricart.New})
-			require.NoError(t, err)
-			nodes = append(nodes, n)
-		}
-		t.Cleanup(func() {
-			net.Heal()
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			for _, n := range nodes {
-				_ = n.Close(ctx)
-			}
-		})
-		for _, n := range nodes {
-			require.NoError(t, n.Ready(t.Context()))
-		}
+	met(t, ricart.New, []dmutex.NodeID{1, 2, 3}, func(t *testing.T, net *memlink.Network, nodes []*Node) {
 		one, two := nodes[0], nodes[1]
 		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30)}}
 		hear := func(name string, m trace.Message) {
