@@ -387,6 +387,16 @@ func TestRunScriptFindsMessage(t *testing.T) {
 	}
 }
 
+// A script shows what machines do whose text leaves something out, not what another
+// machine of that text did.
+func TestRunScriptTextless(t *testing.T) {
+	mute := broken{text: func(*broken) string { return "a machine" }}
+	got, err := RunScript(mute.born, "group 1 2\n\nrequest 1\ndeliver all\nrelease 1")
+	require.NoError(t, err)
+	require.Contains(t, got, "1 waiting\n")
+	require.Contains(t, got, "1 held fence=1\n1 idle\n")
+}
+
 // A script replayed twice is the same, no matter what output it had.
 func TestRunScriptSettles(t *testing.T) {
 	const script = `# a conversation

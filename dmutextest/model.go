@@ -21,6 +21,7 @@ type model struct {
 	localID  map[string]int    // by node and text
 	flightID map[string]uint32 // by text
 
+	apart  bool // states of equal text are not taken for one: in scripts
 	sparse bool // some grant's fence was not the last one plus one
 	most   int  // messages in one channel
 }
@@ -142,7 +143,7 @@ func (w *world) AppendState(b []byte) []byte {
 // local returns a machine's state.
 func (m *model) local(i int, machine dmutex.Machine) (*local, error) {
 	key := string(rune(i)) + text(machine)
-	if id, known := m.localID[key]; known {
+	if id, known := m.localID[key]; known && !m.apart {
 		return m.locals[id], nil
 	}
 	l, wrong := m.inspect(machine, m.Members[i])

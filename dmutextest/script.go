@@ -173,7 +173,7 @@ func (p *play) begin() error {
 	if w == nil {
 		return err
 	}
-	p.world = w
+	p.world, w.apart = w, true
 	for i := range w.places {
 		p.tracer.born(p.now, w.start(i), w.places[i].phase)
 	}
