@@ -29,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"slices"
@@ -70,14 +69,13 @@ type conn struct {
 	changed  *sync.Cond
 	in       []byte
 	received uint32
-	over     error // nothing more is read
-	deadline *time.Timer
+	over     error       // nothing more is read
+	deadline *time.Timer // nil before there is one: it would keep a connection that nobody closes
 }
 
 func newConn(nc *nats.Conn, from, to, peer subject, unread *atomic.Int64) *conn {
 	c := &conn{nc: nc, from: from, to: to, peer: peer, unread: unread}
 	c.changed = sync.NewCond(&c.mu)
-	c.deadline = time.AfterFunc(math.MaxInt64, func() { c.end(os.ErrDeadlineExceeded) })
 	return c
 }
 
@@ -148,8 +146,13 @@ func (c *conn) Close() error {
 
 // SetReadDeadline ends the reading for good when the time has come.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if c.deadline.Stop(); !t.IsZero() {
-		c.deadline.Reset(time.Until(t))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deadline != nil {
+		c.deadline.Stop()
+	}
+	if !t.IsZero() {
+		c.deadline = time.AfterFunc(time.Until(t), func() { c.end(os.ErrDeadlineExceeded) })
 	}
 	return nil
 }

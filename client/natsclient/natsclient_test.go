@@ -3,8 +3,10 @@ package natsclient
 import (
 	"encoding/binary"
 	"io"
+	"runtime"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -61,4 +63,11 @@ func TestInboxIsASubject(t *testing.T) {
 		l.take(&nats.Msg{Subject: "p.new", Reply: "_INBOX.alice.2", Data: []byte(inbox)})
 		require.Equal(t, good, len(l.calls) == 1 && len(l.conns) == 1, inbox)
 	}
+}
+
+// A connection that nobody closes, as those beyond the ones that are accepted, is no leak.
+func TestDropped(t *testing.T) {
+	c := weak.Make(newConn(nil, "own", "to", "peer", new(atomic.Int64)))
+	runtime.GC()
+	require.Nil(t, c.Value())
 }
