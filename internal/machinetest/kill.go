@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // An Edit breaks one rule in a source file: its name, the old words, which must
@@ -19,40 +21,23 @@ type Edit [4]string
 func Kill(t *testing.T, file string, edits []Edit) {
 	Long(t)
 	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	path, err := filepath.Abs(file)
+	require.NoError(t, err)
 	for _, e := range edits {
 		name, words, instead, killer := e[0], e[1], e[2], e[3]
 		t.Run(name, func(t *testing.T) {
-			if n := strings.Count(string(source), words); n != 1 {
-				t.Fatalf("%q occurs %d times in %s", words, n, file)
-			}
-			output := run(t, killer, file, strings.Replace(string(source), words, instead, 1))
-			if !strings.Contains(output, "--- FAIL: "+killer) {
-				t.Errorf("%s does not kill it:\n%s", killer, output)
-			}
+			require.Equal(t, 1, strings.Count(string(source), words), "%q in %s", words, file)
+			dir := t.TempDir()
+			broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
+			require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(source), words, instead, 1)), 0o600))
+			require.NoError(t, os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, path, broken), 0o600))
+			command := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-timeout=1m", "-run", "^"+killer+"$", ".")
+			command.Env = append(os.Environ(), "DMUTEX_LONG=")
+			output, _ := command.CombinedOutput() // it should fail
+			require.Contains(t, string(output), "--- FAIL: "+killer)
 		})
 	}
-}
-
-// run runs one test, in its short form, with the file replaced, and returns its output.
-func run(t *testing.T, test, file, source string) string {
-	old, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
-	for name, content := range map[string]string{broken: source, overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, old, broken)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	command := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-timeout=1m", "-run", "^"+test+"$", ".")
-	command.Env = append(os.Environ(), "DMUTEX_LONG=")
-	output, _ := command.CombinedOutput() // it should fail
-	return string(output)
 }
 
 // Catches runs a part of a test that checks a contract, in a process of its own, and fails
@@ -63,9 +48,8 @@ func Catches(t *testing.T, test, mutant, check, says, timeout string) {
 	// A process that times out leaves its temporary folders behind, so they are in ours.
 	command.Env = append(os.Environ(), "DMUTEX_MUTANT="+mutant, "TMPDIR="+t.TempDir())
 	output, err := command.CombinedOutput()
-	if err == nil || !strings.Contains(string(output), says) {
-		t.Errorf("want a failure that says %q, got %v:\n%s", says, err, output)
-	}
+	require.Error(t, err)
+	require.Contains(t, string(output), says)
 }
 
 // Mutant returns the rule that this process is to break, or nothing.
