@@ -176,20 +176,14 @@ func (o *lockOptions) closing(all []subject) string {
 		}
 	}
 	failed, halted := named(all, wrong), named(all, stopped)
-	said := proved
-	switch {
-	case failed != nil:
-		said = fmt.Sprintf("%d of %d failed: %s.", len(failed), len(all), strings.Join(failed, ", "))
-		if !narrow {
-			said += needs(o.network)
-		}
-		if halted != nil {
-			said += fmt.Sprintf(" Stopped before the end: %s.", strings.Join(halted, ", "))
-		}
-	case halted != nil:
-		return b.String()
+	var said tool.Phrases
+	said.Add(failed != nil, "%d of %d failed: %s.", len(failed), len(all), strings.Join(failed, ", "))
+	said.Add(failed != nil && !narrow, "%s", needs(o.network))
+	said.Add(failed != nil && halted != nil, "Stopped before the end: %s.", strings.Join(halted, ", "))
+	said.Add(failed == nil && halted == nil, proved)
+	if said != nil {
+		fmt.Fprintf(&b, "\n%s\n", tool.Wrap(strings.Join(said, " ")))
 	}
-	fmt.Fprintf(&b, "\n%s\n", tool.Wrap(said))
 	return b.String()
 }
 
@@ -200,13 +194,13 @@ const proved = `In every run of these groups no two nodes met in the critical se
 func needs(network dmutextest.Network) string {
 	switch {
 	case network.Losses > 0:
-		return " The machines assume that no message is lost; the session below them (package internal/session) repairs losses."
+		return "The machines assume that no message is lost; the session below them (package internal/session) repairs losses."
 	case network.Unordered && network.Duplicates > 0:
-		return " They need messages in order, and each only once; the session below them provides that."
+		return "They need messages in order, and each only once; the session below them provides that."
 	case network.Unordered:
-		return " They need messages in order; the session below them provides that."
+		return "They need messages in order; the session below them provides that."
 	case network.Duplicates > 0:
-		return " They need each message only once; the session below them provides that."
+		return "They need each message only once; the session below them provides that."
 	}
 	return ""
 }

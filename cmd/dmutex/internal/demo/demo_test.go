@@ -3,7 +3,9 @@ package demo
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -305,6 +307,25 @@ func TestDemoNATSURL(t *testing.T) {
 		require.Equal(t, tool.StatusOK, status, stderr)
 		requireRight(t, r.Runs[1])
 	}
+}
+
+// A server that does not start again after an outage ends the demo with an error.
+func TestDemoServerGone(t *testing.T) {
+	broker := *nats.Broker
+	broker.Serve = func(at string) (string, func(), error) {
+		if at != "" {
+			return "", nil, errors.New("the port is taken")
+		}
+		return nats.Broker.Serve(at)
+	}
+	tool.NATS = &broker
+	defer func() { tool.NATS = nats.Broker }()
+	f := flags{Link: "nats"}
+	err := f.runAll(t.Context(), tool.NewProgress(io.Discard, 1, ""), tool.Algorithms[:1], func(_ context.Context, _ tool.Algorithm, s *stage) error {
+		s.stopServer()
+		return s.serve()
+	})
+	require.EqualError(t, err, "central: the port is taken")
 }
 
 func TestDemoNoServer(t *testing.T) {

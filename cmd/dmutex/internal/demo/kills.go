@@ -323,26 +323,18 @@ views     view changes of the group
 
 func (r *result) killClosing() string {
 	var right []string
-	var b strings.Builder
+	var said tool.Phrases
 	killed, closed, servers, joined := 0, 0, 0, 0
 	for _, o := range r.KillRuns {
 		killed, closed, servers, joined = killed+o.Killed, closed+o.Closed, servers+o.Servers, joined+o.Joined
 		if o.OK {
 			right = append(right, o.Algorithm)
-		} else {
-			fmt.Fprintf(&b, "FAILED under %s: %s. ", o.Algorithm, strings.Join(o.Faults, "; "))
 		}
+		said.Add(!o.OK, "FAILED under %s: %s.", o.Algorithm, strings.Join(o.Faults, "; "))
 	}
-	if r.Lease != 0 {
-		fmt.Fprintf(&b, "Tellers were killed for good %s, and new ones joined %s", times(killed), times(joined))
-	} else {
-		fmt.Fprintf(&b, "Tellers were killed %s and closed %s", times(killed), times(closed))
-	}
-	if servers > 0 {
-		fmt.Fprintf(&b, ", and the NATS server was stopped %s", times(servers))
-	}
-	if b.WriteString(". "); len(right) > 0 {
-		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, and every fence rose.", names(right))
-	}
-	return tool.Wrap(b.String())
+	said.Add(r.Lease != 0, "Tellers were killed for good %s, and new ones joined %s.", times(killed), times(joined))
+	said.Add(r.Lease == 0 && servers == 0, "Tellers were killed %s and closed %s.", times(killed), times(closed))
+	said.Add(servers > 0, "Tellers were killed %s and closed %s, and the NATS server was stopped %s.", times(killed), times(closed), times(servers)) // without a lease
+	said.Add(len(right) > 0, "Under %s not a cent was lost, no two tellers met inside, and every fence rose.", names(right))
+	return tool.Wrap(strings.Join(said, " "))
 }

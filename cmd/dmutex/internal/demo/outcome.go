@@ -256,26 +256,19 @@ func brief(d time.Duration) string {
 
 func (r *result) closing() string {
 	var right []string
-	var b strings.Builder
+	var said tool.Phrases
 	for _, o := range r.Runs {
-		faults := strings.Join(o.Faults, "; ")
-		switch {
-		case !o.Locked:
-			fmt.Fprintf(&b, "With no lock, %s of %s was lost. ", money(o.Expected-o.Actual), money(o.Expected))
-		case o.Algorithm == tool.Broken.Name && o.OK:
-			b.WriteString("The machine that is wrong on purpose was not caught this time. ")
-		case o.Algorithm == tool.Broken.Name:
-			fmt.Fprintf(&b, "The machine that is wrong on purpose was caught: %s. ", faults)
-		case !o.OK:
-			fmt.Fprintf(&b, "FAILED under %s: %s. ", o.Algorithm, faults)
-		default:
+		broken, faults := o.Algorithm == tool.Broken.Name, strings.Join(o.Faults, "; ")
+		said.Add(!o.Locked, "With no lock, %s of %s was lost.", money(o.Expected-o.Actual), money(o.Expected))
+		said.Add(broken && o.OK, "The machine that is wrong on purpose was not caught this time.")
+		said.Add(broken && !o.OK, "The machine that is wrong on purpose was caught: %s.", faults)
+		said.Add(o.Locked && !broken && !o.OK, "FAILED under %s: %s.", o.Algorithm, faults)
+		if o.Locked && !broken && o.OK {
 			right = append(right, o.Algorithm)
 		}
 	}
-	if len(right) > 0 {
-		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, every fence rose, and the messages were as many as the formula says.", names(right))
-	}
-	return tool.Wrap(b.String())
+	said.Add(len(right) > 0, "Under %s not a cent was lost, no two tellers met inside, every fence rose, and the messages were as many as the formula says.", names(right))
+	return tool.Wrap(strings.Join(said, " "))
 }
 
 func names(algorithms []string) string {

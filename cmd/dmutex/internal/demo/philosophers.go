@@ -378,23 +378,19 @@ func (c cycle) String() string {
 }
 
 func (r *dinners) closing() string {
-	var b strings.Builder
-	cycles, right := 0, 0
+	var said tool.Phrases
+	cycles, right, were := 0, 0, "were"
 	for _, t := range r.Runs {
-		if !t.OK {
-			fmt.Fprintf(&b, "FAILED under %s: %s. ", t.Algorithm, strings.Join(t.Faults, "; "))
-			continue
+		said.Add(!t.OK, "FAILED under %s: %s.", t.Algorithm, strings.Join(t.Faults, "; "))
+		if t.OK {
+			right++
+			cycles += len(t.With.Cycles)
 		}
-		right++
-		cycles += len(t.With.Cycles)
 	}
-	if right > 0 {
-		were := "were"
-		if cycles == 1 {
-			were = "was"
-		}
-		fmt.Fprintf(&b, "Without detection everybody held one fork and nobody ate. With detection everybody ate: "+
-			"%s %s found, as many victims tried again, no fork was in two hands, and in the end none was held.", tool.Several(cycles, "cycle"), were)
+	if cycles == 1 {
+		were = "was"
 	}
-	return tool.Wrap(b.String())
+	said.Add(right > 0, "Without detection everybody held one fork and nobody ate. With detection everybody ate: "+
+		"%s %s found, as many victims tried again, no fork was in two hands, and in the end none was held.", tool.Several(cycles, "cycle"), were)
+	return tool.Wrap(strings.Join(said, " "))
 }

@@ -83,6 +83,9 @@ Exit status: the command's, or 128+N if signal N has ended it, or has come befor
 
 // Validate refuses what cannot be a lock.
 func (c *Cmd) Validate() error {
+	if len(c.Command) > 0 && c.Command[0] == "--" {
+		c.Command = c.Command[1:]
+	}
 	switch {
 	case (c.Store == nil) == (len(c.At) == 0):
 		return errors.New("give either --store=URL or --at=HOST:PORT (or DMUTEX_STORE, DMUTEX_AT)")
@@ -96,17 +99,10 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--store: %w", tool.ErrNoPostgreSQL)
 	case c.Store != nil && c.Store.Servers == "" && c.Cert != "":
 		return errors.New("--cert, --key and --authority are for NATS and --at, not for a directory or a database")
-	case len(c.command()) == 0:
+	case len(c.Command) == 0:
 		return errors.New("give a command, after --")
 	}
 	return nil
-}
-
-func (c *Cmd) command() []string {
-	if len(c.Command) > 0 && c.Command[0] == "--" {
-		return c.Command[1:]
-	}
-	return c.Command
 }
 
 // lock opens the lock. stop closes the connection to its store or its group.

@@ -132,12 +132,15 @@ func TestRunGivesUp(t *testing.T) {
 	holder := start(t, flags, "say:in", "wait")
 	require.Equal(t, "in", holder.line())
 	for _, how := range [][]string{{"-n"}, {"-w", "0.05"}, {"--wait=0.05"}, {"--nonblock"}} {
-		said := start(t, append(flags, how...), "say:never").exits(statusNoLock)
-		require.Equal(t, said, start(t, append(append(flags, how...), "-E", "75"), "say:never").exits(75))
-		if strings.Contains(how[0], "n") {
-			require.Empty(t, said)
-		} else {
-			require.Equal(t, "dmutex run: nothing was run: storelock: lock \"door\": context deadline exceeded; it was not free within --wait=0.05\n", said)
+		for _, said := range []string{
+			start(t, append(flags, how...), "say:never").exits(statusNoLock),
+			start(t, append(append(flags, how...), "-E", "75"), "say:never").exits(75),
+		} {
+			if strings.Contains(how[0], "n") {
+				require.Empty(t, said)
+			} else {
+				require.Regexp(t, "^dmutex run: nothing was run: storelock: lock \"door\": context deadline exceeded.*; it was not free within --wait=0.05\n$", said)
+			}
 		}
 	}
 	holder.goOn()

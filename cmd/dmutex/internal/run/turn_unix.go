@@ -144,8 +144,7 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 }
 
 func (r *runner) work(held lock.Held) (status int) {
-	argv := r.command()
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command(r.Command[0], r.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.con.In, r.con.Out, r.con.Err
 	if isTerminal(r.con.In) {
 		cmd.Stdin = nil // a read from it would stop the command for good

@@ -53,24 +53,23 @@ Exit status: 0 after a signal; 2 if the command line is wrong; 3 if it could not
 
 // Validate refuses what would serve nobody, or everybody.
 func (c *Cmd) Validate() error {
-	if c.Group == nil { // the error is that it is missing
+	host, _, err := net.SplitHostPort(c.Listen)
+	local := host == "localhost" || net.ParseIP(host).IsLoopback()
+	_, known := tool.Find(c.Algorithm)
+	switch {
+	case c.Group == nil: // the error is that it is missing
 		return nil
-	}
-	if c.Group.Path != "" && c.Listen == "" {
+	case c.Group.Path != "" && c.Listen == "":
 		return errors.New("give --listen=HOST:PORT, where clients connect")
-	}
-	if c.Group.Database != "" {
+	case c.Group.Database != "":
 		return errors.New("--group: for a record in PostgreSQL, write a program with node.Config.Clients")
-	}
-	if c.Group.Path == "" && tool.NATS == nil {
+	case c.Group.Path == "" && tool.NATS == nil:
 		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
-	}
-	if host, _, err := net.SplitHostPort(c.Listen); c.Listen != "" && err != nil {
+	case c.Listen != "" && err != nil:
 		return fmt.Errorf("--listen=%s: give HOST:PORT", c.Listen)
-	} else if ip := net.ParseIP(host); c.Listen != "" && c.Cert == "" && !c.AllowPlain && host != "localhost" && !ip.IsLoopback() {
+	case c.Listen != "" && !local && c.Cert == "" && !c.AllowPlain:
 		return fmt.Errorf("--listen=%s is open to other machines: give --cert, --key and --authority, or --allow-plain", c.Listen)
-	}
-	if _, ok := tool.Find(c.Algorithm); !ok {
+	case !known:
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
 	}
 	return nil

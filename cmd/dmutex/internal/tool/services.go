@@ -77,8 +77,8 @@ func (p *Place) UnmarshalText(text []byte) error {
 	case scheme == "nats" || scheme == "tls":
 		servers, name := path.Split(rest)
 		servers = strings.TrimSuffix(servers, "/")
-		last := strings.TrimPrefix(afterLast(servers, ","), scheme+"://")
-		if servers == "" || name == "" || strings.Contains(afterLast(last, "@"), "/") {
+		last := strings.TrimPrefix(servers[strings.LastIndex(servers, ",")+1:], scheme+"://")
+		if servers == "" || name == "" || strings.Contains(last[strings.LastIndex(last, "@")+1:], "/") {
 			return fmt.Errorf("it is not %s://HOST:PORT/NAME", scheme) // the text may contain a password
 		}
 		p.Servers, p.Name = scheme+"://"+servers, name
@@ -92,9 +92,6 @@ func (p *Place) UnmarshalText(text []byte) error {
 	}
 	return nil
 }
-
-// afterLast returns what is after the last separator, and all if there is none.
-func afterLast(s, separator string) string { return s[strings.LastIndex(s, separator)+1:] }
 
 // TLS is the flags of a certificate.
 type TLS struct {

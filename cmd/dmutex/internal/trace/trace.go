@@ -87,25 +87,18 @@ func (c *drawCmd) Validate() error {
 	if c.To < 0 || c.To > 0 && c.To <= c.From {
 		return fmt.Errorf("--to=%v: choose more than --from=%v", c.To, c.From)
 	}
-	formats := []struct {
-		name, suffix string
-		write        func(*draw.Drawing) []byte
-	}{
-		{"svg", ".svg", (*draw.Drawing).SVG},
-		{"html", ".html", (*draw.Drawing).HTML},
-		{"mermaid", ".mmd", (*draw.Drawing).Mermaid},
-	}
-	suffix := cmp.Or(filepath.Ext(c.Output), ".svg")
-	for _, f := range formats {
-		if c.Format == f.name || c.Format == "" && suffix == f.suffix {
-			c.write = f.write
-			return nil
-		}
-	}
-	if c.Format == "" {
+	suffixes := map[string]string{"": "svg", ".svg": "svg", ".html": "html", ".mmd": "mermaid"}
+	format := cmp.Or(c.Format, suffixes[filepath.Ext(c.Output)])
+	c.write = map[string]func(*draw.Drawing) []byte{
+		"svg": (*draw.Drawing).SVG, "html": (*draw.Drawing).HTML, "mermaid": (*draw.Drawing).Mermaid,
+	}[format]
+	switch {
+	case format == "":
 		return fmt.Errorf("--output=%s: the name must end in .svg, .html or .mmd, or give --format", c.Output)
+	case c.write == nil:
+		return fmt.Errorf("--format=%s: choose svg, html or mermaid", c.Format)
 	}
-	return fmt.Errorf("--format=%s: choose svg, html or mermaid", c.Format)
+	return nil
 }
 
 func (c *drawCmd) Run(con *tool.Console) error {
