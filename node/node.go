@@ -227,6 +227,9 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // anyway, with an error that says so. This node then looks crashed to the others: they wait for
 // its return, or exclude it when the store is back. A store that does not return when the
 // context of an operation has ended delays Close by a second.
+//
+// A process that exits without Close looks crashed, too. The message of a Release right before that
+// may be lost: then the lock becomes free when those do that the process still held.
 func (n *Node) Close(ctx context.Context) error {
 	if n.closing.Swap(true) {
 		select {

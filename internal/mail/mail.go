@@ -13,8 +13,8 @@
 // then Handler, then the answers back to the link. The frames of one peer are handled one after the
 // other. At most one goroutine transmits to a peer, and others leave their messages to it, so many
 // travel in few frames. One more goroutine keeps time: it retransmits, sends delayed
-// acknowledgements, and calls Handler.Tick. No mutex of a session is held while the link sends or
-// the Handler runs.
+// acknowledgements and what FlushSoon leaves to it, and calls Handler.Tick. No mutex of a session is
+// held while the link sends or the Handler runs.
 package mail
 
 import (
@@ -482,7 +482,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// keepTime transmits what becomes due by time alone, and calls Tick. It sets no timer to a time that
+// keepTime transmits what becomes due by time alone, or by FlushSoon, and calls Tick. It sets no timer to a time that
 // has come, and reads no timer's channel: in a bubble of testing/synctest two of these at once crash
 // the race detector (golang/go issue 78156).
 func (m *Mail) keepTime() {

@@ -17,8 +17,10 @@
 // held: two could hold it then, until the first renews it.
 //
 // Waiters are served in no order. Each of them loads the record some times a second, unless the
-// store is a Prover. Clocks may be wrong by 1 % in their rates. Fences rise from grant to grant,
-// and also after the record was lost, if no clock was set back by more than the time between.
+// store is a Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may
+// write after its lease, before it notices: only a resource that refuses fences lower than the
+// highest it has seen is safe from that. Fences rise from grant to grant, and also after the
+// record was lost, if no clock was set back by more than the time between.
 package storelock
 
 import (

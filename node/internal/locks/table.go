@@ -7,7 +7,7 @@
 //
 // Every method may be called by any goroutine. One mutex guards a Table. No function of the
 // application runs under it but the algorithm's. Each method for callers, but none for the event
-// path, calls Mail.Flush when it has released the mutex: then frames leave.
+// path, calls Mail.Flush or FlushSoon when it has released the mutex: then frames leave.
 package locks
 
 import (
