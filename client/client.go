@@ -101,9 +101,7 @@ type Client struct {
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
 
-	// Only run has these.
-	address string // of the member of the session
-	turn    int    // of the members, in the order of cfg.Members
+	address string // of the member of the session, which only run has
 }
 
 // New returns a client. It connects when it is first used.
@@ -186,7 +184,7 @@ func (c *Client) input(input func(now int64)) {
 	for i := range news {
 		c.take(&news[i])
 	}
-	if end := c.m.End(); end != c.end {
+	if end, _ := c.m.Validity(); end != c.end {
 		c.end = end
 		for _, h := range c.calls {
 			if h.Hold != nil {
@@ -206,7 +204,8 @@ func (c *Client) take(news *clientsession.Message) {
 	switch {
 	case h == nil:
 	case news.Kind == clientsession.Granted:
-		h.Hold = hold.New(h.ctx, c.clock, time.Duration(c.m.Length()), news.Fence, c.m.End(), func() error {
+		end, length := c.m.Validity()
+		h.Hold = hold.New(h.ctx, c.clock, time.Duration(length), news.Fence, end, func() error {
 			return c.loss(clientsession.Late)
 		})
 		close(h.ready)
@@ -241,8 +240,8 @@ func (c *Client) run() {
 func (c *Client) attach() (confirmed bool) {
 	c.input(func(int64) {
 		if c.m.Session() == "" {
-			c.address = c.cfg.Members[c.turn%len(c.cfg.Members)]
-			c.turn++
+			c.address = c.cfg.Members[0]
+			c.cfg.Members = append(c.cfg.Members[1:], c.address)
 		}
 	})
 	ctx, cancel := context.WithTimeout(c.ctx, clientlink.Patience)

@@ -16,7 +16,7 @@ import (
 //	is Refused, also if it was held and is lost
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
-//	treats all that is held as lost a 16th of S before End, by a timer of its own
+//	treats all that is held as lost a 16th of S before the end by Validity, by a timer of its own
 type Client struct {
 	end
 	name      string
@@ -51,11 +51,8 @@ func New(name string) *Client {
 	return &Client{name: name, length: firstLength, endAt: never, overAt: math.MaxInt64}
 }
 
-// End returns until when what is held is valid, with the margin.
-func (m *Client) End() int64 { return m.endAt }
-
-// Length returns S.
-func (m *Client) Length() int64 { return m.length }
+// Validity returns until when what is held is valid, with the margin, and S.
+func (m *Client) Validity() (end, length int64) { return m.endAt, m.length }
 
 // Connected reports whether the machine needs the connection that it has.
 func (m *Client) Connected() bool { return m.connected }
