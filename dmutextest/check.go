@@ -88,18 +88,13 @@ func (v verb) local() bool { return v < deliver }
 // consumes reports whether a message is received or lost.
 func (v verb) consumes() bool { return v == deliver || v == lose }
 
+// inPhase is the only phase in which a node may do something.
+var inPhase = map[verb]dmutex.Phase{request: dmutex.Idle, cancel: dmutex.Waiting, release: dmutex.Held}
+
 // lawful reports whether a node may do it in a phase.
 func (v verb) lawful(p dmutex.Phase) bool {
-	switch v {
-	case request:
-		return p == dmutex.Idle
-	case cancel:
-		return p == dmutex.Waiting
-	case release:
-		return p == dmutex.Held
-	default:
-		return true
-	}
+	only, limited := inPhase[v]
+	return !limited || p == only
 }
 
 // Nodes returns the nodes 1 to n.
@@ -163,13 +158,12 @@ func (c *Config) rebirth(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmu
 }
 
 // act gives a machine a lawful input, and checks what the machine alone shows.
-func (c *Config) act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
-	was, fence := m.Phase(), m.Fence()
+func (c *Config) act(m dmutex.Machine, was *local, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	out, err := input(m, do, msg)
 	if err != nil {
 		return nil, search.Wrong(ErrRefused, "%v", err)
 	}
-	return out, c.contract(m, self, do, was, fence, out)
+	return out, c.contract(m, was, do, out)
 }
 
 func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
@@ -187,19 +181,18 @@ func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, err
 	}
 }
 
-// contract checks what an input, which found the machine in a phase and with a
-// fence, has made of it.
-func (c *Config) contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) error {
-	is := m.Phase()
+// contract checks what an input has made of a machine that was in this state.
+func (c *Config) contract(m dmutex.Machine, was *local, do verb, out []dmutex.Message) error {
+	self, is, fence := was.self, m.Phase(), m.Fence()
 	switch {
 	case do == request && is == dmutex.Idle,
 		(do == cancel || do == release) && is != dmutex.Idle,
-		(do == tick || do == deliver) && is != was && !(was == dmutex.Waiting && is == dmutex.Held):
-		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
-	case is != dmutex.Held && m.Fence() != 0:
-		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
-	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
-		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
+		(do == tick || do == deliver) && is != was.phase && !(was.phase == dmutex.Waiting && is == dmutex.Held):
+		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was.phase, is)
+	case is != dmutex.Held && fence != 0:
+		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, fence)
+	case was.phase == dmutex.Held && is == dmutex.Held && fence != was.fence:
+		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, was.fence, fence)
 	}
 	for _, o := range out {
 		switch {

@@ -112,8 +112,8 @@ func (z *fuzz) forge() dmutex.Message {
 
 // input gives a machine any input, and returns what is wrong then.
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
-	m, self := z.machines[i], z.Members[i]
-	was := &local{text: text(m), phase: m.Phase(), fence: m.Fence()}
+	m := z.machines[i]
+	was := &local{self: z.Members[i], text: text(m), phase: m.Phase(), fence: m.Fence()}
 	out, err := input(m, do, msg)
 	if err != nil {
 		return refused(m, was, do, msg, out, err)
@@ -121,9 +121,9 @@ func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
 	if !do.lawful(was.phase) {
 		return fmt.Errorf("%q: %v is taken", was.text, do)
 	}
-	wrong := z.contract(m, self, do, was.phase, was.fence, out)
+	wrong := z.contract(m, was, do, out)
 	if wrong == nil {
-		_, wrong = z.inspect(m, self)
+		_, wrong = z.inspect(m, was.self)
 	}
 	if wrong != nil {
 		return fmt.Errorf("%q: %v %v: %w", was.text, do, msg, wrong)

@@ -172,7 +172,7 @@ func futures(t testing.TB, c Config) {
 				f := w.flights[w.wire[a.at]]
 				i, msg = f.to, f.Clone()
 			}
-			_, err := c.act(machines[i], c.Members[i], a.do, msg)
+			_, err := c.act(machines[i], w.places[i].local, a.do, msg)
 			_ = w.Do(a) // it went well before
 			if got, want := text(machines[i]), w.places[i].text; err != nil || got != want {
 				t.Fatalf("seed %d: %s: this machine is %q (%v), and one whose text was equal became %q", seed, command, got, err, want)

@@ -190,9 +190,9 @@ func (m *model) run(i int, was *local, do verb, msg uint32) (s step) {
 			machine = born
 		}
 	case deliver:
-		out, s.fault = m.act(machine, was.self, do, m.flights[msg].Clone())
+		out, s.fault = m.act(machine, was, do, m.flights[msg].Clone())
 	default:
-		out, s.fault = m.act(machine, was.self, do, dmutex.Message{})
+		out, s.fault = m.act(machine, was, do, dmutex.Message{})
 	}
 	if now := text(was.machine); s.fault == nil && now != was.text {
 		s.fault = search.Wrong(ErrContract, "an input to a clone of %q made it %q", was.text, now)

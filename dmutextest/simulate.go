@@ -269,8 +269,8 @@ func (s *simulation) step(at int64, e *event) error {
 	case tick:
 		s.after(s.tick, tick, i)
 	}
-	was := m.Phase()
-	out, wrong := s.group.act(m, self, e.do, e.msg.Message)
+	was := local{self: self, phase: m.Phase(), fence: m.Fence()}
+	out, wrong := s.group.act(m, &was, e.do, e.msg.Message)
 	if wrong != nil {
 		return wrong
 	}
@@ -280,7 +280,7 @@ func (s *simulation) step(at int64, e *event) error {
 	s.tracer.did(int64(inT(s.now)*second), self, e.do, e.msg, m.Phase(), m.Fence())
 	if e.do == release {
 		s.leave(i)
-	} else if was != dmutex.Held && m.Phase() == dmutex.Held {
+	} else if was.phase != dmutex.Held && m.Phase() == dmutex.Held {
 		return s.enter(i)
 	}
 	return nil
