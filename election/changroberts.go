@@ -90,7 +90,7 @@ func (m *changRoberts) election(ballot, met, passed uint64) {
 }
 
 // back leads if our name has come around, in the epoch of the ballot if no node has met a
-// higher number. If it has passed too few nodes, the timeout begins again.
+// higher number. If it has passed too few nodes, the timeout begins another election.
 func (m *changRoberts) back(ballot, met, passed uint64) {
 	if m.phase != asking || ballot != m.ballot || !m.enough(int(passed)) {
 		return

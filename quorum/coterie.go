@@ -58,7 +58,7 @@ func written(family []set, in []*system) *system {
 	return &system{gate: newList(family, len(in)), in: in}
 }
 
-// finish returns the coterie of a system, with the names of its sites that occur there.
+// finish returns the coterie of a system, site i being names[i] if it occurs there.
 func finish[T cmp.Ordered](s *system, names []T) Coterie[T] {
 	occur := newSet(len(names))
 	s.mark(occur)

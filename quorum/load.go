@@ -128,8 +128,8 @@ func (lp simplex) prices() []float64 {
 }
 
 // enter brings a variable into the basis that uses some inputs: a quorum, or nil for the
-// room left to one input. If there is no row that it could take, which is by rounding, it
-// returns false.
+// room left to one input. It returns false if there is no row that it could take, which
+// only rounding can bring about.
 func (lp simplex) enter(uses, quorum set) bool {
 	column := make([]float64, len(lp)) // what enters, in terms of the basis
 	leave := -1
