@@ -71,8 +71,7 @@ func (m *circulating) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, because no peer knows where the token
-// is.
+// WaitsFor implements [dmutex.Machine]: all peers, because any of them may have the token.
 func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if t.Pending() {
 		b = append(b, t.Peers()...)

@@ -40,8 +40,7 @@ func (m *machine) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, because no peer knows where the token
-// is.
+// WaitsFor implements [dmutex.Machine]: all peers, because any of them may have the token.
 func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if m.Pending() {
 		b = append(b, m.Peers()...)
