@@ -153,14 +153,11 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		return nil, dmutex.PeerMistake("membership: " + why)
 	}
 	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
-	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
-		for _, who := range v.Members {
-			switch q := m.member(who.Node); {
-			case q == m.me() && who.Life > m.life:
-				m.accused(p, who.Life)
-			case q != nil:
-				m.learn(q, who.Life)
-			}
+	for _, who := range slices.Concat(msg.Installed.Members, msg.Completed.Members, msg.View.Members) {
+		if q := m.member(who.Node); q == m.me() && who.Life > m.life {
+			m.accused(p, who.Life)
+		} else {
+			m.learn(q, who.Life)
 		}
 	}
 	if m.ended != Outside {

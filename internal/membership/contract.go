@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
@@ -140,18 +141,15 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 	case msg.Kind == Complete && msg.View.Has(m.me().node, m.life):
 		return "it is for those outside of the view"
 	}
-	views := []*View{&msg.View, &msg.Installed, &msg.Completed}
-	for _, v := range views {
-		for _, who := range v.Members {
-			switch {
-			case m.member(who.Node) == nil:
-				return "its view has a node that is not in Config.Members"
-			case who.Life > m.latestLife():
-				return "it tells of a life" + farAhead
-			}
+	for _, who := range slices.Concat(msg.Installed.Members, msg.Completed.Members, msg.View.Members) {
+		switch {
+		case m.member(who.Node) == nil:
+			return "its view has a node that is not in Config.Members"
+		case who.Life > m.latestLife():
+			return "it tells of a life" + farAhead
 		}
 	}
-	return m.installation.impossible(views...)
+	return m.installation.impossible(&msg.View, &msg.Installed, &msg.Completed)
 }
 
 // latest returns the highest epoch that a peer may claim.

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -142,7 +141,7 @@ type LeaseMachine struct {
 	memory
 
 	acting bool   // in the installed view
-	peers  []peer // the other members of it, ascending by node
+	peers  []peer // the other members of it
 
 	begun bool   // the store was asked to begin a life for this one
 	proof string // its name; empty if the store proves nothing
@@ -174,11 +173,10 @@ type peer struct {
 
 // peer returns what is known of a node, nil if it is not another member.
 func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
-	i, found := slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int { return cmp.Compare(p.node, node) })
-	if !found {
-		return nil
+	if i := slices.IndexFunc(m.peers, func(p peer) bool { return p.node == node }); i >= 0 {
+		return &m.peers[i]
 	}
-	return &m.peers[i]
+	return nil
 }
 
 // Tick tells the machine that time has passed.
@@ -465,17 +463,12 @@ func (m *LeaseMachine) stop(err error) { m.ended, m.err = Stopped, err }
 func (m *LeaseMachine) enter(now int64) {
 	m.install(now, m.record.view())
 	m.acting, m.troubleAt = false, never
-	var peers []peer
+	m.peers = slices.DeleteFunc(m.peers, func(p peer) bool { return !m.view.Has(p.node, p.life) })
 	for _, who := range m.view.Members {
-		switch p := m.peer(who.Node); {
-		case who.Node == m.self:
-		case p != nil && p.life == who.Life:
-			peers = append(peers, *p)
-		default:
-			peers = append(peers, peer{node: who.Node, life: who.Life, since: now, awayAt: now})
+		if who.Node != m.self && m.peer(who.Node) == nil {
+			m.peers = append(m.peers, peer{node: who.Node, life: who.Life, since: now, awayAt: now})
 		}
 	}
-	m.peers = peers
 }
 
 // Rule 5.5: a life that was excluded is followed by another.
