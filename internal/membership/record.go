@@ -256,11 +256,8 @@ func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
 // tellView sends a member the REPORT of the installed view if it has spoken of that view, and
 // VIEW if not.
 func (m *LeaseMachine) tellView(p *peer) {
-	if !p.here {
-		return
-	}
 	msg := Message{Kind: Decide, View: View{Epoch: m.view.Epoch}}
-	if p.heard == m.view.Epoch {
+	if p.here && p.heard == m.view.Epoch {
 		m.told(p.node, m.view.Epoch)
 		r := m.reportOf(m.self)
 		msg = Message{Kind: Report, View: m.view, Holds: r.holds, Past: r.past, Cleared: m.cleared}
