@@ -111,18 +111,19 @@ func (p *Past) Holders(lock string, cleared uint64, fresh func(w *Word) uint64) 
 func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64) bool {
 	for k := range p.Words {
 		w := &p.Words[k]
-		if i, about := w.place(node); about && (fresh(w)^w.differs(lock))>>i&1 != 0 {
+		i, about := w.place(node)
+		if !about {
+			continue
+		}
+		excludes := fresh(w)
+		if d, found := slices.BinarySearchFunc(w.Differs, lock, Differ.compare); found {
+			excludes ^= w.Differs[d].Bits
+		}
+		if excludes>>i&1 != 0 {
 			return true
 		}
 	}
 	return false
-}
-
-func (w *Word) differs(lock string) (bits uint64) {
-	if k, found := slices.BinarySearchFunc(w.Differs, lock, Differ.compare); found {
-		bits = w.Differs[k].Bits
-	}
-	return bits
 }
 
 // impossible says why no correct peer tells this in a view, and "" if one may.
