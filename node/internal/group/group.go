@@ -89,7 +89,7 @@ type Group struct {
 	state  atomic.Value // of the lease
 	acting atomic.Bool  // the locks act
 
-	troubled atomic.Pointer[trouble]
+	troubled atomic.Uint64   // the last epoch whose view is to be replaced
 	done     context.Context // ends when no member needs this life any more
 	finish   context.CancelFunc
 

@@ -23,22 +23,26 @@ const (
 	sendAgain = 10 * time.Millisecond
 )
 
-// A trouble is why the view of an epoch is to be replaced.
-type trouble struct {
-	epoch uint64
-	err   error
-}
-
-// Trouble asks for the view of the epoch to be replaced, unless a later one is to be. The
-// goroutine that keeps time passes it on, so it may be called under a mutex.
+// Trouble asks for the view of the epoch to be replaced. The first trouble of an epoch counts. It may
+// be called under a mutex.
 func (g *Group) Trouble(epoch uint64, err error) {
-	t := &trouble{epoch, err}
-	for former := g.troubled.Load(); former == nil || former.epoch <= epoch; former = g.troubled.Load() {
-		if g.troubled.CompareAndSwap(former, t) {
-			g.Mail.Wake(math.MinInt64)
-			return
+	for former := g.troubled.Load(); former < epoch; former = g.troubled.Load() {
+		if g.troubled.CompareAndSwap(former, epoch) {
+			g.running.Go(func() { g.replace(epoch, err) })
 		}
 	}
+}
+
+func (g *Group) replace(epoch uint64, why error) {
+	g.do(func(now int64) []membership.Message {
+		if epoch == g.Locks.Epoch() {
+			g.cause = why
+			g.logTrouble(why)
+			g.trace(trace.Event{What: trace.Trouble, Err: why.Error()})
+		}
+		return g.who.Trouble(now, epoch)
+	})
+	g.Mail.Flush()
 }
 
 // do gives the machine an input, and follows it.
@@ -205,14 +209,6 @@ func (g *Group) Tick(int64) int64 {
 	var why error               // and what else is waited for
 	g.mu.Lock()
 	now := g.now()
-	if t := g.troubled.Swap(nil); t != nil && t.epoch == g.Locks.Epoch() {
-		if g.cause == nil {
-			g.cause = t.err
-			g.logTrouble(t.err)
-			g.trace(trace.Event{What: trace.Trouble, Err: t.err.Error()})
-		}
-		g.follow(now, g.who.Trouble(now, t.epoch))
-	}
 	g.follow(now, g.who.Tick(now))
 	waited := slog.Duration("waited", time.Duration(now-g.since))
 	if now >= g.nagAt {
