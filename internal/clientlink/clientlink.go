@@ -152,6 +152,8 @@ func (c *Conn) write() {
 		}
 		if c.mu.Lock(); err != nil {
 			c.out = nil
+		} else if len(c.out) == 0 && cap(out) <= 256 { // an idle connection keeps little
+			c.out = out[:0]
 		}
 	}
 	c.writing = false

@@ -144,22 +144,16 @@ func (a *attempt) settled() bool {
 	switch {
 	case phase == lockrecord.Over && a.Hold == nil:
 		a.why = a.m.Err()
+	case phase >= lockrecord.Ended && a.m.Err() != nil:
+		a.End(a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, a.m.Err())))
 	case phase >= lockrecord.Ended:
-		a.End(a.lost())
+		a.End(a.lapsed())
 	case phase == lockrecord.Held && a.Over():
 		a.m.End() // and renew it no more
 	case phase == lockrecord.Held:
 		a.Extend(a.m.LeaseEnd())
 	}
 	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
-}
-
-// lost says why the lock is lost, as the machine knows it.
-func (a *attempt) lost() error {
-	if err := a.m.Err(); err != nil {
-		return a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, err))
-	}
-	return a.lapsed()
 }
 
 // lapsed is the error of a handle whose lease has ended.
