@@ -108,6 +108,23 @@ func TestNoProof(t *testing.T) {
 	require.NoError(t, increment(t.Context(), s), "the record does not need it")
 }
 
+// A directory that is moved while it is looked at takes no life for over.
+func TestMoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	s := open(t, filepath.Join(dir, "group")).(store.Prover)
+	l, err := s.Live(t.Context())
+	require.NoError(t, err)
+	defer l.Close()
+	filestore.SpellOtherwise(t, func(name string) string {
+		_ = os.Rename(dir, dir+" moved")
+		return name
+	})
+	living, err := s.Living(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{l.Name()}, living)
+}
+
 // A life is seen on a file system that ignores case, whatever spelling of the path its process has.
 func TestOtherSpelling(t *testing.T) {
 	dir := t.TempDir()

@@ -94,7 +94,12 @@ func (s *record) Over(ctx context.Context, name string) error {
 	w := first.(*wait)
 	if !waiting {
 		go func() {
-			w.err = s.inside(op, func(dir *os.Root) error { return s.try(dir, name, shared) })
+			w.err = s.inside(op, func(dir *os.Root) error {
+				if err := proves(dir); err != nil {
+					return err
+				}
+				return s.try(dir, name, shared)
+			})
 			waits.Delete(path)
 			close(w.done)
 		}()
@@ -107,11 +112,9 @@ func (s *record) Over(ctx context.Context, name string) error {
 	}
 }
 
-// try takes the lock of a life for a moment, which proves that it is over.
+// try takes the lock of a life for a moment, which proves that it is over where a lock proves anything.
+// An error that is fs.ErrNotExist says that the life has no file any more, and nothing else.
 func (s *record) try(dir *os.Root, name string, how int) error {
-	if err := proves(dir); err != nil {
-		return err
-	}
 	f, err := open(dir, s.lifeFile(name), os.O_RDONLY)
 	if err == nil {
 		err = lock(f, how)

@@ -29,7 +29,7 @@ type attempt struct {
 	l          *mutex
 	ctx        context.Context // of Acquire
 	try        bool
-	leave      context.Context // ends when release is called; never any more when run has noticed
+	leave      context.Context // ends when release is called; once run has noticed, one that never ends
 	release    context.CancelFunc
 	granted    chan struct{}
 	over       chan struct{}
