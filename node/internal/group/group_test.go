@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -109,6 +110,46 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, h.Release())
 	})
+}
+
+// A soul is a life of a store whose end takes as long as the test.
+type soul struct {
+	store.Life
+	over, end chan struct{}
+}
+
+func (s *soul) Close() error {
+	close(s.over)
+	<-s.end
+	return nil
+}
+
+// A process that stops before it was a member has held nothing, so its life of the store ends at once.
+// A store that takes long to end a life keeps nobody waiting who asks how the node is.
+func TestLifeEndsWithTheNode(t *testing.T) {
+	for _, released := range []bool{true, false} {
+		alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
+			l, life := g.who.(*record), &soul{over: make(chan struct{}), end: make(chan struct{})}
+			time.Sleep(time.Second)
+			g.mu.Lock()
+			l.life, l.lasts = life, math.MinInt64
+			g.mu.Unlock()
+			var closing sync.WaitGroup
+			closing.Go(func() { l.closed(released) })
+			select {
+			case <-life.over:
+			case <-time.After(time.Second):
+				t.Error("the life goes on")
+			}
+			free := g.mu.TryLock()
+			if free {
+				g.mu.Unlock()
+			}
+			close(life.end)
+			closing.Wait()
+			require.True(t, free)
+		})
+	}
 }
 
 // A report that never ends takes bounded memory.

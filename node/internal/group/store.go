@@ -196,17 +196,20 @@ func (l *record) await(ctx context.Context, name string) {
 func (l *record) retire(now int64) {
 	life := l.life
 	if l.life = nil; life != nil {
-		time.AfterFunc(time.Duration(l.lasts-now), func() { _ = life.Close() })
+		time.AfterFunc(time.Duration(max(l.lasts, now)-now), func() { _ = life.Close() })
 	}
 }
 
-// closed ends the life of the store with the node.
+// closed ends the life of the store with the node. The store may take its time, so not under the mutex.
 func (l *record) closed(released bool) {
 	l.group.mu.Lock()
-	defer l.group.mu.Unlock()
-	if released && l.life != nil {
-		_ = l.life.Close()
+	life := l.life
+	if released {
 		l.life = nil
 	}
 	l.retire(l.time.Now())
+	l.group.mu.Unlock()
+	if released && life != nil {
+		_ = life.Close()
+	}
 }
