@@ -42,7 +42,7 @@ func barsOf(all []*event) map[string][]*bar {
 		if e.turns = true; before != nil && before.begin != nil {
 			bars[lock] = append(bars[lock], before)
 		}
-		if open[at] = after; after == nil {
+		if open[at] = after; after == nil { // a key that was deleted and set again might be ranged over twice
 			delete(open, at)
 		}
 	}
