@@ -42,12 +42,12 @@ import (
 // what is lost is not reported, and no later renewal brings it back.
 //
 // The locks that an excluded life may hold wait (5.4) until D = L(1+rho)/(1-rho) has passed since a
-// life first knew a record that is not older than the last exclusion. A life that has waited tells
-// the others: CLEARED. Then they need not wait, as the end of those leases is a fact of real time.
-// Each swap also writes the last exclusion that its life knows to be cleared, but not its own, so a
-// life that joins after all others have left acts at once. The reports tell which locks wait (see
-// past.go). If they cannot, the view does not act until then. A new record counts as an exclusion of
-// everybody: the members of a record that was lost before it may not know that yet.
+// life first knew a record that is not older than the last exclusion (see package leases). A life
+// that has waited tells the others: CLEARED. Then they need not wait, as the end of those leases is a
+// fact of real time. Each swap also writes the last exclusion that its life knows to be cleared, but
+// not its own, so a life that joins after all others have left acts at once. The reports tell which
+// locks wait (see past.go). If they cannot, the view does not act until then. A new record counts as
+// an exclusion of everybody: the members of a record that was lost before it may not know that yet.
 //
 // # Why it is right
 //

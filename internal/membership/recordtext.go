@@ -70,14 +70,14 @@ func (r Record) MarshalText() ([]byte, error) {
 
 func (r *Record) text() string {
 	n := func(v uint64) string { return strconv.FormatUint(v, 10) }
-	text := recordHeader + "epoch " + n(r.Epoch) + "\nunclean " + n(r.Unclean) + "\nunproved " + n(r.Unproved) +
+	text := []byte(recordHeader + "epoch " + n(r.Epoch) + "\nunclean " + n(r.Unclean) + "\nunproved " + n(r.Unproved) +
 		"\ncleared " + n(r.Cleared) + "\nhighest " + n(uint64(r.Highest)) + "\nlease " + n(uint64(r.Lease)) +
-		"\nsettings " + strconv.Quote(r.Settings) + "\n"
-	for _, m := range r.Members {
-		text += "member " + n(uint64(m.Node)) + " " + n(m.Life) + " " + n(m.Speaks.Oldest) + " " + n(m.Speaks.Newest) +
-			" " + m.Proof + " " + strconv.Quote(m.Address) + " " + strconv.Quote(m.Name) + "\n"
+		"\nsettings " + strconv.Quote(r.Settings) + "\n")
+	for _, m := range r.Members { // thousands, in a text that nobody has written so
+		text = append(text, "member "+n(uint64(m.Node))+" "+n(m.Life)+" "+n(m.Speaks.Oldest)+" "+n(m.Speaks.Newest)+
+			" "+m.Proof+" "+strconv.Quote(m.Address)+" "+strconv.Quote(m.Name)+"\n"...)
 	}
-	return text
+	return string(text)
 }
 
 // UnmarshalText reads what MarshalText has written, and nothing else. It returns [ErrRecord]

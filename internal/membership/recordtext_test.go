@@ -2,6 +2,7 @@ package membership
 
 import (
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -86,6 +87,16 @@ func TestRecordRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "stop all members, delete it, and start them again")
 	_, err = Record{}.MarshalText()
 	require.ErrorIs(t, err, ErrRecord)
+}
+
+// A text of nothing but short lines, which seem to be members, takes little memory.
+func TestRecordOfShortLines(t *testing.T) {
+	text := []byte(recordHeader + strings.Repeat("\n", maxRecord-len(recordHeader)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.ErrorIs(t, new(Record).UnmarshalText(text), ErrRecord)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20))
 }
 
 // A record has room for as many members as there can be, and no more.
