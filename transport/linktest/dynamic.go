@@ -149,6 +149,14 @@ func (m *dynamic) refused(to dmutex.NodeID) {
 }
 
 func (b *bench) become() {
+	never := b.dynamic(dmutex.None)
+	require.NoError(b, never.Close())
+	require.ErrorIs(b, never.Become(1), transport.ErrClosed)
+	require.ErrorIs(b, never.SetPeer(2, never.Address()), transport.ErrClosed)
+	never.RemovePeer(2)
+	require.ErrorIs(b, never.Send(2, []byte{1}), transport.ErrClosed)
+	require.ErrorIs(b, never.Open(ignore), transport.ErrClosed)
+
 	one, two := b.dynamic(1), b.dynamic(dmutex.None)
 	require.ErrorIs(b, two.Send(1, []byte{1}), transport.ErrClosed, "it is not open")
 	one.open(one.keep)

@@ -273,6 +273,8 @@ func (b *bench) crowd(open func(to *member, gate *gate) error) {
 		}
 		heard[a.from][sender] = append(before, i)
 	}
+	b.settle()
+	require.Empty(b, to.got, "a frame comes a second time, and last")
 }
 
 func (b *bench) refusals() {
