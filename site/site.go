@@ -197,6 +197,7 @@ func (s *Site) Leave() (dmutex.Stamp, error) {
 // Check begins the handling of a message. It returns the sender's index in
 // Peers, or [dmutex.ErrPeer] for a message that no correct peer sends to this node:
 // impossible says why that is so under the algorithm, and "" if a peer may send it. The
+// Attempt of a REPLY, GRANT, FAILED or INQUIRE is that of a request of this node. The
 // error quotes the message, with the lengths of its lists in place of the lists.
 func (s *Site) Check(m dmutex.Message, impossible func(dmutex.Message) (why string)) (from int, err error) {
 	s.Begin()
