@@ -2,6 +2,7 @@ package lend
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -148,6 +149,25 @@ func TestReturn(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, m.returned)
 		require.Empty(t, m.Status())
+	})
+}
+
+// A connection begins with a hello and has no other. What comes out of turn changes nothing.
+func TestOneHello(t *testing.T) {
+	serve(t, func(m *member) {
+		ends := func(c *caller, msg clientsession.Message) {
+			c.say(msg)
+			_, err := c.Read()
+			require.ErrorIs(t, err, io.EOF)
+		}
+		ends(m.call(), clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		ends(m.call(), clientsession.Message{Kind: clientsession.Confirm})
+		require.Empty(t, m.Status())
+		c := m.begin()
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		c.hear(clientsession.Granted)
+		ends(c, clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		require.Equal(t, []string{"l"}, m.Status()[0].Holds)
 	})
 }
 
