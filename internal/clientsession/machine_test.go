@@ -84,6 +84,21 @@ func TestResume(t *testing.T) {
 	require.Equal(t, []Message{order(three, "b")}, p.orders, "it is asked for again")
 }
 
+// A session that ends drops what waits for a lock before the hold, which would pass the lock on to it.
+func TestWaitsEndFirst(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x")
+	one, two, three := p.c.Ask("a", false), p.c.Ask("a", false), p.c.Ask("a", false)
+	p.talk()
+	p.m.Granted(one, 7)
+	p.m.Output()
+	p.m.End(Unknown, "why")
+	_, orders := p.m.Output()
+	require.Equal(t, []Message{{Kind: Drop, Number: three}, {Kind: Drop, Number: two}, {Kind: Drop, Number: one}}, orders)
+	held, waited := p.m.Locks()
+	require.Empty(t, append(held, waited...))
+}
+
 // A session is bounded: a client that asks for more than it may is told so.
 func TestBounds(t *testing.T) {
 	p := newPair(t)
