@@ -72,9 +72,9 @@ func TestTargets(t *testing.T) {
 		figCycle:   {"a": {95, 100}, "b": {10, 10}},
 		figAcquire: {"relay": {90, 90}, "wire": {20, 10}},
 	}
-	for hop, want := range map[string]float64{"relay": 0.75, "relay - wire": 2.25} {
+	for hop, want := range map[string]float64{"relay": 0.975, "relay - wire": (95.0/80 + 100.0/90) / 2} {
 		at := target{figCycle, "a", figCycle, "b", 1, false, strings.Split(hop, " - ")}
-		require.Equal(t, "at most 1 x b + "+hop, at.String())
+		require.Equal(t, "at most 1 x (b + "+hop+")", at.String())
 		ratio, ok := at.ratio(hops)
 		require.True(t, ok)
 		require.InDelta(t, want, ratio, 1e-9)

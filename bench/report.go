@@ -14,7 +14,8 @@ type target struct {
 	factor           float64
 	least            bool // the ratio must be at least the factor, not at most
 
-	// hop is a wire whose time is granted beside the ratio, without that of a second wire.
+	// hop is a wire whose time, without that of a second wire, counts with the base: what one
+	// process more on the way takes.
 	hop []string
 }
 
@@ -57,17 +58,17 @@ func (t target) ratio(r results) (ratio float64, ok bool) {
 	if t.base == "" {
 		return median(values), true
 	}
-	values = slices.Clone(values)
+	bases = slices.Clone(bases)
 	for i, wire := range t.hop {
 		taken := r[figAcquire][wire]
 		if len(taken) == 0 {
 			return 0, false
 		}
-		for round := range values {
+		for round := range bases {
 			if i == 0 {
-				values[round] -= taken[round]
+				bases[round] += taken[round]
 			} else {
-				values[round] += taken[round]
+				bases[round] -= taken[round]
 			}
 		}
 	}
@@ -92,7 +93,7 @@ func (t target) String() string {
 		return fmt.Sprintf("%s %g", word, t.factor)
 	}
 	if len(t.hop) > 0 {
-		return fmt.Sprintf("%s %g x %s + %s", word, t.factor, t.base, strings.Join(t.hop, " - "))
+		return fmt.Sprintf("%s %g x (%s + %s)", word, t.factor, t.base, strings.Join(t.hop, " - "))
 	}
 	return fmt.Sprintf("%s %g x %s", word, t.factor, t.base)
 }
