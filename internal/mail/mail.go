@@ -115,9 +115,11 @@ type Mail struct {
 	speak protocol.Versions
 	peers atomic.Pointer[[]*peer] // ascending; Add and Remove replace it, so who sends or receives needs no mutex
 
-	link    atomic.Int32  // unopened, open or shut
-	tickAt  atomic.Int64  // when Tick is due
-	planned atomic.Int64  // when keepTime will wake by itself
+	link    atomic.Int32 // unopened, open or shut
+	tickAt  atomic.Int64 // when Tick is due
+	planned atomic.Int64 // when the timer wakes keepTime; plan guards changes to an earlier time
+	plan    sync.Mutex
+	timer   *time.Timer
 	wake    chan struct{} // pokes keepTime: something is due earlier
 	soon    chan struct{} // pokes keepTime: see FlushSoon
 	drain   chan struct{} // pokes Close: there may be less to wait for
@@ -150,7 +152,10 @@ func New(cfg Config) (*Mail, error) {
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
 	}
+	m.timer = time.AfterFunc(never, func() { poke(m.wake) })
+	m.timer.Stop() // a timer that runs would keep a Mail that is never opened
 	m.tickAt.Store(never)
+	m.planned.Store(never)
 	m.peers.Store(new([]*peer))
 	for _, id := range cfg.Peers {
 		if err := m.Add(id); err != nil {
@@ -439,6 +444,10 @@ func (m *Mail) Close(ctx context.Context) error {
 	err := m.await(ctx)
 	close(m.stop)
 	m.running.Wait()
+	m.plan.Lock()
+	m.planned.Store(math.MinInt64) // the timer is not set any more
+	m.timer.Stop()
+	m.plan.Unlock()
 	if m.link.Swap(shut) == shut {
 		err = fmt.Errorf("mail: close: the peers were not told: %w", transport.ErrClosed)
 	}
@@ -467,9 +476,23 @@ func (m *Mail) await(ctx context.Context) error {
 	return nil
 }
 
-// wakeBefore makes keepTime wake at the deadline if it would sleep longer.
+// wakeBefore sets the timer to the deadline if keepTime would sleep longer. It does not wake it: a
+// switch to it would hold up what was just sent. It sets no timer to a time that has come, and no
+// timer has a channel: in a bubble of testing/synctest two of these at once crash the race detector
+// (golang/go issue 78156).
 func (m *Mail) wakeBefore(deadline int64) {
-	if deadline < m.planned.Load() {
+	if deadline >= m.planned.Load() {
+		return
+	}
+	m.plan.Lock()
+	defer m.plan.Unlock()
+	if deadline >= m.planned.Load() {
+		return
+	}
+	m.planned.Store(deadline)
+	if wait := deadline - m.Now(); wait > 0 {
+		m.timer.Reset(time.Duration(wait))
+	} else {
 		poke(m.wake)
 	}
 }
@@ -482,15 +505,11 @@ func poke(c chan struct{}) {
 	}
 }
 
-// keepTime transmits what becomes due by time alone, or by FlushSoon, and calls Tick. It sets no timer to a time that
-// has come, and reads no timer's channel: in a bubble of testing/synctest two of these at once crash
-// the race detector (golang/go issue 78156).
+// keepTime transmits what becomes due by time alone, or by FlushSoon, and calls Tick.
 func (m *Mail) keepTime() {
-	timer := time.AfterFunc(lookAfter, func() { poke(m.wake) })
-	defer timer.Stop()
 	lookAt := m.Now()
 	for {
-		m.planned.Store(never) // before the look round: from now on anything earlier pokes us
+		m.planned.Store(never) // before the look round: what is due earlier from now on sets the timer
 		now := m.Now()
 		if now >= m.tickAt.Load() {
 			m.tickAt.Store(never)
@@ -509,12 +528,7 @@ func (m *Mail) keepTime() {
 			earliest = min(earliest, p.transmit(now))
 		}
 		poke(m.drain) // an acknowledgement may have been the last thing to say
-		m.planned.Store(earliest)
-		if wait := earliest - m.Now(); wait > 0 {
-			timer.Reset(time.Duration(wait))
-		} else {
-			poke(m.wake)
-		}
+		m.wakeBefore(earliest)
 		for woken := false; !woken; {
 			select {
 			case <-m.soon:
