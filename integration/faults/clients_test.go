@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -51,7 +52,7 @@ func host() {
 		if job.NATS == "" {
 			return net.Listen("tcp", "127.0.0.1:0")
 		}
-		nc, err := nats.Connect("nats://"+job.NATS, nats.MaxReconnects(-1))
+		nc, err := nats.Connect("nats://"+job.NATS, nats.Timeout(patience), nats.MaxReconnects(-1))
 		must(err)
 		return natsclient.Listen(nc, subjects)
 	}
@@ -86,7 +87,7 @@ func visitHosts() {
 	must(in.Decode(&job))
 	cfg := client.Config{Members: job.Members}
 	if job.NATS != "" {
-		nc, err := nats.Connect("nats://"+job.NATS, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		nc, err := nats.Connect("nats://"+job.NATS, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		must(err)
 		cfg.Members, cfg.Dial = []string{subjects}, natsclient.Dialer(nc)
 	}
@@ -213,12 +214,24 @@ func (h *house) enter(i int) {
 	defer h.mu.Unlock()
 	h.guests[i], h.names[i] = p, v.Who
 	h.reading.Go(func() {
-		var c claim
-		for p.Hear(&c) == nil {
+		for {
+			var c claim
+			if err := p.Hear(&c); err != nil {
+				h.gone(v.Who, err)
+				return
+			}
 			h.hear(c)
-			c = claim{}
 		}
 	})
+}
+
+// gone notes that a process of clients has ended by itself.
+func (h *house) gone(who string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.wrong == nil && !strings.Contains(err.Error(), syscall.SIGKILL.String()) {
+		h.wrong = fmt.Errorf("%s: %w", who, err)
+	}
 }
 
 func (h *house) hear(c claim) {
@@ -251,7 +264,7 @@ func (h *house) storm(long time.Duration) {
 		case 3:
 			h.pause(h.guests[k], soon)
 		case 7:
-			require.NoError(h.t, h.guests[k].Signal(syscall.SIGKILL))
+			_ = h.guests[k].Signal(syscall.SIGKILL) // gone tells of one that has ended before
 			h.enter(k)
 		case 4:
 			cable.drop()
