@@ -95,8 +95,8 @@
 //
 // A client of a member on one core: its lock takes about 90 us where a member's own takes 28, a
 // message there and back 22, and one through a relay 64. The member in between spends four fifths of
-// its time in system calls: two writes, four reads, of which two find nothing, and those of Go's
-// scheduler. A process that sleeps for longer than 20 us is woken together with the thread that
+// its time in system calls: two writes, two reads that find data, two that find none, and those of
+// Go's scheduler. A process that sleeps for longer than 20 us is woken together with the thread that
 // watches the scheduler.
 //
 // Where 8 contend without a pause on one core, the node that has the token of

@@ -191,8 +191,8 @@ func reentry(e *env, list []client, d time.Duration) (map[string]float64, error)
 	return map[string]float64{figCycle: median(taken) / batch}, err
 }
 
-// handOver is two clients, of which the one waits while the other holds, in
-// turns: from the call of release to the return of Acquire.
+// handOver lets two clients take turns: one waits while the other holds. It measures from the call
+// of release to the return of Acquire.
 func handOver(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	type grant struct {
 		at      time.Time

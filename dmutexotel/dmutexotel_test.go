@@ -25,8 +25,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// observed runs a test in fake time, with two nodes of which the first is
-// observed.
+// observed runs a test in fake time, with two nodes. The first one is observed.
 func observed(t *testing.T, o dmutexotel.Options, test func(t *testing.T, one, two *node.Node, meter metric.Meter, read func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := sdk.NewManualReader()

@@ -22,8 +22,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// observed runs a test in fake time, with two nodes of which the first is
-// observed.
+// observed runs a test in fake time, with two nodes. The first one is observed.
 func observed(t *testing.T, o *node.Observer, test func(t *testing.T, one, two *node.Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})

@@ -238,7 +238,7 @@ func allocations(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.Node
 type pump struct {
 	members  []dmutex.NodeID
 	machines []dmutex.Machine
-	wire     []dmutex.Message // of which the memory is used again
+	wire     []dmutex.Message // its memory is reused
 }
 
 // cycle lets node i enter and leave.

@@ -101,7 +101,7 @@ func newWorld(c Config) (*world, error) {
 	return w, cmp.Or(wrong, w.born())
 }
 
-// budget returns the i-th of n numbers, of which one may stand for all.
+// budget returns the number of the i-th of n members. A single number stands for all of them.
 func budget(times []int, i, n int) (uint8, error) {
 	if len(times) == 0 {
 		return 0, nil

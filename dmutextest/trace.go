@@ -11,8 +11,8 @@ import (
 // second is a step of a script, and a T of a simulation, in a trace.
 const second = 1_000_000_000
 
-// A tracer makes the events of a group, of which it tells tell. If that is nil it does
-// nothing, and numbers no message.
+// A tracer makes the events of a group and passes them to tell. If tell is nil, it does nothing
+// and numbers no messages.
 type tracer struct {
 	tell func(dmutex.NodeID, *trace.Event)
 	sent map[[2]dmutex.NodeID]uint64

@@ -59,9 +59,8 @@ func TestGrantsFollowStamps(t *testing.T) {
 	}
 }
 
-// When everybody always requests, OmitReplies omits every reply. The rule in
-// textbooks, of which it says more, omits only those to requests that cross the
-// node's own: when all first ask at once, half of them.
+// When every node always requests, OmitReplies omits every reply. The rule in textbooks omits fewer:
+// only those to requests that cross the node's own, which is half of them when all first ask at once.
 func TestTextbookRule(t *testing.T) {
 	textbook := machinetest.Probe[*machine]{
 		After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {

@@ -77,7 +77,7 @@ func TestLinkClosedBefore(t *testing.T) {
 		require.ErrorIs(t, held.Err(), node.ErrLost, "the others may go on with another process of its number")
 		require.ErrorIs(t, held.Release(), transport.ErrClosed)
 		begun := time.Now()
-		for _, n := range nodes { // of which only one has found out before
+		for _, n := range nodes { // only one of them has found out before
 			require.ErrorIs(t, n.Close(ctx), transport.ErrClosed)
 		}
 		require.Less(t, time.Since(begun), time.Second)

@@ -52,7 +52,7 @@ func (d *diary) take() (waits []node.Event, holds []node.Event) {
 	return waits, holds
 }
 
-// watch starts the members 1..n, of which the first is observed.
+// watch starts the members 1..n, and observes the first.
 func (g *group) watch(n int, o *node.Observer) {
 	for id := range dmutex.NodeID(n) {
 		g.members = append(g.members, id+1)

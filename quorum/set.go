@@ -59,8 +59,8 @@ func (s set) sum(cost []float64) float64 {
 	return sum
 }
 
-// compare orders sets of one length, neither of which contains the other, as words in a
-// dictionary: {0,1} comes before {0,2,3}, and that before {1,2}.
+// compare orders two sets of the same length as words in a dictionary: {0,1} comes before {0,2,3},
+// and that before {1,2}. Neither set may contain the other.
 func (s set) compare(t set) int {
 	return slices.CompareFunc(t, s, func(a, b uint64) int { return cmp.Compare(bits.Reverse64(a), bits.Reverse64(b)) })
 }

@@ -98,8 +98,8 @@ func fold[V any](s *system, leaf []V, value func(gate, []V) V) V {
 	return value(s.gate, in)
 }
 
-// bounds folds a measure of which a gate may know no more than bounds, which grow
-// with the values of the inputs. Each of n sites has the value 1.
+// bounds folds a measure for which a gate may know only bounds. They grow with the values of the
+// inputs. Each of n sites has the value 1.
 func (s *system) bounds(n int, measure func(g gate, in []float64) (low, high float64)) (low, high float64) {
 	all := fold(s, same(n, [2]float64{1, 1}), func(g gate, in [][2]float64) [2]float64 {
 		lows, highs, exact := make([]float64, len(in)), make([]float64, len(in)), true

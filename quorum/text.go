@@ -28,8 +28,8 @@ func (c Coterie[T]) String() string {
 	return all
 }
 
-// setsText returns the text of sets, of which it writes out the first ones and says how many
-// there are in all. It returns "" if there are none, or their sites have no text.
+// setsText returns the text of sets. It writes out the first few, and if there are more, all says
+// how many. It returns "" if there are none, or their sites have no text.
 func setsText[T cmp.Ordered](sets iter.Seq[[]T], all string) string {
 	var b []byte
 	left := shown

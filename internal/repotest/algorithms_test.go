@@ -135,8 +135,8 @@ var claims = []claim{
 	},
 }
 
-// inGrid bounds Maekawa's messages by the quorums, of which those of a grid
-// that is no square differ in size.
+// inGrid bounds Maekawa's messages by the sizes of the quorums, which differ in a grid that is
+// not square.
 func inGrid(least, greatest float64) bounds {
 	return func(n float64) (float64, float64) {
 		columns := int(math.Ceil(math.Sqrt(n)))

@@ -267,7 +267,7 @@ func (v *status) lookAtLocks(n *node.Node) {
 	cut()
 }
 
-// kinds names the kinds of messages of which there were some.
+// kinds maps the name of each kind to its count, without the kinds whose count is 0.
 func kinds(counts [dmutex.Kinds]uint64) map[string]uint64 {
 	named := make(map[string]uint64)
 	for k, count := range counts {

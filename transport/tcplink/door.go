@@ -54,8 +54,8 @@ func (d *door) leave(nc net.Conn) bool {
 	return i >= 0
 }
 
-// source is the host that a connection comes from, or, with IPv6, its network, of which
-// one host may have many addresses.
+// source is the host that a connection comes from. With IPv6 it is the network, because one host
+// may have many addresses in it.
 func source(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -72,8 +72,6 @@ func steps(words []string) (status int) {
 			}
 		case "leave":
 			_ = os.Remove(what)
-		case "sleep": // the work of a command, in milliseconds; no test waits by it
-			time.Sleep(time.Duration(number) * time.Millisecond)
 		case "hang":
 			<-time.After(tooltest.TooLong)
 		case "die":

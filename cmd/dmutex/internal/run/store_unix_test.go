@@ -76,9 +76,9 @@ func TestRunAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(where, func(t *testing.T) {
-			inside := filepath.Join(t.TempDir(), "inside")
-			child := []string{"--", os.Args[0], "child", "enter:" + inside, "say:$DMUTEX_FENCE", "sleep:50", "leave:" + inside}
-			said, took := atOnce(t, many, slices.Concat([]string{os.Args[0], "run"}, open(t), child)...)
+			// With -C, the shell fails if the file is there: then another command is inside, too.
+			alone := []string{"--", "sh", "-eC", "-c", `: > "$0"; echo "$DMUTEX_FENCE"; sleep 0.05; rm "$0"`, filepath.Join(t.TempDir(), "inside")}
+			said, took := atOnce(t, many, slices.Concat([]string{os.Args[0], "run"}, open(t), alone)...)
 			t.Logf("%d at once: %v", many, took)
 			slices.Sort(said)
 			require.Len(t, slices.Compact(said), many, "each has a fence of its own")
