@@ -527,7 +527,6 @@ func (m *Mail) keepTime() {
 		for _, p := range *m.peers.Load() {
 			earliest = min(earliest, p.transmit(now))
 		}
-		poke(m.drain) // an acknowledgement may have been the last thing to say
 		m.wakeBefore(earliest)
 		for woken := false; !woken; {
 			select {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -474,6 +475,22 @@ func sorted(log []string) []string {
 	return append(two, rest...)
 }
 
+// A node that renames itself says so at once also to peers that it has not met.
+func TestRenameEarly(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		link := &burstLink{Link: p.network.Link(1)}
+		cfg := p.config(1, 10)
+		cfg.Link = link
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		time.Sleep(time.Minute)
+		before := link.sent.Load()
+		one.Rename(11)
+		require.EqualValues(t, 1, link.sent.Load()-before)
+		closeAll(t, one)
+	})
+}
+
 // A node may rename itself while both ends send, on a bad network.
 func TestRenameUnderWay(t *testing.T) {
 	for seed := range uint64(10) {
@@ -566,6 +583,55 @@ func TestCloseIsPrompt(t *testing.T) {
 			closeAll(t, b)
 			require.LessOrEqual(t, time.Since(start), 2*time.Millisecond)
 		}
+	})
+}
+
+// A stepLink lets the test take each Send to 2 in two steps: to the link, and back.
+type stepLink struct {
+	transport.Link
+	on   atomic.Bool
+	step chan struct{}
+}
+
+func (l *stepLink) Send(to dmutex.NodeID, frame []byte) error {
+	if to == 2 && l.on.Load() {
+		<-l.step
+		defer func() { <-l.step }()
+	}
+	return l.Link.Send(to, frame)
+}
+
+// Close waits for another goroutine that sends the last frame, and for nothing else.
+func TestCloseWaitsForLastFrame(t *testing.T) {
+	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+		cfg := p.config(1, 10)
+		link := &stepLink{Link: cfg.Link, step: make(chan struct{})}
+		cfg.Link = link
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		two, three := p.open(2), p.open(3)
+		time.Sleep(time.Minute)
+		start := time.Now()
+		link.on.Store(true)
+		go func() {
+			one.say(2, "x")
+			one.Flush()
+		}()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- one.Close(t.Context()) }()
+		for range 4 { // through the message and the farewell, which is acknowledged: the answer is to leave
+			synctest.Wait()
+			link.step <- struct{}{}
+		}
+		synctest.Wait()
+		one.Remove(3) // lets Close look again
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(link.step)
+		require.NoError(t, <-closed)
+		require.Zero(t, time.Since(start))
+		closeAll(t, two, three)
 	})
 }
 

@@ -58,7 +58,6 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 		}
 	}
 	m.flush(now)
-	poke(m.drain)
 }
 
 // receive takes in a frame. It reports whether another goroutine relies on this one to transmit.
@@ -172,6 +171,7 @@ func (p *peer) transmit(now int64) (deadline int64) {
 		p.mu.Lock()
 	}
 	p.flushing = false
+	poke(p.mail.drain)
 	return deadline
 }
 
@@ -180,7 +180,6 @@ func (p *peer) carry(frame []byte) {
 	m := p.mail
 	err := m.cfg.Link.Send(p.id, frame)
 	if errors.Is(err, transport.ErrClosed) && m.link.CompareAndSwap(open, shut) {
-		poke(m.drain)
 		m.cfg.Handler.Closed(fmt.Errorf("mail: the link was closed before the mail: %w", err))
 	}
 }
