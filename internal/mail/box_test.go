@@ -25,7 +25,7 @@ type box struct {
 	t      *testing.T
 	answer func(from dmutex.NodeID, seq uint64, message []byte) // is called in Message, if any
 	tick   func(now int64) (next int64)
-	greet  func(from dmutex.NodeID) // is called in Stranger, if any
+	greet  func(from dmutex.NodeID) // is called in Stranger and Taken, if any
 
 	mu  sync.Mutex
 	log []string
@@ -47,7 +47,6 @@ func (b *box) take() (log []string) {
 
 func (b *box) Met(peer dmutex.NodeID, life uint64) { b.note("met %d as %d", peer, life) }
 func (b *box) Left(peer dmutex.NodeID)             { b.note("%d left", peer) }
-func (b *box) Taken(by dmutex.NodeID, life uint64) { b.note("taken by %d, says %d", life, by) }
 func (b *box) Refused(peer dmutex.NodeID, err error) {
 	b.note("%d: %v", peer, err)
 }
@@ -64,6 +63,13 @@ func (b *box) Stranger(from dmutex.NodeID) {
 	b.note("stranger %d", from)
 	if b.greet != nil {
 		b.greet(from)
+	}
+}
+
+func (b *box) Taken(by dmutex.NodeID, life uint64) {
+	b.note("taken by %d, says %d", life, by)
+	if b.greet != nil {
+		b.greet(by)
 	}
 }
 

@@ -117,7 +117,7 @@ type Mail struct {
 
 	link    atomic.Int32 // unopened, open or shut
 	tickAt  atomic.Int64 // when Tick is due
-	planned atomic.Int64 // when the timer wakes keepTime; plan guards changes to an earlier time
+	planned atomic.Int64 // when the timer wakes keepTime, 0 before Open; plan guards changes to an earlier time
 	plan    sync.Mutex
 	timer   *time.Timer
 	wake    chan struct{} // pokes keepTime: something is due earlier
@@ -152,10 +152,7 @@ func New(cfg Config) (*Mail, error) {
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
 	}
-	m.timer = time.AfterFunc(never, func() { poke(m.wake) })
-	m.timer.Stop() // a timer that runs would keep a Mail that is never opened
 	m.tickAt.Store(never)
-	m.planned.Store(never)
 	m.peers.Store(new([]*peer))
 	for _, id := range cfg.Peers {
 		if err := m.Add(id); err != nil {
@@ -444,10 +441,6 @@ func (m *Mail) Close(ctx context.Context) error {
 	err := m.await(ctx)
 	close(m.stop)
 	m.running.Wait()
-	m.plan.Lock()
-	m.planned.Store(math.MinInt64) // the timer is not set any more
-	m.timer.Stop()
-	m.plan.Unlock()
 	if m.link.Swap(shut) == shut {
 		err = fmt.Errorf("mail: close: the peers were not told: %w", transport.ErrClosed)
 	}
@@ -507,6 +500,8 @@ func poke(c chan struct{}) {
 
 // keepTime transmits what becomes due by time alone, or by FlushSoon, and calls Tick.
 func (m *Mail) keepTime() {
+	wake := m.wake // all that the timer keeps when the Mail is closed
+	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
 	lookAt := m.Now()
 	for {
 		m.planned.Store(never) // before the look round: what is due earlier from now on sets the timer

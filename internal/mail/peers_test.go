@@ -503,3 +503,21 @@ func TestChallenge(t *testing.T) {
 		closeAll(t, one)
 	})
 }
+
+// After a pause of its process a node asks every peer for a sign of life.
+func TestPause(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one := boxes[0]
+		for pause, asks := range map[time.Duration]bool{time.Second: false, 2 * time.Second: true} {
+			require.Greater(t, one.Status(2).Silent, time.Second)
+			one.tick = func(int64) int64 { time.Sleep(pause); return never } // nobody keeps time meanwhile
+			one.Wake(one.Now())
+			time.Sleep(pause)
+			synctest.Wait()
+			require.Equal(t, asks, one.Status(2).Silent < time.Second)
+			time.Sleep(10 * time.Second)
+		}
+		closeAll(t, boxes...)
+	})
+}

@@ -193,8 +193,12 @@ func TestLinkIsTaken(t *testing.T) {
 		settle(one)
 		one.take()
 		link.taken(2, 9) // is out of date
+		two.take()
+		one.greet = func(by dmutex.NodeID) { one.say(by, "by whom?") }
 		link.taken(2, 11)
 		require.Equal(t, []string{"taken by 11, says 2"}, one.take())
+		synctest.Wait()
+		require.Equal(t, []string{"1.2: by whom?"}, two.take())
 		one.Rename(12)
 		require.Equal(t, []uint64{10, 12}, link.lives)
 		settle(one)
