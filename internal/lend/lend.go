@@ -76,7 +76,7 @@ type session struct {
 	takes  map[uint64]*taking
 }
 
-// A taking is a request under way, or granted, and what ends that.
+// A taking is a request that is under way or granted, and what ends it.
 type taking struct{ end func(lost bool) }
 
 // New begins to serve.

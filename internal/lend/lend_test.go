@@ -149,6 +149,8 @@ func TestReturn(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, m.returned)
 		require.Empty(t, m.Status())
+		_, err := c.Read()
+		require.ErrorIs(t, err, io.EOF)
 	})
 }
 
@@ -166,8 +168,10 @@ func TestOneHello(t *testing.T) {
 		c := m.begin()
 		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
 		c.hear(clientsession.Granted)
+		require.NotEmpty(t, m.Status()[0].Address)
 		ends(c, clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
 		require.Equal(t, []string{"l"}, m.Status()[0].Holds)
+		require.Empty(t, m.Status()[0].Address)
 	})
 }
 
@@ -193,6 +197,57 @@ func TestStaleHello(t *testing.T) {
 		require.Empty(t, m.returned)
 		c.say(clientsession.Message{Kind: clientsession.Beat})
 		c.hear(clientsession.Confirm)
+	})
+}
+
+// What arrived on a connection before a newer one, but is handled after that, does not count.
+func TestStaleAsk(t *testing.T) {
+	serve(t, func(m *member) {
+		old, slow := m.begin(), make(chan struct{})
+		m.allow = func(_, lock string) error {
+			if lock != "" {
+				<-slow
+			}
+			return nil
+		}
+		old.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		synctest.Wait()
+		c := m.call()
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		c.hear(clientsession.Confirm)
+		close(slow)
+		synctest.Wait()
+		require.Empty(t, m.sessions["s"].takes)
+	})
+}
+
+// A session that is over does not end another one of the same name: its lock comes later.
+func TestSameName(t *testing.T) {
+	serve(t, func(m *member) {
+		taken := make(chan struct{})
+		m.take = func() error { <-taken; return nil }
+		c := m.begin()
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		synctest.Wait()
+		c.say(clientsession.Message{Kind: clientsession.Bye})
+		c.hear(clientsession.Over)
+		m.begin()
+		close(taken)
+		synctest.Wait()
+		require.Equal(t, []bool{false}, m.returned)
+		require.Len(t, m.Status(), 1)
+	})
+}
+
+// What clients hold when the Server closes is not given back, although their sessions run out.
+func TestCloseGivesNothingBack(t *testing.T) {
+	serve(t, func(m *member) {
+		c := m.begin()
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		c.hear(clientsession.Granted)
+		m.Server.Close()
+		time.Sleep(time.Hour)
+		require.Empty(t, m.returned)
 	})
 }
 
@@ -286,7 +341,7 @@ func TestSlowToClose(t *testing.T) {
 }
 
 // A member that closes lends nothing more, and refuses nothing: its clients ask elsewhere. What it was
-// granted at that moment it gives back. The session notices both in one input.
+// granted at that moment it gives back. The session notices both in one input. No session begins.
 func TestOutcomeWhileClosing(t *testing.T) {
 	closes := errors.New("the member closes")
 	for _, outcome := range []error{nil, lock.ErrBusy, closes} {
@@ -304,6 +359,9 @@ func TestOutcomeWhileClosing(t *testing.T) {
 			synctest.Wait()
 			require.Len(t, m.returned, map[bool]int{true: 1}[outcome == nil])
 			require.Empty(t, m.sessions["s"].takes)
+			c = m.call()
+			c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "t", Name: "n", Fresh: true})
+			require.Equal(t, "the member closes", c.hear(clientsession.Over).Text)
 		})
 	}
 }
