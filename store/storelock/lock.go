@@ -16,7 +16,7 @@
 // The record needs no preparation, and serves one lock. Do not delete it while the lock is
 // held: two could hold it then, until the first renews it.
 //
-// Waiters are served in no order. Each of them loads the record some times a second, unless the
+// Waiters are served in no particular order. Each of them loads the record some times a second, unless the
 // store is a Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may
 // write after its lease, before it notices: only a resource that refuses fences lower than the
 // highest it has seen is safe from that. Fences rise from grant to grant, and also after the
@@ -64,8 +64,8 @@ type mutex struct {
 // process that has itself waited for a lease may replace a holder that has crashed, since
 // processes share no clock. Let Acquire wait for longer than the error says.
 //
-// The handle's Release waits until the store has confirmed it, and at most for a lease: then
-// others replace this process as if it had crashed.
+// The handle's Release waits until the store has confirmed it, but for less than two leases. If the
+// store does not answer until then, others replace this process as if it had crashed.
 func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 	lease = cmp.Or(lease, 10*time.Second)
 	switch {

@@ -192,6 +192,20 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// A Release gives up when the store has not answered for long.
+func TestReleaseGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
+		h := acquire(t, open(t, bad))
+		bad.Outage(true)
+		time.Sleep(lease/3 + lease/100) // it is being renewed
+		begin := time.Now()
+		require.NoError(t, h.Release())
+		require.Greater(t, time.Since(begin), lease)
+		require.Less(t, time.Since(begin), 2*lease)
+	})
+}
+
 // What was lost while the store did not answer is given back when it answers again.
 func TestLostIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
