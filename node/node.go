@@ -228,8 +228,8 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // its return, or exclude it when the store is back. A store that does not return when the
 // context of an operation has ended delays Close by a second.
 //
-// A process that exits without Close looks crashed, too. The message of a Release right before that
-// may be lost: then the lock becomes free when those do that the process still held.
+// A process that exits without Close looks crashed, too. The message of a Release right before the
+// exit may be lost. Then the lock becomes free together with those that the process still held.
 func (n *Node) Close(ctx context.Context) error {
 	if n.closing.Swap(true) {
 		select {

@@ -51,8 +51,8 @@ type Config struct {
 // such calls are made one at a time for each peer, and concurrently for different peers. Calls begin
 // while [Mail.Open] opens the link, and end before [Mail.Close] returns.
 //
-// A Handler may call Send, FlushSoon, Add, Remove and Challenge, but not Flush, Rename or Close. What
-// it sends leaves when the frames that have arrived together are handled.
+// A Handler must not call Rename or Close, which wait for it. What it sends leaves by itself when the
+// frames that have arrived together are handled.
 type Handler interface {
 	// Met reports contact with a new life of the peer, or after a Rename. Messages are counted from
 	// 1 again in both directions; those that a former life had not acknowledged are dropped.
@@ -309,8 +309,8 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 // never waits for the network.
 func (m *Mail) Flush() { m.flush(m.Now()) }
 
-// FlushSoon is Flush in another goroutine: the caller makes no system call. If it sends more before
-// that goroutine runs, and calls Flush, all leaves in one frame, such as a release and the next request.
+// FlushSoon lets another goroutine call Flush, so the caller makes no system call. If the caller sends
+// more and calls Flush before that, all leaves in one frame, such as a release and the next request.
 func (m *Mail) FlushSoon() {
 	for _, p := range *m.peers.Load() {
 		if p.due.Load() {
@@ -469,10 +469,10 @@ func (m *Mail) await(ctx context.Context) error {
 	return nil
 }
 
-// wakeBefore sets the timer to the deadline if keepTime would sleep longer. It does not wake it: a
-// switch to it would hold up what was just sent. It sets no timer to a time that has come, and no
-// timer has a channel: in a bubble of testing/synctest two of these at once crash the race detector
-// (golang/go issue 78156).
+// wakeBefore sets the timer to the deadline if keepTime would sleep longer. It does not wake keepTime,
+// because a switch to that goroutine would hold up what was just sent. It sets no timer to a time that
+// has come, and the timer has no channel: in a bubble of testing/synctest two of these at once crash
+// the race detector (golang/go issue 78156).
 func (m *Mail) wakeBefore(deadline int64) {
 	if deadline >= m.planned.Load() {
 		return
@@ -490,7 +490,7 @@ func (m *Mail) wakeBefore(deadline int64) {
 	}
 }
 
-// poke wakes who waits for the channel, or will.
+// poke wakes the goroutine that waits for the channel, or the next one that does.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -504,7 +504,7 @@ func (m *Mail) keepTime() {
 	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
 	lookAt := m.Now()
 	for {
-		m.planned.Store(never) // before the look round: what is due earlier from now on sets the timer
+		m.planned.Store(never) // first: what becomes due during this round sets the timer
 		now := m.Now()
 		if now >= m.tickAt.Load() {
 			m.tickAt.Store(never)

@@ -35,7 +35,7 @@ type peer struct {
 	frame    []byte             // scratch for transmitting; the sender's while flushing
 	flushing bool
 	handling bool // a frame of the peer is being handled: its acknowledgement goes out with the answers
-	relied   bool // another goroutine has left it to the one that is handling to transmit
+	relied   bool // another goroutine leaves it to the one that handles the frame to transmit
 }
 
 // deliver is the event path: frames that arrived together go through session and
@@ -145,8 +145,8 @@ func (p *peer) handle(in session.Input) {
 	}
 }
 
-// transmit sends what is due and returns when something will be due by time alone. If
-// another goroutine transmits already, or handles a frame of this peer, it does both.
+// transmit sends what is due and returns when something will be due by time alone. If another
+// goroutine transmits already, or handles a frame of this peer, transmit leaves both to it.
 func (p *peer) transmit(now int64) (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

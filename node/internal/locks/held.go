@@ -135,9 +135,9 @@ func (h *Held) context() *holdContext {
 
 // Release gives the lock back. It returns why it was lost, or a misuse if the handle is a copy.
 //
-// An answer or a token leaves before it returns. A RELEASE alone leaves with the next request of
-// this node, or soon by another goroutine: of two writes and two switches between processes, one
-// is saved.
+// An answer or a token leaves before it returns. A RELEASE alone leaves with the next request of this
+// node, or another goroutine sends it soon. That saves one of two writes, and one of two switches
+// between processes.
 func (h *Held) Release() error {
 	h.notice()
 	t := h.lock.table
