@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -155,17 +156,21 @@ func TestHurry(t *testing.T) {
 	}
 }
 
-// A connection that takes nothing is closed when too much waits for it.
+// A connection that takes nothing is closed when too much waits for it, and not when its time is over.
 func TestBacklog(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
-	c := New(near, 100)
-	for range 100 {
-		c.Send(message{Kind: clientsession.Beat})
-	}
-	_, err := c.Read()
-	require.ErrorIs(t, err, io.ErrClosedPipe)
-	require.NoError(t, c.Close())
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		near, far := net.Pipe()
+		defer far.Close()
+		c := New(near, 100)
+		for range 100 {
+			c.Send(message{Kind: clientsession.Beat})
+		}
+		_, err := c.Read()
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		require.NoError(t, c.Close())
+		require.Zero(t, time.Since(begin))
+	})
 }
 
 // A sticky is a connection whose Close waits.
@@ -183,7 +188,7 @@ func (s sticky) Close() error {
 	return s.Conn.Close()
 }
 
-// Send does not wait for a Close: a member sends to all clients under one mutex. The Close of TLS
+// Send does not wait for a Close, and keeps no more meanwhile: a member sends to all clients under one mutex. The Close of TLS
 // waits for a peer that takes nothing, and that of natsclient for the server.
 func TestSendDoesNotWaitForClose(t *testing.T) {
 	for _, failed := range []bool{true, false} {
@@ -211,6 +216,9 @@ func TestSendDoesNotWaitForClose(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("Send waits")
 		}
+		c.mu.Lock()
+		require.Less(t, len(c.out), 200)
+		c.mu.Unlock()
 		close(nc.release)
 		require.NoError(t, c.Close())
 	}

@@ -239,6 +239,28 @@ func TestSameName(t *testing.T) {
 	})
 }
 
+// Close waits for what a connection is doing.
+func TestCloseWaits(t *testing.T) {
+	serve(t, func(m *member) {
+		slow, closed := make(chan struct{}), make(chan struct{})
+		m.allow = func(string, string) error { <-slow; return nil }
+		c := m.call()
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
+		go func() {
+			m.Server.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("it does not wait")
+		default:
+		}
+		close(slow)
+		<-closed
+	})
+}
+
 // What clients hold when the Server closes is not given back, although their sessions run out.
 func TestCloseGivesNothingBack(t *testing.T) {
 	serve(t, func(m *member) {
