@@ -171,6 +171,11 @@ func TestConnectionLost(t *testing.T) {
 			}
 		}
 		require.NoError(t, h.Err())
+		time.Sleep(session / 2)
+		one.hangUp("")
+		begin := time.Now()
+		require.NoError(t, one.acquire("m").Release())
+		require.Less(t, time.Since(begin), 50*time.Millisecond, "however many were lost")
 		one.hangUp("")
 		require.NoError(t, h.Release(), "while there is no connection")
 		require.NoError(t, (<-granted).Release())

@@ -150,9 +150,7 @@ func (c *Conn) write() {
 		if err != nil {
 			_ = c.Conn.Close()
 		}
-		if c.mu.Lock(); err != nil {
-			c.out = nil
-		} else if len(c.out) == 0 && cap(out) <= 256 { // an idle connection keeps little
+		if c.mu.Lock(); len(c.out) == 0 && cap(out) <= 256 { // an idle connection keeps little
 			c.out = out[:0]
 		}
 	}
