@@ -154,6 +154,32 @@ func TestWaiters(t *testing.T) {
 	})
 }
 
+// A client keeps nothing of calls and holds that are over, whether a member knows of them or not.
+func TestForgets(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		one, two := w.use("one"), w.use("two")
+		held := two.acquire("held")
+		require.NoError(t, one.acquire("l").Release())
+		_, err := one.Mutex("held").TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy)
+		wait := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := one.Mutex("held").Acquire(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Zero(t, one.Calls())
+		}
+		wait()
+		one.silence()
+		wait()
+		a.door.shut.Store(true)
+		one.hangUp("")
+		wait()
+		require.NoError(t, held.Release())
+	})
+}
+
 // A connection that is lost costs nothing, whether the client notices at once or not.
 func TestConnectionLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -1,0 +1,8 @@
+package client
+
+// Calls returns how many requests and holds the client keeps.
+func (c *Client) Calls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.calls)
+}
