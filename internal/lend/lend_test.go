@@ -246,6 +246,7 @@ func TestCloseWaits(t *testing.T) {
 		m.allow = func(string, string) error { <-slow; return nil }
 		c := m.call()
 		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
+		synctest.Wait()
 		go func() {
 			m.Server.Close()
 			close(closed)
