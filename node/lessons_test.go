@@ -202,6 +202,19 @@ func TestHandleDoesNotWait(t *testing.T) {
 	})
 }
 
+// A RELEASE for which nobody waits at this node leaves by another goroutine.
+func TestReleaseDoesNotSend(t *testing.T) {
+	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		links, _ := g.spy(2)
+		held, stuck := g.acquire(2, "x"), make(chan struct{})
+		links[1].stuck.Store(&stuck)
+		require.NoError(t, held.Release())
+		synctest.Wait() // the other goroutine is in Send
+		close(stuck)
+		require.NoError(t, g.acquire(1, "x").Release())
+	})
+}
+
 // LESSONS L49: a hand-over takes the time of one or two messages, depending on the algorithm, and
 // no timer.
 func TestHandOverTakesMessagesOnly(t *testing.T) {

@@ -36,32 +36,26 @@ func TestBurstIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// What FlushSoon is to send leaves by itself, or in one frame with what is sent before that.
+// FlushSoon waits for no link, and what it leaves to another goroutine waits for no Tick.
 func TestFlushSoon(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
-		before := link.sent.Load()
-		soon := func(frames, messages int) {
-			one.say(2, "release")
-			one.FlushSoon()
-			synctest.Wait()
-			require.EqualValues(t, frames, link.sent.Load()-before)
-			require.Equal(t, messages, count(two.take(), "1."))
-		}
-		soon(1, 1)
 		busy := make(chan bool)
 		one.tick = func(int64) int64 { <-busy; return never }
 		one.Wake(one.Now())
-		soon(1, 0) // the goroutine that keeps time does not run
-		one.say(2, "request")
-		one.Flush()
-		synctest.Wait()
-		require.EqualValues(t, 2, link.sent.Load()-before)
-		require.Equal(t, 2, count(two.take(), "1."))
-		soon(2, 0)
-		close(busy)
-		synctest.Wait()
+		synctest.Wait() // the goroutine that keeps time is in Tick
+		flushed := false
+		resume := link.hold(func() {
+			one.say(2, "release")
+			one.FlushSoon()
+			flushed = true
+		})
+		require.True(t, flushed)
+		before, all := resume()
+		require.EqualValues(t, 1, before)
+		require.EqualValues(t, 1, all)
 		require.Equal(t, 1, count(two.take(), "1."))
+		close(busy)
 		closeAll(t, one, two)
 	})
 }

@@ -13,8 +13,8 @@
 // then Handler, then the answers back to the link. The frames of one peer are handled one after the
 // other. At most one goroutine transmits to a peer, and others leave their messages to it, so many
 // travel in few frames. One more goroutine keeps time: it retransmits, sends delayed
-// acknowledgements and what FlushSoon leaves to it, and calls Handler.Tick. No mutex of a session is
-// held while the link sends or the Handler runs.
+// acknowledgements, and calls Handler.Tick. Another one flushes for FlushSoon. No mutex of a session
+// is held while the link sends or the Handler runs.
 package mail
 
 import (
@@ -121,9 +121,9 @@ type Mail struct {
 	plan    sync.Mutex
 	timer   *time.Timer
 	wake    chan struct{} // pokes keepTime: something is due earlier
-	soon    chan struct{} // pokes keepTime: see FlushSoon
+	soon    chan struct{} // pokes flushSoon: see FlushSoon
 	drain   chan struct{} // pokes Close: there may be less to wait for
-	stop    chan struct{} // ends keepTime
+	stop    chan struct{} // ends keepTime and flushSoon
 	running sync.WaitGroup
 
 	mu     sync.Mutex    // held by Open, Rename and Close; before the peers' mutexes
@@ -271,6 +271,7 @@ func (m *Mail) Open() error {
 	}
 	m.link.Store(open)
 	m.running.Go(m.keepTime)
+	m.running.Go(m.flushSoon)
 	return nil
 }
 
@@ -498,7 +499,19 @@ func poke(c chan struct{}) {
 	}
 }
 
-// keepTime transmits what becomes due by time alone, or by FlushSoon, and calls Tick.
+// flushSoon calls Flush for FlushSoon: a Tick that takes long does not hold it up.
+func (m *Mail) flushSoon() {
+	for {
+		select {
+		case <-m.soon:
+			m.Flush()
+		case <-m.stop:
+			return
+		}
+	}
+}
+
+// keepTime transmits what becomes due by time alone, and calls Tick.
 func (m *Mail) keepTime() {
 	wake := m.wake // all that the timer keeps when the Mail is closed
 	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
@@ -523,15 +536,10 @@ func (m *Mail) keepTime() {
 			earliest = min(earliest, p.transmit(now))
 		}
 		m.wakeBefore(earliest)
-		for woken := false; !woken; {
-			select {
-			case <-m.soon:
-				m.Flush()
-			case <-m.wake:
-				woken = true
-			case <-m.stop:
-				return
-			}
+		select {
+		case <-m.wake:
+		case <-m.stop:
+			return
 		}
 	}
 }
