@@ -2,12 +2,8 @@ package client_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"math/big"
 	"net"
 	"testing"
 	"time"
@@ -15,58 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/internal/certtest"
 	"github.com/dmutex/dmutex/internal/lend"
 )
 
-// An authority issues certificates for this machine.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t}
-	c := a.issue(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	a.cert, a.key = c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)
-	return a
-}
-
-func (a *authority) issue(c *x509.Certificate) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil { // the authority itself
-		parent, signer = c, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), signer)
-	require.NoError(a.t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(a.t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
-
-// config is that of a client or member that has a certificate of this authority.
-func (a *authority) config() *tls.Config {
-	cert := a.issue(&x509.Certificate{
+// tlsConfig is that of a client or member that has a certificate of this authority.
+func tlsConfig(a *certtest.Authority) *tls.Config {
+	cert := a.Issue(&x509.Certificate{
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
-	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.pool(), ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.Pool(), ClientCAs: a.Pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
 // Clients and members authenticate each other by any certificates of one authority.
 func TestTLS(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
+	ours, theirs := certtest.New(t), certtest.New(t)
 	hellos := make(chan struct{}, 100)
-	cfg := ours.config()
+	cfg := tlsConfig(ours)
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		hellos <- struct{}{}
 		return nil, nil
@@ -91,7 +53,7 @@ func TestTLS(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 		return c
 	}
-	h, err := use(ours.config()).Mutex("l").Acquire(t.Context())
+	h, err := use(tlsConfig(ours)).Mutex("l").Acquire(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, uint64(7), h.Fence())
 	require.NoError(t, h.Release())
@@ -108,12 +70,12 @@ func TestTLS(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		return err
 	}
-	err = refused(theirs.config())
+	err = refused(tlsConfig(theirs))
 	require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
 	require.ErrorContains(t, err, "no session: member "+listener.Addr().String()+": tls: failed to verify certificate")
 
-	stranger := theirs.config()
-	stranger.RootCAs, stranger.MaxVersion = ours.pool(), tls.VersionTLS12 // with which the dial fails, not the first read
+	stranger := tlsConfig(theirs)
+	stranger.RootCAs, stranger.MaxVersion = ours.Pool(), tls.VersionTLS12 // so that the dial fails, not the first read
 	require.ErrorContains(t, refused(stranger), "tls: unknown certificate authority")
 	require.Len(t, server.Status(), 1)
 }

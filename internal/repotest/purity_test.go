@@ -46,6 +46,7 @@ var rows = []struct {
 	// layer 2
 	{"dmutextest", false, []string{".", "internal/goldentest", "internal/search", "trace"}},
 	{"fence", false, nil},
+	{"internal/certtest", false, nil},
 	{"internal/child", false, nil},
 	{"internal/clientlink", false, []string{"internal/clientsession", "internal/wire", "transport"}},
 	{"internal/clientsession", true, []string{"internal/leases", "internal/protocol"}},

@@ -535,8 +535,8 @@ func TestSessionOverBreak(t *testing.T) {
 		issuer, b := a, NewAuthority(t)
 		sessionOverBreak(t, func(id dmutex.NodeID) *tls.Config {
 			both := issuer.Config(issuer.Node(id))
-			both.RootCAs.AddCert(a.cert)
-			both.RootCAs.AddCert(b.cert)
+			both.RootCAs.AddCert(a.Cert)
+			both.RootCAs.AddCert(b.Cert)
 			return both
 		}, func(l *Link) {
 			issuer = b

@@ -2,7 +2,6 @@ package tcplink
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -124,17 +123,13 @@ func TestLogOfDialing(t *testing.T) {
 // A stranger's certificate does not choose how much is logged.
 func TestLogOfLongNames(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
-	pretender := func() (tls.Certificate, *Authority) { // they have the same name, and different keys
-		cert := other.sign(&x509.Certificate{
+	pretender := func() *Authority { // they have the same name, and different keys
+		return &Authority{other.Below(&x509.Certificate{
 			Subject: pkix.Name{CommonName: strings.Repeat("name", 10_000)}, SubjectKeyId: []byte{1},
-			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		})
-		return cert, &Authority{t: t, cert: cert.Leaf, key: cert.PrivateKey.(crypto.Signer)}
+		})}
 	}
-	_, issuer := pretender()
-	shown, _ := pretender()
-	cert := issuer.Node(3)
-	cert.Certificate = append(cert.Certificate, shown.Certificate[0])
+	cert := pretender().Node(3)
+	cert.Certificate = append(cert.Certificate, pretender().Cert.Raw)
 
 	var text bytes.Buffer
 	l, _ := openLinkWith(t, Config{Self: 2, TLS: a.Config(a.Node(2)), Logger: slog.New(slog.NewTextHandler(&text, nil))}, defaultPace)

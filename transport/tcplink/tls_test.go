@@ -1,7 +1,6 @@
 package tcplink
 
 import (
-	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -107,18 +106,18 @@ func TestTLSConfig(t *testing.T) {
 		}, ""},
 		"empty certificate": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{{1}}}} }, "peers would refuse"},
 		"another node's":    {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.Node(2)} }, "is node 2's"},
-		"nobody's":          {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(leaf())} }, "names no node"},
+		"nobody's":          {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.Issue(leaf())} }, "names no node"},
 		"another authority": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{other.Node(1)} }, "unknown authority"},
-		"expired":           {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(expired("dmutex:node:1"))} }, "expired"},
+		"expired":           {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.Issue(expired("dmutex:node:1"))} }, "expired"},
 		"expired, but not by its clock": {func(c *Config) {
-			c.TLS.Certificates = []tls.Certificate{a.sign(expired("dmutex:node:1"))}
+			c.TLS.Certificates = []tls.Certificate{a.Issue(expired("dmutex:node:1"))}
 			c.TLS.Time = func() time.Time { return time.Now().Add(-90 * time.Minute) }
 		}, ""},
-		"only for servers": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(only(x509.ExtKeyUsageServerAuth))} }, "key usage"},
-		"only for clients": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(only(x509.ExtKeyUsageClientAuth))} }, "key usage"},
+		"only for servers": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.Issue(only(x509.ExtKeyUsageServerAuth))} }, "key usage"},
+		"only for clients": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.Issue(only(x509.ExtKeyUsageClientAuth))} }, "key usage"},
 		"another group":    {func(c *Config) { c.TLS.ServerName = "locks.example" }, "peers would refuse"},
 		"the group": {func(c *Config) {
-			c.TLS.ServerName, c.TLS.Certificates = "locks.example", []tls.Certificate{a.sign(named("locks.example", "dmutex:node:1"))}
+			c.TLS.ServerName, c.TLS.Certificates = "locks.example", []tls.Certificate{a.Issue(named("locks.example", "dmutex:node:1"))}
 		}, ""},
 		"names for nothing":  {func(c *Config) { c.TLS, c.NodeOf = nil, NodeOf }, "without Config.TLS"},
 		"names of one's own": {func(c *Config) { c.NodeOf = func(*x509.Certificate) (dmutex.NodeID, error) { return 2, nil } }, "is node 2's"},
@@ -164,19 +163,19 @@ func TestTLSAccept(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	l, got := openLinkWith(t, Config{
 		Self: 2,
-		TLS:  with(a.Config(a.sign(named(group, "dmutex:node:2"))), func(c *tls.Config) { c.ServerName = group }),
+		TLS:  with(a.Config(a.Issue(named(group, "dmutex:node:2"))), func(c *tls.Config) { c.ServerName = group }),
 	}, defaultPace)
 	hello := append(greetingBytes(3, 2), appendFrame(nil, []byte("forged"))...)
 	for name, c := range map[string]*tls.Config{
-		"another node's certificate": stranger(a.sign(named(group, "dmutex:node:4"))),
-		"another authority":          stranger(other.sign(named(group, "dmutex:node:3"))),
-		"another group":              stranger(a.sign(named("others.example", "dmutex:node:3"))),
+		"another node's certificate": stranger(a.Issue(named(group, "dmutex:node:4"))),
+		"another authority":          stranger(other.Issue(named(group, "dmutex:node:3"))),
+		"another group":              stranger(a.Issue(named("others.example", "dmutex:node:3"))),
 		"no group":                   stranger(a.Node(3)),
-		"no node":                    stranger(a.sign(named(group))),
-		"expired":                    stranger(a.sign(expired("dmutex:node:3"))),
+		"no node":                    stranger(a.Issue(named(group))),
+		"expired":                    stranger(a.Issue(expired("dmutex:node:3"))),
 		"no certificate":             stranger(),
-		"TLS 1.2":                    with(stranger(a.sign(named(group, "dmutex:node:3"))), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
-		"only for servers": stranger(a.sign(but(named(group, "dmutex:node:3"), func(c *x509.Certificate) {
+		"TLS 1.2":                    with(stranger(a.Issue(named(group, "dmutex:node:3"))), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
+		"only for servers": stranger(a.Issue(but(named(group, "dmutex:node:3"), func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		}))),
 	} {
@@ -192,7 +191,7 @@ func TestTLSAccept(t *testing.T) {
 		require.NoError(t, err)
 		requireEnd(t, c) // after an alert of TLS
 	})
-	c := tls.Client(dialByHand(t, l), stranger(a.sign(named(group, "dmutex:node:3"))))
+	c := tls.Client(dialByHand(t, l), stranger(a.Issue(named(group, "dmutex:node:3"))))
 	_, err := c.Write(append(greetingBytes(3, 2), appendFrame(nil, []byte("genuine"))...))
 	require.NoError(t, err)
 	require.Equal(t, arrival{3, "genuine"}, next(t, got))
@@ -214,20 +213,20 @@ func TestTLSDial(t *testing.T) {
 	pace.maxRedial = pace.minRedial
 	l, got := openLinkWith(t, Config{
 		Self: 3,
-		TLS: with(a.Config(a.sign(named(group, "dmutex:node:3"))), func(c *tls.Config) {
+		TLS: with(a.Config(a.Issue(named(group, "dmutex:node:3"))), func(c *tls.Config) {
 			c.ServerName, c.VerifyConnection = group, verified
 		}),
 		Peers: map[dmutex.NodeID]string{1: listener.Addr().String()},
 	}, pace)
 	for name, c := range map[string]*tls.Config{
-		"another node's certificate": stranger(a.sign(named(group, "dmutex:node:2"))),
-		"our own certificate":        stranger(a.sign(named(group, "dmutex:node:3"))),
-		"another authority":          stranger(other.sign(named(group, "dmutex:node:1"))),
-		"another group":              stranger(a.sign(named("others.example", "dmutex:node:1"))),
-		"no node":                    stranger(a.sign(named(group))),
-		"expired":                    stranger(a.sign(expired("dmutex:node:1"))),
-		"TLS 1.2":                    with(stranger(a.sign(named(group, "dmutex:node:1"))), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
-		"only for clients": stranger(a.sign(but(named(group, "dmutex:node:1"), func(c *x509.Certificate) {
+		"another node's certificate": stranger(a.Issue(named(group, "dmutex:node:2"))),
+		"our own certificate":        stranger(a.Issue(named(group, "dmutex:node:3"))),
+		"another authority":          stranger(other.Issue(named(group, "dmutex:node:1"))),
+		"another group":              stranger(a.Issue(named("others.example", "dmutex:node:1"))),
+		"no node":                    stranger(a.Issue(named(group))),
+		"expired":                    stranger(a.Issue(expired("dmutex:node:1"))),
+		"TLS 1.2":                    with(stranger(a.Issue(named(group, "dmutex:node:1"))), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
+		"only for clients": stranger(a.Issue(but(named(group, "dmutex:node:1"), func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}))),
 	} {
@@ -249,7 +248,7 @@ func TestTLSDial(t *testing.T) {
 	})
 	nc, err := listener.Accept()
 	require.NoError(t, err)
-	c := tls.Server(byHand(t, nc), stranger(a.sign(named(group, "dmutex:node:1"))))
+	c := tls.Server(byHand(t, nc), stranger(a.Issue(named(group, "dmutex:node:1"))))
 	from, err := readGreeting(c, 1)
 	require.NoError(t, err)
 	require.Equal(t, l.self, from)
@@ -277,13 +276,10 @@ func TestTLSDialSilentImpostor(t *testing.T) {
 // node shows that one's certificate as well. It counts on either side.
 func TestTLSIntermediateAuthority(t *testing.T) {
 	a := NewAuthority(t)
-	below := a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "below"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	issuer := &Authority{t: t, cert: below.Leaf, key: below.PrivateKey.(crypto.Signer)}
+	issuer := &Authority{a.Below(&x509.Certificate{Subject: pkix.Name{CommonName: "below"}})}
 	node := func(id dmutex.NodeID) tls.Certificate {
 		cert := issuer.Node(id)
-		cert.Certificate = append(cert.Certificate, below.Certificate[0])
+		cert.Certificate = append(cert.Certificate, issuer.Cert.Raw)
 		return cert
 	}
 	listener := listenByHand(t)
@@ -319,7 +315,7 @@ func TestTLSOwnRules(t *testing.T) {
 	a := NewAuthority(t)
 	numbers := map[string]dmutex.NodeID{"n1.example": 1, "n2.example": 2, "n3.example": 3}
 	var refused atomic.Int32
-	config := a.Config(a.sign(named("n1.example")))
+	config := a.Config(a.Issue(named("n1.example")))
 	config.VerifyConnection = func(cs tls.ConnectionState) error {
 		if err := verified(cs); err != nil {
 			return err
@@ -333,11 +329,11 @@ func TestTLSOwnRules(t *testing.T) {
 	l, got := openLinkWith(t, Config{Self: 1, TLS: config, NodeOf: func(c *x509.Certificate) (dmutex.NodeID, error) {
 		return numbers[c.DNSNames[0]], nil
 	}}, defaultPace)
-	c := tls.Client(dialByHand(t, l), stranger(a.sign(named("n3.example"))))
+	c := tls.Client(dialByHand(t, l), stranger(a.Issue(named("n3.example"))))
 	_, _ = c.Write(append(greetingBytes(3, 1), appendFrame(nil, []byte("dismissed"))...))
 	require.Empty(t, requireEnd(t, c))
 	require.EqualValues(t, 1, refused.Load())
-	c = tls.Client(dialByHand(t, l), stranger(a.sign(named("n2.example"))))
+	c = tls.Client(dialByHand(t, l), stranger(a.Issue(named("n2.example"))))
 	_, err := c.Write(append(greetingBytes(2, 1), appendFrame(nil, []byte("genuine"))...))
 	require.NoError(t, err)
 	require.Equal(t, arrival{2, "genuine"}, next(t, got))
@@ -349,7 +345,7 @@ func TestTLSRotation(t *testing.T) {
 	a := NewAuthority(t)
 	var current atomic.Pointer[tls.Certificate]
 	rotate := func(host string) {
-		cert := a.sign(named(host, "dmutex:node:2"))
+		cert := a.Issue(named(host, "dmutex:node:2"))
 		current.Store(&cert)
 	}
 	config := a.Config()
@@ -405,7 +401,7 @@ func TestSetTLS(t *testing.T) {
 	require.Error(t, err)
 
 	both := b.Config(b.Node(1))
-	both.RootCAs.AddCert(a.cert)
+	both.RootCAs.AddCert(a.Cert)
 	require.NoError(t, l.SetTLS(both))
 	sendByHand(t, old, "still here")
 	require.Equal(t, arrival{2, "still here"}, next(t, got))
@@ -413,7 +409,7 @@ func TestSetTLS(t *testing.T) {
 	require.NoError(t, err)
 	c, err := greet(3, b)
 	require.NoError(t, err)
-	require.NoError(t, c.ConnectionState().PeerCertificates[0].CheckSignatureFrom(b.cert))
+	require.NoError(t, c.ConnectionState().PeerCertificates[0].CheckSignatureFrom(b.Cert))
 
 	require.NoError(t, l.SetTLS(b.Config(b.Node(1))))
 	_, err = greet(3, a)

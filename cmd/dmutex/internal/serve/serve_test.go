@@ -3,12 +3,8 @@ package serve
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +21,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/internal/certtest"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -147,25 +144,21 @@ func TestServeTLS(t *testing.T) {
 	}
 }
 
-// certificate makes a certificate that is its own authority.
+// certificate makes a certificate and its authority.
 func certificate(t *testing.T) (files tool.TLS) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	a := certtest.New(t)
+	own := a.Issue(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	secret, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
 	require.NoError(t, err)
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	public := write("cert", "CERTIFICATE", cert)
-	return tool.TLS{Cert: public, Key: write("key", "PRIVATE KEY", secret), Authority: public}
+	return tool.TLS{
+		Cert: write("cert", "CERTIFICATE", own.Certificate[0]), Key: write("key", "PRIVATE KEY", secret),
+		Authority: write("authority", "CERTIFICATE", a.Cert.Raw),
+	}
 }
 
 // startNATS starts a server with JetStream.
