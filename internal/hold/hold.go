@@ -97,7 +97,7 @@ func (h *Hold) Until() time.Time {
 
 // Suspended reports whether the renewal is late.
 func (h *Hold) Suspended() bool {
-	return h.Err() == nil && h.left() <= time.Duration(h.lease/leases.Renew-h.lease/leases.Margin)
+	return h.Err() == nil && h.left() <= time.Duration(h.lease-h.lease/leases.Renew*2-h.lease/leases.Margin)
 }
 
 // A Trouble is what stands in the way of a lock at the moment, for its errors.
