@@ -78,10 +78,12 @@ const (
 	Codes
 )
 
-// MaxRequests is how many requests a client may have at a time, with what it holds.
 const (
+	// MaxRequests is how many requests a client may have at a time, with what it holds. A hello
+	// that names more is malformed: a lower bound would refuse clients of older releases.
 	MaxRequests = 1000
-	tooMany     = "the client asks for too many locks at a time"
+
+	tooMany = "the client asks for too many locks at a time"
 )
 
 // A Message has the fields that its kind needs. The others are zero.

@@ -1,5 +1,6 @@
 // Package leases has the numbers of a lease: of a member, of a client's session, and of one lock
-// in a record. docs/modes.md has them for users, under "The times of a lease".
+// in a record. The pace of a session's beats is in package clientsession. docs/modes.md has the
+// numbers for users, under "The times of a lease".
 package leases
 
 // How long a lease may be, in nanoseconds.
