@@ -24,11 +24,10 @@ import (
 // the client a message to the first and back, beside what it costs a member.
 const served = "served"
 
-// A new group that serves clients grants nothing for a lease.
+// lease is for how long a new group that serves clients grants nothing.
 const lease = 3 * time.Second
 
-// openServing opens the member of a served group that has this part. Over NATS its clients find it
-// by its name.
+// openServing opens this member of a served group. Over NATS its clients find it by its name.
 func (p part) openServing(e *env) (n *node.Node, address string, err error) {
 	var nc *nats.Conn
 	var l net.Listener

@@ -2,8 +2,8 @@
 
 package main
 
-// rivals: the clients of other systems take a minute of CPU time to compile, so that only the
-// tag rivals links them.
+// rivals says whether the clients of other systems are linked. They take a minute of CPU time
+// to compile, so only the tag rivals links them.
 const rivals = false
 
 func absent(*env, int) ([]client, error) { return nil, errAbsent }

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A raw wire: frames of 32 bytes to some processes that send them back.
+// A fanOut has connections with processes that send frames of 32 bytes back.
 type fanOut struct {
 	conns []net.Conn
 	frame []byte
@@ -25,7 +25,7 @@ func newFanOut(peers int) func(e *env) (*fanOut, error) {
 	}
 }
 
-// newRelayed is the wire to a process that passes frames on to one that sends them back.
+// newRelayed connects with a process that passes frames on to one that sends them back.
 func newRelayed(e *env) (*fanOut, error) {
 	addresses, err := e.echoes(1)
 	if err != nil {
@@ -51,8 +51,8 @@ func dial(e *env, addresses ...string) (*fanOut, error) {
 	return f, nil
 }
 
-// echo listens, and sends frames of 32 bytes back with the time at which they were
-// read in front.
+// echo listens, and sends frames of 32 bytes back. Each then begins with the time at which
+// it was read.
 func echo() (address string, err error) {
 	return listen(func(c net.Conn) {
 		frame := make([]byte, 32)
@@ -61,7 +61,7 @@ func echo() (address string, err error) {
 				return
 			}
 			binary.BigEndian.PutUint64(frame, uint64(time.Now().UnixNano()))
-			_, _ = c.Write(frame) // the reader fails with it
+			_, _ = c.Write(frame) // if it fails, so does the next read
 		}
 	})
 }
@@ -108,8 +108,8 @@ func listen(serve func(c net.Conn)) (address string, err error) {
 	return l.Addr().String(), nil
 }
 
-// oneWay returns how long a frame takes from the call of Write to the process that
-// reads it, with the pauses of handOver between two.
+// oneWay measures how long a frame takes from the call of Write to the process that reads
+// it. Between two frames it pauses as handOver does.
 func oneWay(e *env) (func(d time.Duration) (map[string]float64, error), error) {
 	f, err := newFanOut(1)(e)
 	if err != nil {
@@ -178,7 +178,7 @@ func echoNATS(nc *nats.Conn, subjects []string) error {
 		if len(subjects) > 1 {
 			relayed, err := nc.Request(subjects[1], data, patience)
 			if err != nil {
-				return // the requester fails with it
+				return // the requester times out
 			}
 			data = relayed.Data
 		}
@@ -191,7 +191,7 @@ func echoNATS(nc *nats.Conn, subjects []string) error {
 }
 
 // times repeats an operation for the given time, and returns how long each took in
-// microseconds. The repetitions of a tenth of that time before are not counted.
+// microseconds. First it repeats it for a tenth of that time, which is not counted.
 func times(d time.Duration, op func() error) ([]float64, error) {
 	var taken []float64
 	for begin := time.Now(); ; {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -14,8 +16,8 @@ type target struct {
 	factor           float64
 	least            bool // the ratio must be at least the factor, not at most
 
-	// hop is a wire whose time, without that of a second wire, counts with the base: what one
-	// process more on the way takes.
+	// hop is what one more process on the way takes, which is added to the base: the time of the
+	// first wire, less that of the second if there is one.
 	hop []string
 }
 
@@ -48,8 +50,8 @@ var targets = []target{
 	{figLoad, centralAll, "", "", 1.1, false, nil},
 }
 
-// ratio returns the median of the ratios within each round; without a base, of
-// the figure itself.
+// ratio returns the median of the ratios within each round; without a base, the median of
+// the figure.
 func (t target) ratio(r results) (ratio float64, ok bool) {
 	values, bases := r[t.figure][t.system], r[t.baseFigure][t.base]
 	if len(values) == 0 || t.base != "" && len(bases) == 0 {
@@ -83,7 +85,7 @@ func ratios(values, bases []float64) []float64 {
 	return list
 }
 
-// String says what is to be held, such as "at most 1.2 x bare coordinator".
+// String returns the bound, such as "at most 1.2 x bare coordinator".
 func (t target) String() string {
 	word := "at most"
 	if t.least {
@@ -142,18 +144,7 @@ func report(w io.Writer, r results, absent []string) {
 
 // sorted returns the systems of a figure in the order of their medians.
 func sorted(bySystem map[string][]float64) []string {
-	var list []string
-	for s := range bySystem {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b string) int {
-		if x, y := median(bySystem[a]), median(bySystem[b]); x != y {
-			if x < y {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
+	return slices.SortedFunc(maps.Keys(bySystem), func(a, b string) int {
+		return cmp.Or(cmp.Compare(median(bySystem[a]), median(bySystem[b])), cmp.Compare(a, b))
 	})
-	return list
 }

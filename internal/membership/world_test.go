@@ -30,11 +30,11 @@ type world struct {
 	lied    uint8    // the lies that were told, as bits
 }
 
-// A place is what is there of a member, and what is known of its lives.
+// A place is a member: the life that is there, and what is known of all its lives.
 type place struct {
 	life     uint32 // its state, 0 if there is none
 	lives    uint8  // how many there were
-	renamed  bool   // the last one has a higher number than by itself
+	renamed  bool   // the last one has taken a higher number
 	departed bool   // the last one that was in a view has left
 	vouched  bool   // somebody vouches that the last one is dead
 }
@@ -62,8 +62,8 @@ type setup struct {
 	fresh  bool   // nothing is founded at the beginning
 	faults faults
 
-	clocks  bool // a later life has a higher number by itself; else it is told
-	behind  bool // likewise, but it does not know by its clock what former lives may have promised
+	clocks  bool // a later life has a higher number; else it takes one when it is told
+	behind  bool // with clocks: a life does not know by its clock what former lives may have promised
 	reports bool // a report may take time
 
 	alter  alter // breaks a rule of the machine
@@ -71,7 +71,7 @@ type setup struct {
 	thaw   bool  // likewise: after the installation the old view still grants
 }
 
-// An alter stands around each input to a machine.
+// An alter wraps each input to a machine.
 type alter func(m *Machine, msg *Message, input func() []Message) []Message
 
 // faults are how often each may happen.
@@ -161,7 +161,7 @@ func must(err error) {
 	}
 }
 
-// settle lets happen what happens by itself.
+// settle takes the steps that happen by themselves, until there is none.
 func (w *world) settle() {
 	for range 1000 {
 		a := slices.MinFunc(w.Steps(nil), func(a, b action) int { return int(a.do) - int(b.do) })
@@ -185,12 +185,9 @@ func (w *world) Clone(spare *world) *world {
 		spare = &b.world
 		spare.model, spare.places, spare.locks, spare.wire = w.model, b.places[:0], b.locks[:0], b.wire[:0]
 	}
-	spare.places = spare.places[:0]
-	spare.places = append(spare.places, w.places...)
-	spare.locks = spare.locks[:0]
-	spare.locks = append(spare.locks, w.locks...)
-	spare.wire = spare.wire[:0]
-	spare.wire = append(spare.wire, w.wire...)
+	spare.places = append(spare.places[:0], w.places...)
+	spare.locks = append(spare.locks[:0], w.locks...)
+	spare.wire = append(spare.wire[:0], w.wire...)
 	spare.left, spare.granted, spare.highest, spare.lied = w.left, w.granted, w.highest, w.lied
 	return spare
 }
@@ -274,10 +271,8 @@ func (w *world) Steps(list []action) []action {
 		if l.view.Epoch > 0 && !l.reported {
 			add(report, i, 0)
 		}
-		if lock := w.lock(i); lock != nil && l.fence == 0 {
-			if lock.holder == 0 && !l.leaving {
-				add(acquire, i, 0)
-			}
+		if lock := w.lock(i); lock != nil && lock.holder == 0 && l.fence == 0 && !l.leaving {
+			add(acquire, i, 0)
 		}
 		if l.fence != 0 {
 			add(release, i, 0)
@@ -295,20 +290,17 @@ func (w *world) Steps(list []action) []action {
 	return w.slanderings(list)
 }
 
-// fair reports whether something happens sooner or later by itself. A process
-// that has left need not return, unless nobody is there any more that knows of it.
+// fair reports whether something happens sooner or later by itself. A process that has left
+// need not return while another one stays that has completed a view.
 func (w *world) fair(a action) bool {
-	switch {
-	case a.do == start && w.places[a.i].departed:
+	if a.do == start && w.places[a.i].departed {
 		for i, p := range w.places {
 			if p.life != 0 && !w.life(i).leaving && w.life(i).complete.Epoch > 0 {
 				return false
 			}
 		}
-		return true
-	default:
-		return a.do <= start
 	}
+	return a.do <= start
 }
 
 // lock returns the lock that life i may use, nil if there is none.
@@ -329,7 +321,7 @@ func (w *world) lock(i int) (lock *lock) {
 	return lock
 }
 
-// Do takes a step. It leaves the bounds if somebody promises too high a round.
+// Do takes a step. It returns [search.ErrOutside] if a life has promised too high a round.
 func (w *world) Do(a action) error {
 	if err := w.do(a); err != nil {
 		return err
@@ -499,8 +491,8 @@ func (w *world) input(i int, do verb, arg uint64) error {
 	return w.exclusive()
 }
 
-// ignores reports whether a message has no effect on a life, now or later. It tells a
-// view that is not newer than the life's, and nothing else that is new.
+// ignores reports whether a message has no effect on a life, now or later. Such a message
+// tells a view that is not newer than the life's, and nothing else that is new.
 func (l *life) ignores(f *flight) bool {
 	if f.Kind < Decide || f.View.Epoch > l.view.Epoch {
 		return false
@@ -516,8 +508,8 @@ func (l *life) ignores(f *flight) bool {
 	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.reportOf(f.From).node == f.From)
 }
 
-// excuse takes what is wrong for the end of the run if somebody has lied: there may be
-// two views of one epoch then, and fences that fall.
+// excuse ends the run without an error if somebody has lied: there may be two views of one
+// epoch then, and fences that fall.
 func (w *world) excuse(wrong error) error {
 	if slices.ContainsFunc(w.places, func(p place) bool { return p.vouched }) {
 		return search.ErrOutside
@@ -585,8 +577,8 @@ func (w *world) tidy() {
 	})
 }
 
-// exclusive checks that one life at most holds the lock. Those do not count whose
-// death somebody has vouched for.
+// exclusive checks that at most one life holds the lock. A life does not count if somebody
+// has vouched that it is dead.
 func (w *world) exclusive() error {
 	first := 0
 	for i, p := range w.places {
@@ -601,8 +593,8 @@ func (w *world) exclusive() error {
 	return nil
 }
 
-// good reports whether all is well: the lives that are there are the view, and
-// act in it.
+// good reports whether all is well: the lives that are there are the members of one view,
+// and act in it.
 func (w *world) good() bool {
 	if w.lied>>hearsay != 0 || w.outlived() {
 		return true
@@ -622,8 +614,9 @@ func (w *world) good() bool {
 	return n == 0 || len(v.Members) == n
 }
 
-// outlived reports whether somebody has met a higher life of a member than the present one, whose
-// clock was set back. It waits for that life, and one word ends nobody.
+// outlived reports whether somebody has heard of a higher life of a member than the present
+// one, because a clock was set back. It waits for the higher one, and its word alone does not
+// end the present one.
 func (w *world) outlived() bool {
 	for i, p := range w.places {
 		for j, q := range w.places {
@@ -756,8 +749,8 @@ func (w *model) everybody() (all []dmutex.NodeID) {
 	return all
 }
 
-// freeze makes of all times that which may be later and that which may not, so
-// that lives of equal text have equal machines.
+// freeze makes every time one that may come later or one that never comes, so that lives of
+// equal text have equal machines.
 func (l *life) freeze() {
 	m := l.Machine
 	m.installedAt, m.quarrel, m.clock = 0, 0, 0
