@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// A RELEASE answers a GRANT: of a request that waits there is none.
+// A RELEASE of a request that still waits is refused: it was not granted.
 func TestReleaseOfWaiting(t *testing.T) {
 	m, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3), Holder: 2})
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// BenchmarkAcquire takes a lock over TCP that is at home at the client's member.
+// BenchmarkAcquire takes a lock over TCP. The client's member is the lock's home.
 func BenchmarkAcquire(b *testing.B) {
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(b, err)

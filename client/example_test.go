@@ -15,8 +15,8 @@ import (
 	"github.com/dmutex/dmutex/node/filenode"
 )
 
-// Five hundred processes share an account. Three members make the group, and the others are
-// clients. In a program each of them is a process, perhaps on a machine of its own.
+// Five hundred clients share an account. Three members make the group. In production each member
+// and each client is a process, perhaps on a machine of its own.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

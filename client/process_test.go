@@ -28,7 +28,7 @@ var (
 	asClient = flag.String("client", "", "be a client of these members")
 )
 
-// A grant is what a client process reports.
+// A grant is what a process reports: a member its address, and a client each grant.
 type grant struct {
 	Address string
 	Lock    string

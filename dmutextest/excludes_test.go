@@ -17,9 +17,9 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A halting is a world in which one node may stop while its machine excludes others, and
-// these go on: the law of Excludes, word by word. Explore checks less, and gets by with
-// the states of the group itself: see knows.
+// A halting is a world in which one node may stop while its machine excludes others, which go
+// on: the law of Excludes, word by word. Explore checks the law in the states of a group in
+// which no node stops: see knows.
 type halting struct {
 	*world
 	claims  func(m dmutex.Machine, peer dmutex.NodeID) bool
@@ -56,7 +56,7 @@ func (h *halting) Steps(list []halt) []halt {
 	return list
 }
 
-// excludes asks a machine that, to the other checks, excludes no node.
+// excludes asks the machine inside broken, which hides Excludes from the other checks.
 func (h *halting) excludes(i int, id dmutex.NodeID) bool {
 	return id != h.Members[i] && h.claims(h.places[i].machine.(*broken).Machine, id)
 }
@@ -97,8 +97,8 @@ func halts(t *testing.T, c Config, claims func(dmutex.Machine, dmutex.NodeID) bo
 	return s.Run()
 }
 
-// The law of Excludes, of every machine that claims it: with a node stopped in any state,
-// and all that it has sent under way.
+// Every machine with Excludes keeps its law if a node stops in any state, with all that it
+// has sent still in flight.
 func TestExcludesLaw(t *testing.T) {
 	fifo, free := Network{}, Network{Unordered: true}
 	excludes := func(m dmutex.Machine, peer dmutex.NodeID) bool { return m.(dmutex.Excluder).Excludes(peer) }

@@ -106,7 +106,7 @@ func (m *machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 	m.Send(kind, to, attempt).Clock = m.Clock()
 }
 
-// Handle takes a message from a peer. A REPLY has no effect but to be later.
+// Handle takes a message from a peer. A REPLY matters only by its time (L1) and its fence.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg, m.impossible)
 	if err != nil {
@@ -123,8 +123,8 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// hear moves the clock past the message's, and notes whether that is later than our
-// request.
+// hear moves the clock past the message's time, and notes whether the message is later than
+// our request.
 func (m *machine) hear(j int, msg dmutex.Message) {
 	m.Witness(msg.Clock, msg.Fence)
 	m.Advance()

@@ -48,7 +48,8 @@ func Example() {
 	// 1 acquired, 1 lost: no network
 }
 
-// The conformance suite in package lock tests what a lock.Mutex does. Here are the levers.
+// The conformance suite in package lock tests what a lock.Mutex does. This tests the other
+// methods of Lock.
 func TestLevers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locktest.New("l")

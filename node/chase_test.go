@@ -76,7 +76,7 @@ func TestProbeFromAStranger(t *testing.T) {
 	}
 }
 
-// lone opens a node that is alone, and looks for deadlocks every few hours, if not 0.
+// lone opens a node without peers. A wait of that many hours looks for a deadlock, with 0 none does.
 func lone(t testing.TB, hours int) *Node {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
@@ -135,7 +135,8 @@ func TestWaitIsOver(t *testing.T) {
 	require.Equal(t, chase.Wait{Node: 1, Txn: txn.id}, w)
 }
 
-// A peer may send what it likes about transactions that are there.
+// No message of a peer about transactions crashes a node. What is read from one is the same when
+// it is written and read again.
 func FuzzProbe(f *testing.F) {
 	f.Add(probe(long()))
 	f.Add(probe(&chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))

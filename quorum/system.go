@@ -9,8 +9,8 @@ import (
 //
 // Most coteries have too many quorums to write down (majority of 60 sites: about 10^17),
 // yet all the known ones are compositions of few small coteries, the gates (see [Compose]).
-// An input of a gate is a site or again a system, and no site is in two of them. Nearly
-// everything passes through a composition gate by gate:
+// An input of a gate is a site or a system, and no site is in two of them. Nearly every
+// property of a composition follows from those of its gates:
 //
 //   - it is a coterie, and lists each quorum once;
 //   - its dual is the composition of the duals;
@@ -41,7 +41,7 @@ type gate interface {
 	count(ways []int) int
 
 	// cheapest returns a quorum of least cost, the costs of any sign. The set is the
-	// caller's. Of equals it returns the same one each time.
+	// caller's. If several are cheapest, it returns the same one each time.
 	cheapest(cost []float64) (set, float64)
 
 	// barrier returns the cost of a cheapest transversal, or bounds of it where the search

@@ -11,11 +11,11 @@ import (
 // shown is how many quorums String writes out.
 const shown = 32
 
-// String returns the quorums of c, such as {ams,fra},{ams,"new york"},{fra,"new york"}; of
-// more than 32, the first ones and how many there are. A site is written as its own text if
-// that is letters, digits and any of -_.:/@+ and as a Go string otherwise. It has a text if
-// its type has a method String or is string, int, int64 or uint64; of other sites String
-// returns only the number of quorums.
+// String returns the quorums of c, such as {ams,fra},{ams,"new york"},{fra,"new york"}. If
+// there are more than 32, it returns the first 32 and the number of all. A site is written as
+// its own text if that has only letters, digits, -_.:/@+ and characters beyond ASCII, otherwise
+// as a Go string. It has a text if its type has a method String or is string, int, int64 or
+// uint64. For other sites String returns only the number of quorums.
 func (c Coterie[T]) String() string {
 	n := c.Len()
 	all := strconv.Itoa(n) + " quorums"

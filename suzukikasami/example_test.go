@@ -7,8 +7,8 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// The token begins at node 1. A REQUEST goes to everybody, and the token takes with
-// it what it knows of all requests.
+// The token begins at node 1. A REQUEST goes to all others. The token carries the number
+// of each node's last request that was queued or served.
 func ExampleNew() {
 	conversation, err := dmutextest.RunScript(suzukikasami.New, `
 group 1 2 3

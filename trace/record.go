@@ -27,7 +27,7 @@ type Recorder struct {
 	full   []byte        // waits to be written
 	empty  []byte        // the other buffer, nil while it is being written
 	moved  chan struct{} // closed and replaced after each write; nil while there is nothing to write
-	gap    Event         // of the events that were lost since the last that was not
+	gap    Event         // counts the events that were lost since the last one that was recorded
 	lost   uint64
 	err    error
 }
@@ -55,7 +55,7 @@ func (r *Recorder) Record(e *Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil && len(r.full) < buffer {
-		r.mind()
+		r.addGap()
 		if line := r.lines.event(e); len(line) <= maxLine {
 			r.add(line)
 			return
@@ -67,8 +67,8 @@ func (r *Recorder) Record(e *Event) {
 	r.write()
 }
 
-// mind adds the gap, if there is one.
-func (r *Recorder) mind() {
+// addGap adds the gap, if there is one.
+func (r *Recorder) addGap() {
 	if r.gap.N > 0 {
 		r.add(r.lines.event(&r.gap))
 		r.gap.N = 0
@@ -93,7 +93,7 @@ func (r *Recorder) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		r.mind()
+		r.addGap()
 		if len(r.full) == 0 || r.err != nil {
 			close(r.moved)
 			r.moved = nil
@@ -118,7 +118,7 @@ func (r *Recorder) drain() {
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mind()
+	r.addGap()
 	for range 2 { // a write may be under way, and the next one takes all that waits
 		moved := r.moved
 		if moved == nil {

@@ -19,8 +19,8 @@
 //
 // There is one way to write an event, and [Read] accepts no other: that of encoding/json
 // without the escapes for HTML, the fields in the order of Event, then in, out, phase and hex.
-// A field that is zero is left out, except t, do and, where there is a machine, phase. The name
-// of a lock that is no UTF-8 is in hex, in hexadecimal.
+// A field that is zero is left out, except t, do and, where there is a machine, phase. If the
+// name of a lock is not UTF-8, the field hex has its bytes in hexadecimal.
 //
 // A message has kind, seq, to or from, attempt, clock, fence, numbers and nodes; see
 // [dmutex.Message]. seq is the number that the session gives it: it is the seq-th
@@ -56,7 +56,7 @@ type Header struct {
 	// replay.
 	Algorithm string `json:"algorithm,omitempty"`
 
-	// Life names this run of the process; 0 if there is but one. See [View].
+	// Life names this run of the process; 0 if there is only one. See [View].
 	Life uint64 `json:"life,omitempty"`
 
 	// Opened is the time when the node opened, in nanoseconds since 1970 by the
@@ -100,7 +100,7 @@ const (
 	Met      What = "met"      // the peer is there, with Life; it has restarted if that is another one than before
 	Left     What = "left"     // the peer has closed
 	Silent   What = "silent"   // the peer gives no sign of life
-	Dead     What = "dead"     // the peer's process has ended: a store proves it if N is 1, and without Peer that of all who are no members
+	Dead     What = "dead"     // the peer's process has ended: a store proves it if N is 1, and without Peer it proves this of all processes that are no members
 	Excluded What = "excluded" // the group goes on without the peer, or without this node
 )
 

@@ -44,8 +44,8 @@ const (
 	inboxes = "_INBOX." // a member publishes nowhere else, whatever a client asks for
 	maxData = 1000      // bytes in a message, at most; all servers take 1024
 
-	// A connection may keep some bytes unread, and more while all connections of its listener
-	// together keep few. A client's 1000 requests take less than the most.
+	// A connection may have someUnread bytes that wait to be read, and mostUnread while those of all
+	// connections of its listener are at most allUnread. A client's 1000 requests take less.
 	someUnread = 4 << 10
 	mostUnread = 512 << 10
 	allUnread  = 16 << 20
@@ -60,7 +60,7 @@ func (s subject) String() string { return string(s) }
 type conn struct {
 	nc       *nats.Conn
 	from, to subject
-	peer     subject       // of a member its own prefix, of a client the inbox that it has read
+	peer     subject       // a member's own prefix, or the inbox on which a client reads its answer
 	leave    func()        // nothing more is received
 	unread   *atomic.Int64 // bytes, of all connections of the listener
 	sent     uint32
@@ -69,8 +69,8 @@ type conn struct {
 	changed  *sync.Cond
 	in       []byte
 	received uint32
-	over     error       // nothing more is read
-	deadline *time.Timer // nil before there is one: it would keep a connection that nobody closes
+	over     error       // why nothing more is received
+	deadline *time.Timer // nil until it is set: a timer would keep a connection that nobody closes
 }
 
 func newConn(nc *nats.Conn, from, to, peer subject, unread *atomic.Int64) *conn {
@@ -144,7 +144,7 @@ func (c *conn) Close() error {
 	return c.nc.Publish(c.to.String(), nil)
 }
 
-// SetReadDeadline ends the reading for good when the time has come.
+// SetReadDeadline ends the reading at that time, for good.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

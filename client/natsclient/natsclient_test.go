@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What many connections keep unread is bounded for all of them together. A connection that is read
-// gets all that it may have, again and again, and a small message comes in, whatever the others do.
+// What waits to be read is bounded for all connections together. Whatever the others do, one that
+// is read gets as much as it may have, again and again, and any other gets a small message.
 func TestUnread(t *testing.T) {
 	const conns = 100
 	var unread atomic.Int64
@@ -50,8 +50,8 @@ func TestUnread(t *testing.T) {
 	require.Zero(t, unread.Load())
 }
 
-// A client names the inbox that the member publishes to. With nats.SkipSubjectValidation nothing
-// else keeps it from being a command to the server, with the permissions of the member.
+// A client names the inbox that the member publishes to. With nats.SkipSubjectValidation only the
+// listener keeps the name from being a command to the server, with the permissions of the member.
 func TestInboxIsASubject(t *testing.T) {
 	for inbox, good := range map[string]bool{
 		"_INBOX.alice.1": true,
@@ -65,7 +65,7 @@ func TestInboxIsASubject(t *testing.T) {
 	}
 }
 
-// A connection that nobody closes, as those beyond the ones that are accepted, is no leak.
+// A connection that nobody closes, such as one that a full listener drops, does not leak.
 func TestDropped(t *testing.T) {
 	c := weak.Make(newConn(nil, "own", "to", "peer", new(atomic.Int64)))
 	runtime.GC()

@@ -60,7 +60,7 @@ func TestCompletionInShells(t *testing.T) {
 			}
 			t.Parallel()
 			home := t.TempDir()
-			// Without this folder fish reads all manuals of the system to begin with.
+			// Without this folder fish first reads all manuals of the system.
 			require.NoError(t, os.MkdirAll(filepath.Join(home, ".local/share/fish/generated_completions"), 0o700))
 			file := filepath.Join(home, ".zshrc")
 			require.NoError(t, os.WriteFile(file, []byte(settings), 0o600))

@@ -36,8 +36,8 @@ func (d door) dial(context.Context, string) (net.Conn, error) {
 	return near, nil
 }
 
-// Run runs a test in a bubble, with a node of a lease of 16 seconds. Its client "job-<1>" was refused
-// the lock "secret", holds "l", and waits for "busy", which the node holds itself.
+// Run runs a test in a bubble, with a node that has a lease of 16 seconds and a client. The client
+// "job-<1>" was refused the lock "secret", holds "l", and waits for "busy", which the node holds.
 func Run(t *testing.T, test func(t *testing.T, n *node.Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})

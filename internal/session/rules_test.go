@@ -7,9 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryRun explores the real rules. The number of states stands here
-// because a change of it is a change of the protocol or of the budget, and
-// either should be meant. DMUTEX_LONG=1 explores the large budgets too.
+// TestEveryRun explores the real rules. Another number of states means that the
+// protocol or the budget has changed. DMUTEX_LONG=1 explores the large budgets too.
 func TestEveryRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -98,8 +97,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// A mutation breaks rules by what it does to frames: to those of a kind before a
-// session gets to see them, to those of strangers, and to those it sends.
+// A mutation breaks rules by changing frames: those of a kind before a session handles
+// them, and those that it sends. stranger may also change the session, or drop a frame.
 type mutation struct {
 	data, ack, hello, refused rewrite
 	stranger                  func(s *Session, ints []uint64) (keep bool)
@@ -178,7 +177,7 @@ func asItComes(s *Session, ints []uint64) {
 	}
 }
 
-// alwaysAsks takes every HELLO for a question, so that no answer is an answer of the peer.
+// alwaysAsks takes every HELLO for a question while a rival waits, so the peer never answers.
 func alwaysAsks(s *Session, ints []uint64) {
 	if s.rival.life != 0 {
 		ints[helloTo] = 0
@@ -203,7 +202,7 @@ func adoptAny(s *Session, ints []uint64) bool {
 
 func ignoreLower(s *Session, ints []uint64) bool { return sender(ints) >= s.peer }
 
-// ignoreMislead drops what is for another life, but questions.
+// ignoreMislead drops what is for another life, except HELLO.
 func ignoreMislead(s *Session, ints []uint64) bool {
 	return kind(ints[0]) == hello || ints[atTo] == s.cfg.Life
 }

@@ -223,8 +223,8 @@ func (l *record) rename(self dmutex.NodeID) {
 	l.watch()
 }
 
-// excluded ends a life of this node, whose peers go: to each of them its number will name
-// nobody, and to this node theirs name nobody until it joins again.
+// excluded ends a life of this node. Its number names nobody at the peers any more, and theirs
+// name nobody here until it joins again.
 func (l *record) excluded(now int64) {
 	g := l.group
 	l.end(now, ErrExcluded)

@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/wire"
 )
 
-// someReport is a REPORT with everything that there may be in one.
+// someReport returns a REPORT that uses every field of one.
 func someReport() *membership.Message {
 	m := &membership.Message{
 		Kind: membership.Report, Cleared: 7, View: membership.View{Epoch: 9, Members: []membership.Member{{Node: 1, Life: 11}, {Node: 2, Life: 12}}},
@@ -30,7 +30,7 @@ func someReport() *membership.Message {
 	return m
 }
 
-// A message comes in as many parts as its frames need, and is one again, cut anywhere.
+// A message is cut into as few parts as their size allows, and joined they are that message.
 func TestParts(t *testing.T) {
 	want := someReport()
 	for size := 2; size < 600; size++ {
@@ -48,8 +48,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends is read into no more memory than a small multiple of its size, or
-// refused.
+// No message of a peer crashes a node. One that is read has no other encoding.
 func FuzzMessage(f *testing.F) {
 	whole := Parts(someReport(), 1<<20)[0][1:]
 	f.Add(whole)

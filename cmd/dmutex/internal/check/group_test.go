@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/internal/goldentest"
 )
 

@@ -100,7 +100,7 @@ type lock struct {
 	Steps    int  `json:"steps"`
 	Depth    int  `json:"depth"`
 	Channel  int  `json:"most_in_a_channel"`
-	Least    int  `json:"least_messages,omitempty"` // of a whole run; known of a clean group
+	Least    int  `json:"least_messages,omitempty"` // of a whole run; known if the verdict is clean
 	Greatest int  `json:"greatest_messages,omitempty"`
 	Dense    bool `json:"dense_fences"` // the n-th grant had fence n
 

@@ -99,7 +99,7 @@ func demo(t *testing.T, args ...string) (status int, r result, stderr string) {
 	return demoIn(t, 0, args...)
 }
 
-// demoIn is demo with a spell.
+// demoIn is demo with a spell, the time between two events of a run with kills.
 func demoIn(t *testing.T, spell time.Duration, args ...string) (status int, r result, stderr string) {
 	t.Helper()
 	var g grammar
@@ -166,8 +166,8 @@ func requireRight(t *testing.T, o outcome) {
 	}
 }
 
-// Tellers that are killed, closed and started again lose nothing. Without --kill this
-// is the last run.
+// Tellers that are killed, closed and started again lose nothing. Without --kill the run
+// with kills is the last one.
 func TestDemoKills(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -231,7 +231,8 @@ func TestDemoCrash(t *testing.T) {
 	}
 }
 
-// The waits after a crash count by what the dead had to do with the lock.
+// The waits after a crash are counted by what the killed teller was to the lock: its holder,
+// its home, or neither.
 func TestKillRunTook(t *testing.T) {
 	fell := time.Now()
 	at := func(after, wait time.Duration, home dmutex.NodeID) turn {
@@ -273,7 +274,7 @@ func TestDemoKillsBroken(t *testing.T) {
 	require.Len(t, o.Faults, 3)
 }
 
-// A run counts the views after the first, and keeps the longest time.
+// A run counts the views after the first, and keeps the longest time that one took.
 func TestKillRunHears(t *testing.T) {
 	o := killRun{epochs: make(map[uint64]bool)}
 	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {

@@ -14,7 +14,7 @@ import (
 var rightBook = evidence{Entries: 4, Expected: 400, Actual: 400}
 
 // rightWork is the work of two tellers under central, with two deposits each,
-// when all is right: 3 messages for each of teller 2.
+// when all is right: 3 messages for each deposit of teller 2.
 func rightWork() work {
 	var w work
 	w.records = [][]record{

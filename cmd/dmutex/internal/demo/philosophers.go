@@ -83,7 +83,7 @@ type dinner struct {
 	Took     time.Duration `json:"took_ns"`
 }
 
-// dine is one run. Without detection it ends when it was watched for long enough.
+// dine makes one dinner. Without detection it ends the dinner after c.Watch.
 func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, detect time.Duration) (dinner, error) {
 	d := dinner{Meals: make([]int, c.Philosophers), Cycles: []cycle{}}
 	g, err := s.group(task{Trade: "philosopher", Nodes: c.Philosophers, Meals: c.Meals, Think: c.Think, Detect: detect},
@@ -264,8 +264,8 @@ func (p *philosopher) reach(ctx context.Context) error {
 	return err
 }
 
-// cycle reports the cycle whose victim this philosopher is, if err says
-// that, and passes on any other error.
+// cycle reports the cycle if err says that this philosopher is its victim, and returns any
+// other error.
 func (p *philosopher) cycle(err error) error {
 	found, ok := errors.AsType[*node.Error](err)
 	if !ok || !errors.Is(err, node.ErrDeadlock) {
@@ -279,7 +279,7 @@ func (p *philosopher) cycle(err error) error {
 	return nil
 }
 
-// dinners are all that a demo of philosophers found out.
+// dinners are the result of a demo of philosophers.
 type dinners struct {
 	Link         string        `json:"link"`
 	Philosophers int           `json:"philosophers"`
