@@ -70,7 +70,7 @@ func openRedis(e *env, clients int, lock func(*redis.Client) client) ([]client, 
 	if err != nil {
 		return nil, err
 	}
-	return each(clients, func(int) (client, error) {
+	return each(clients, func() (client, error) {
 		r := redis.NewClient(&redis.Options{Addr: address})
 		e.defers(func() { r.Close() })
 		return lock(r), r.Ping(e.ctx).Err()
@@ -82,7 +82,7 @@ func openEtcd(e *env, clients int) ([]client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return each(clients, func(int) (client, error) {
+	return each(clients, func() (client, error) {
 		c, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: patience})
 		if err != nil {
 			return nil, err
@@ -109,7 +109,7 @@ func openPostgres(e *env, clients int) ([]client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return each(clients, func(int) (client, error) {
+	return each(clients, func() (client, error) {
 		config, err := pgxpool.ParseConfig(url)
 		if err != nil {
 			return nil, err

@@ -54,7 +54,7 @@ func openBare(e *env, clients int) ([]client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return each(clients, func(int) (client, error) {
+	return each(clients, func() (client, error) {
 		b, err := dialBare(address)
 		if err != nil {
 			return nil, err
@@ -64,10 +64,10 @@ func openBare(e *env, clients int) ([]client, error) {
 	})
 }
 
-func each(clients int, open func(i int) (client, error)) ([]client, error) {
+func each(clients int, open func() (client, error)) ([]client, error) {
 	var list []client
-	for i := range clients {
-		c, err := open(i)
+	for range clients {
+		c, err := open()
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ type kvClient struct {
 func openKV(e *env, clients int) ([]client, error) {
 	e.groups++
 	bucket := fmt.Sprintf("locks%d", e.groups)
-	return each(clients, func(int) (client, error) {
+	return each(clients, func() (client, error) {
 		nc, err := e.connect()
 		if err != nil {
 			return nil, err
