@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// recorded starts a process with a recorder, whose trace is in the file when it has closed.
+// recorded starts a process with a recorder. When it has closed, its trace is in the file.
 func (g *leaseGroup) recorded() (*member, *bytes.Buffer) {
 	file := new(bytes.Buffer)
 	g.trace = trace.NewRecorder(file)
@@ -119,8 +119,8 @@ func TestLeaseTrace(t *testing.T) {
 	})
 }
 
-// What a store proves is recorded: that a member's process has ended, and that of all who were
-// members before.
+// What a store proves is recorded: that the process of a member has ended, or of all former
+// members.
 func TestLeaseTraceProofs(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		g.proving()

@@ -8,26 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The two large coteries of the speed items: a grid of 1,000 sites (25 rows of
-// 40: 1,000 quorums of 64) and the plane of order 31 (993 lines of 32 points).
-func large(tb testing.TB) map[string]struct {
+type built struct {
 	build   func() Coterie[int]
 	quorums [][]int
-} {
+}
+
+// large returns the two large coteries of the benchmarks: a grid of 1,000 sites (25 rows of
+// 40: 1,000 quorums of 64) and the plane of order 31 (993 lines of 32 points).
+func large(tb testing.TB) map[string]built {
 	grid := func() Coterie[int] { return must(Grid(40, ints(1000)...)) }
 	plane := func() Coterie[int] { return must(Plane(ints(993)...)) }
-	type entry = struct {
-		build   func() Coterie[int]
-		quorums [][]int
-	}
-	return map[string]entry{
+	return map[string]built{
 		"grid-1000": {grid, quorumsOf(tb, grid())},
 		"plane-31":  {plane, quorumsOf(tb, plane())},
 	}
 }
 
 // Validating takes memory in proportion to the input, not to the half million
-// pairs. (How long it takes is for BenchmarkValidate to say.)
+// pairs. (BenchmarkValidate measures the time.)
 func TestValidationMemory(t *testing.T) {
 	for name, l := range large(t) {
 		c, err := New(l.quorums...)

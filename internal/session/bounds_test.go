@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmutex/dmutex"
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
 )
 
 func TestRefusedFrames(t *testing.T) {

@@ -2,8 +2,8 @@ package session
 
 // This file finds out which life of the peer is present.
 
-// onStranger takes a frame of another life than the peer. It is the peer from now on if it is higher,
-// knows us, and the present one is vacant. A DATA frame that did this will be sent again.
+// onStranger takes a frame of a life that is not the peer. That life is the peer from now on if it is
+// higher, knows us, and the peer's place is vacant. A DATA frame that did this will be sent again.
 func (s *Session) onStranger(now int64, f *frame) (met uint64) {
 	switch {
 	case f.from < s.peer:
@@ -43,7 +43,7 @@ func (s *Session) onHello(now int64, f *frame) {
 }
 
 // reply makes HELLO, or REFUSED if there is a higher life, the next answer to a stranger.
-// Of two that come in pace.minTimeout the higher life is answered.
+// Of two strangers within pace.minTimeout the higher life is answered.
 func (s *Session) reply(now int64, to, higher uint64) {
 	if s.answer.to <= to {
 		at := now
@@ -64,9 +64,9 @@ func (s *Session) vacant(now int64) bool {
 		s.backoff > 0 && s.timeout() >= s.pace.grace
 }
 
-// doubt asks the peer whether it is alive, because of a frame of a higher life, which is
-// refused at once if the peer has just answered. But its answer to the same question asks
-// for nothing, otherwise questions and answers would never end.
+// doubt asks the peer whether it is alive, because of a frame of a higher life. If the peer has
+// just answered, the higher life is refused at once. A HELLO that answers ours is not, because
+// questions and answers would never end.
 func (s *Session) doubt(now int64, f *frame) {
 	switch {
 	case s.answer.to == f.from: // it is about to be refused

@@ -177,7 +177,7 @@ func asItComes(s *Session, ints []uint64) {
 	}
 }
 
-// alwaysAsks takes every HELLO for a question while a rival waits, so the peer never answers.
+// alwaysAsks takes every HELLO for a question while there is a rival, so the peer never seems to answer.
 func alwaysAsks(s *Session, ints []uint64) {
 	if s.rival.life != 0 {
 		ints[helloTo] = 0

@@ -231,13 +231,13 @@ type streams struct {
 
 var unused = streams{next: 1, resendAt: never, wentBackAt: always, timed: timed{1, always}, ackAt: never}
 
-// A rival is a life of the peer's node that is higher than the peer, which has until then to answer.
-// If the peer is silent, the rival may replace it, and that ends at a new until. If the peer answers,
-// there is no rival, and the peer is not asked again before until.
+// A rival is a life of the peer's node that is higher than the peer. The peer may answer before until.
+// If it does, there is no rival any more, and the peer is not asked again before until. If it does
+// not, it is silent, and the rival may replace it before a new until.
 type rival struct {
 	life   uint64 // 0 if there is none
 	until  int64
-	silent bool
+	silent bool // the peer is
 }
 
 // An answer is a HELLO or REFUSED to a life.
