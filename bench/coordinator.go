@@ -9,16 +9,15 @@ import (
 	"sync"
 )
 
-// The bare coordinator is the smallest honest lock server over TCP: a queue for
+// A coordinator, the bare one, is the smallest honest lock server over TCP: a queue for
 // each name, a frame for each request, grant and release, and nothing else: no
 // fences, no canceling, no reconnecting, no sessions. No lock over TCP costs less.
 //
 // A frame to the server is the operation (1 byte), the number of the request (4),
 // and the name with its length (1) in front; a grant is the number of the request.
 type coordinator struct {
-	listener net.Listener
-	mu       sync.Mutex
-	queues   map[string][]turn // the holder first
+	mu     sync.Mutex
+	queues map[string][]turn // the holder first
 }
 
 type turn struct {
@@ -31,22 +30,8 @@ const (
 	opRelease = 2
 )
 
-func newCoordinator() (*coordinator, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	c := &coordinator{listener: l, queues: make(map[string][]turn)}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go c.serve(conn)
-		}
-	}()
-	return c, nil
+func coordinate() (address string, err error) {
+	return listen((&coordinator{queues: make(map[string][]turn)}).serve)
 }
 
 func (c *coordinator) serve(conn net.Conn) {
@@ -67,7 +52,7 @@ func (c *coordinator) serve(conn net.Conn) {
 		case opAcquire:
 			c.queues[string(name)] = append(queue, turn{conn, [4]byte(head[1:5])})
 			if len(queue) == 0 {
-				_, _ = conn.Write(head[1:5]) // who is gone cannot be told
+				_, _ = conn.Write(head[1:5]) // a client that is gone cannot be told
 			}
 		case opRelease:
 			if queue = queue[1:]; len(queue) == 0 {

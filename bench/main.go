@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return err
 	}
 	if *rounds < 1 || *each <= 0 || flags.NArg() > 0 {
-		return fmt.Errorf("--rounds is at least 1, --time more than 0, and there are no other arguments")
+		return errors.New("--rounds is at least 1, --time more than 0, and there are no other arguments")
 	}
 	if !rivals && e.redisAt+e.etcdAt+e.postgreAt != "" {
 		return errors.New("--redis, --etcd and --postgres need a build with -tags rivals")

@@ -145,11 +145,8 @@ const rivalry = "rivalry"
 func (p part) begin(e *env) (client, string, error) {
 	switch p.Kind {
 	case partBare:
-		c, err := newCoordinator()
-		if err != nil {
-			return nil, "", err
-		}
-		return nil, c.listener.Addr().String(), nil
+		address, err := coordinate()
+		return nil, address, err
 	case partEcho:
 		if p.NATS == "" {
 			address, err := echo()
