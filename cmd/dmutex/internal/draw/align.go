@@ -42,8 +42,8 @@ type file struct {
 	former   dmutex.NodeID   // the number of the life before it in the trace
 	epoch    uint64          // of the last view that it has installed
 	excluded []dmutex.NodeID // that it has seen go
-	leased   bool            // it has a lease,
-	until    int64           // which ends then, by the clock of the trace
+	leased   bool            // it has a lease
+	until    int64           // when the lease ends, by the clock of the trace
 	closed   bool            // the life ended in good order, or was excluded
 	gap      bool            // events are missing
 	whole    bool            // the trace has every message that came: it has no gap, and was not cut off before the end
