@@ -1,14 +1,21 @@
 package search
 
-import "slices"
+import (
+	"cmp"
+	"container/heap"
+)
 
-// An Agenda has what is to happen in a simulation, in order of time. What is planned for the
-// same time happens in the order in which it was planned.
-type Agenda[T any] struct{ plans []*plan[T] }
+// An Agenda is what is to happen in a simulation. It gives back first what happens first,
+// and of things that happen at the same time what was planned first.
+type Agenda[T any] struct {
+	plans plans[T]
+	count int // that were ever planned
+}
 
 type plan[T any] struct {
-	at   int64
-	what T
+	at    int64
+	order int
+	what  T
 }
 
 // Len returns how many things are to happen.
@@ -16,13 +23,8 @@ func (a *Agenda[T]) Len() int { return len(a.plans) }
 
 // Plan adds something.
 func (a *Agenda[T]) Plan(at int64, what T) {
-	i, _ := slices.BinarySearchFunc(a.plans, at, func(p *plan[T], at int64) int {
-		if p.at <= at {
-			return -1
-		}
-		return 1
-	})
-	a.plans = slices.Insert(a.plans, i, &plan[T]{at, what})
+	a.count++
+	heap.Push(&a.plans, &plan[T]{at, a.count, what})
 }
 
 // Next returns when the next thing happens. There must be one.
@@ -30,7 +32,23 @@ func (a *Agenda[T]) Next() int64 { return a.plans[0].at }
 
 // Take removes and returns the next thing.
 func (a *Agenda[T]) Take() (at int64, what T) {
-	next := a.plans[0]
-	a.plans = a.plans[1:]
-	return next.at, next.what
+	p := heap.Pop(&a.plans).(*plan[T])
+	return p.at, p.what
+}
+
+type plans[T any] []*plan[T]
+
+func (p plans[T]) Len() int      { return len(p) }
+func (p plans[T]) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+func (p *plans[T]) Push(x any)   { *p = append(*p, x.(*plan[T])) }
+
+func (p plans[T]) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(p[i].at, p[j].at), cmp.Compare(p[i].order, p[j].order)) < 0
+}
+
+func (p *plans[T]) Pop() any {
+	last := len(*p) - 1
+	x := (*p)[last]
+	*p = (*p)[:last]
+	return x
 }
