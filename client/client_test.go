@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
@@ -463,7 +464,7 @@ func TestRefused(t *testing.T) {
 		require.NoError(t, h.Release())
 
 		var calls []<-chan lock.Held
-		for range 1000 {
+		for range clientsession.MaxRequests {
 			calls = append(calls, one.eventually("l"))
 		}
 		synctest.Wait()
