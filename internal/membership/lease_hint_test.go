@@ -231,14 +231,7 @@ func TestReportAfterOutage(t *testing.T) {
 func TestRejoinAsAnotherLife(t *testing.T) {
 	l := &ledger{}
 	m := joined(t, l, 9)
-	r := l.record(t)
-	r.Epoch++
-	r.Unclean, r.Members = r.Epoch, nil
-	l.put(t, r)
-	now := m.now + testLease/3
-	m.Tick(now)
-	m.Operation()
-	m.Done(now, l.value, nil)
+	now := l.exclude(t, m)
 	require.True(t, m.Spent())
 	require.Equal(t, dmutex.None, m.Self())
 	for range 100 {

@@ -56,6 +56,19 @@ func (l *ledger) put(t *testing.T, r Record) {
 	require.NoError(t, err)
 }
 
+// exclude excludes all members, which the machine finds when it renews its lease.
+func (l *ledger) exclude(t *testing.T, m *LeaseMachine) (now int64) {
+	r := l.record(t)
+	r.Epoch++
+	r.Unclean, r.Members = r.Epoch, nil
+	l.put(t, r)
+	now = m.now + testLease/3
+	m.Tick(now)
+	m.Operation()
+	m.Done(now, l.value, nil)
+	return now
+}
+
 const testLease = 3 * second
 
 func someLease(t testing.TB, life uint64) *LeaseMachine {
@@ -324,14 +337,7 @@ func TestJoinAgain(t *testing.T) {
 	m := joined(t, l, 9)
 	pause := int64(0)
 	for k := 1; k < 10; k++ {
-		r := l.record(t)
-		r.Epoch++
-		r.Unclean, r.Members = r.Epoch, nil
-		l.put(t, r)
-		now := m.now + testLease/3
-		m.Tick(now)
-		m.Operation()
-		m.Done(now, l.value, nil)
+		now := l.exclude(t, m)
 		require.Equal(t, k, m.Exclusions())
 		require.Zero(t, m.View())
 		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())

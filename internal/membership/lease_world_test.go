@@ -370,21 +370,12 @@ func (w *leaseWorld) fair(a action) bool {
 }
 
 // lock returns the lock that life i may use, nil if there is none.
-func (w *leaseWorld) lock(i int) (lock *lock) {
+func (w *leaseWorld) lock(i int) *lock {
 	l := w.life(i)
 	if l.phase != Acting && !w.thaw {
 		return nil
 	}
-	for k := range w.locks {
-		v := &w.views.all[w.locks[k].view]
-		if v.Epoch == l.view.Epoch && slices.Equal(v.Members, l.view.Members) {
-			return &w.locks[k]
-		}
-		if w.thaw && v.Has(l.self, l.cfg.Life) {
-			lock = &w.locks[k]
-		}
-	}
-	return lock
+	return w.views.find(w.locks, &l.view, Member{l.self, l.cfg.Life}, w.thaw)
 }
 
 // Do takes a step. While no operation may be slow, the store then answers at once.

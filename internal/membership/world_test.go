@@ -304,21 +304,12 @@ func (w *world) fair(a action) bool {
 }
 
 // lock returns the lock that life i may use, nil if there is none.
-func (w *world) lock(i int) (lock *lock) {
+func (w *world) lock(i int) *lock {
 	l := w.life(i)
 	if l.phase != Acting && !w.thaw {
 		return nil
 	}
-	for k := range w.locks {
-		v := &w.views.all[w.locks[k].view]
-		if v.Epoch == l.view.Epoch && slices.Equal(v.Members, l.view.Members) {
-			return &w.locks[k]
-		}
-		if w.thaw && v.Has(dmutex.NodeID(i+1), l.Machine.life) {
-			lock = &w.locks[k]
-		}
-	}
-	return lock
+	return w.views.find(w.locks, &l.view, Member{dmutex.NodeID(i + 1), l.Machine.life}, w.thaw)
 }
 
 // Do takes a step. It returns [search.ErrOutside] if a life has promised too high a round.

@@ -114,6 +114,21 @@ func (c *viewCatalog) lock(locks []lock, v View, holder uint8) []lock {
 	return slices.Insert(locks, k, lock{c.number(appendView(nil, "", v), v), holder, holder})
 }
 
+// find returns the lock of a life's view, nil if there is none. With thaw, it may also be the lock of
+// the latest view with that life.
+func (c *viewCatalog) find(locks []lock, view *View, who Member, thaw bool) (found *lock) {
+	for k := range locks {
+		v := &c.all[locks[k].view]
+		if v.Epoch == view.Epoch && slices.Equal(v.Members, view.Members) {
+			return &locks[k]
+		}
+		if thaw && v.Has(who.Node, who.Life) {
+			found = &locks[k]
+		}
+	}
+	return found
+}
+
 // errWrong is the kind of what can be wrong with a world.
 var errWrong = errors.New("wrong")
 
