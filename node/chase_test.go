@@ -24,7 +24,7 @@ func long() *chase.Chase {
 	return c
 }
 
-func probe(c *chase.Chase) []byte { return (&message{says: saysProbe, probe: *c}).append(nil) }
+func probe(c *chase.Chase) []byte { return (&message{says: saysProbe, probe: *c}).encode() }
 
 func TestProbeOnTheWire(t *testing.T) {
 	for _, c := range []*chase.Chase{
@@ -157,7 +157,7 @@ func FuzzProbe(f *testing.F) {
 		}
 		up{n}.Message(2, message)
 		if m, err := readMessage(message, 3); err == nil {
-			again, err := readMessage(m.append(nil), 3)
+			again, err := readMessage(m.encode(), 3)
 			require.NoError(t, err)
 			require.Equal(t, m, again)
 		}

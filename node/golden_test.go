@@ -27,7 +27,7 @@ func TestGolden(t *testing.T) {
 		{"who", message{says: saysWho, number: 7, name: "x"}},
 		{"hold", message{says: saysHold, number: 7, fence: 1 << 50, age: 300}},
 	} {
-		b := x.m.append(nil)
+		b := x.m.encode()
 		text += goldentest.Line(x.what, b)
 		got, err := readMessage(b, 3)
 		require.NoError(t, err)

@@ -168,7 +168,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 // may ask as often as it likes: that makes no lock.
 func TestAskedByALiar(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		ask := func(name string) { one.group.Message(2, 1, (&message{says: saysAsk, name: name}).append(nil)) }
+		ask := func(name string) { one.group.Message(2, 1, (&message{says: saysAsk, name: name}).encode()) }
 		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
 			ask(name)
 			require.EqualValues(t, i+1, one.Status().Refused)
@@ -197,8 +197,8 @@ func TestNonsenseNames(t *testing.T) {
 // nobody waits for are dropped.
 func TestNonsenseAboutHolders(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
-		question := func(name string) []byte { return (&message{says: saysWho, number: 7, name: name}).append(nil) }
-		hold := func(age uint64) []byte { return (&message{says: saysHold, number: 7, fence: 5, age: age}).append(nil) }
+		question := func(name string) []byte { return (&message{says: saysWho, number: 7, name: name}).encode() }
+		hold := func(age uint64) []byte { return (&message{says: saysHold, number: 7, fence: 5, age: age}).encode() }
 		who, answer := question("x"), hold(1000)
 		for i, bad := range [][]byte{
 			who[:len(who)-1], append(slices.Clone(who), 0), question(""), question(strings.Repeat("x", transport.MaxName+1)),
@@ -212,7 +212,7 @@ func TestNonsenseAboutHolders(t *testing.T) {
 		one.asks.Store(uint64(8), answers)
 		for range 1000 {
 			one.group.Message(2, 1<<20, answer)
-			one.group.Message(2, 1<<20, (&message{says: saysHold, number: 8}).append(nil))
+			one.group.Message(2, 1<<20, (&message{says: saysHold, number: 8}).encode())
 		}
 		require.Equal(t, refused, one.Status().Refused)
 		require.Len(t, answers, 64)

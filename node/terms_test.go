@@ -166,7 +166,7 @@ func TestAnnouncement(t *testing.T) {
 		{strings.Repeat("x", maxElection), term{dmutex.None, membership.FirstFence(9) + 5}},
 	} {
 		want := &message{says: saysLeads, number: want.epoch, name: want.name, leads: want.leader != dmutex.None}
-		got, err := readMessage(want.append(nil), 3)
+		got, err := readMessage(want.encode(), 3)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}

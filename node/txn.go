@@ -269,7 +269,7 @@ func (n *Node) breakCycle(path []chase.Wait) {
 // sendProbe sends a chase on. It does not if the peer has left or its backlog is too
 // large, or if the probe is too long for the link.
 func (n *Node) sendProbe(to dmutex.NodeID, c *chase.Chase) (sent bool) {
-	b := (&message{says: saysProbe, probe: *c}).append(nil)
+	b := (&message{says: saysProbe, probe: *c}).encode()
 	if len(b) > n.mail.MaxMessage() || n.mail.Backlog(to)+len(b) > probeBacklog || n.send(to, b) != nil {
 		return false
 	}

@@ -41,8 +41,8 @@ const (
 // maxAge bounds the milliseconds of a hold: a century.
 const maxAge = 100 * 366 * 24 * 3600 * 1000
 
-func (m *message) append(b []byte) []byte {
-	return wire.Write(b, func(f *wire.Fields) { m.fields(f, 0) })
+func (m *message) encode() []byte {
+	return wire.Write(nil, func(f *wire.Fields) { m.fields(f, 0) })
 }
 
 // fields describes the message in a group of so many members.
@@ -111,7 +111,7 @@ func (u up) Message(from dmutex.NodeID, b []byte) {
 		u.locks.Ask(m.name)
 	case m.says == saysWho:
 		own := u.holds(m.name)
-		_ = u.send(from, (&message{says: saysHold, number: m.number, fence: own.Fence, age: uint64(own.Age.Milliseconds())}).append(nil))
+		_ = u.send(from, (&message{says: saysHold, number: m.number, fence: own.Fence, age: uint64(own.Age.Milliseconds())}).encode())
 	case m.says == saysHold:
 		u.answered(from, m)
 	}
@@ -125,7 +125,7 @@ func (n *Node) send(to dmutex.NodeID, m []byte) error {
 // sendAll sends a message to all other members. A member that is gone misses it. A question is not
 // sent to a member with a large backlog, which leaves room for requests.
 func (n *Node) sendAll(m *message) {
-	b := m.append(nil)
+	b := m.encode()
 	for _, p := range n.group.Others() {
 		if m.says != saysWho || n.mail.Backlog(p) < probeBacklog {
 			_ = n.send(p, b)

@@ -210,7 +210,7 @@ var doubts = []struct {
 
 func TestDoubt(t *testing.T) {
 	for _, tt := range doubts {
-		t.Run(tt.name, func(t *testing.T) { tt.play(t, acting(t, 10, 0)) })
+		t.Run(tt.name, func(t *testing.T) { tt.play(t, acting(t, 10)) })
 	}
 }
 

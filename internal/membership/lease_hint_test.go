@@ -20,23 +20,23 @@ type slowStore struct {
 }
 
 // step lets a millisecond pass for a machine and its store.
-func (s *slowStore) step(m *LeaseMachine, now int64) (out []Message) {
+func (s *slowStore) step(m *LeaseMachine, now int64) {
 	if s.op != NoOperation && now >= s.answerAt {
 		op := s.op
 		s.op = NoOperation
 		switch {
 		case s.away:
-			out = append(out, m.Done(now, nil, errUnknown)...)
+			m.Done(now, nil, errUnknown)
 		case op == Load:
-			out = append(out, m.Done(now, s.ledger.value, nil)...)
+			m.Done(now, s.ledger.value, nil)
 		default:
 			s.ledger.value = s.value
-			out = append(out, m.Done(now, nil, nil)...)
+			m.Done(now, nil, nil)
 		}
 	}
-	out = append(out, m.Tick(now)...)
+	m.Tick(now)
 	if m.Phase() == Frozen && !m.reported {
-		out = append(out, m.Report(now, nil, nil)...)
+		m.Report(now, nil, nil)
 	}
 	if op, value := m.Operation(); op != NoOperation {
 		s.op, s.value, s.answerAt = op, value, now+s.takes
@@ -47,7 +47,6 @@ func (s *slowStore) step(m *LeaseMachine, now int64) (out []Message) {
 			s.loads++
 		}
 	}
-	return out
 }
 
 // A stranger that sends frames all the time delays neither the exclusion of a crashed member nor an

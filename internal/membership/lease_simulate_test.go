@@ -171,7 +171,7 @@ func (w *leaseSim) input(i int, do func(now int64) []Message) {
 	w.check(x)
 	out := do(w.clock(x))
 	for {
-		w.post(i, x, out)
+		w.post(x, out)
 		if x.Self() == dmutex.None || x.View().Epoch < x.view {
 			x.holds, x.acted = false, 0
 		}
@@ -235,7 +235,7 @@ func (w *leaseSim) check(x *simNode) {
 	}
 }
 
-func (w *leaseSim) post(i int, x *simNode, out []Message) {
+func (w *leaseSim) post(x *simNode, out []Message) {
 	for _, msg := range out {
 		from, to := x.cfg.Life, x.peer(msg.To).life
 		w.after(w.between(0, 3*millisecond), 0, 0, func(*simNode) { w.arrive(from, to, msg) })

@@ -26,8 +26,8 @@ func solo(t *testing.T, life, clock uint64) *soloist {
 }
 
 // acting returns a life that acts in 1{1#10,2#20,3#30}.
-func acting(t *testing.T, life, clock uint64) *soloist {
-	s := solo(t, life, clock)
+func acting(t *testing.T, life uint64) *soloist {
+	s := solo(t, life, 0)
 	var peers []uint64
 	for _, peer := range []uint64{10, 20, 30} {
 		if peer != life {
@@ -43,7 +43,7 @@ func acting(t *testing.T, life, clock uint64) *soloist {
 
 // exiting returns a life that acts in the first view and knows of 2{2#20,3#30}.
 func exiting(t *testing.T) *soloist {
-	s := acting(t, 10, 0)
+	s := acting(t, 10)
 	s.leaves()
 	s.hears(from(20).promise(2, first, first), from(30).promise(2, first, first))
 	return s
@@ -157,7 +157,7 @@ var rules = []struct {
 	// The evicted may have granted in epochs that nobody else knows, but in none beyond
 	// the clock.
 	{"an eviction is above the clock", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.Clock(105)
 		s.evicts(3)
@@ -166,7 +166,7 @@ var rules = []struct {
 
 	// The others would refuse its round, and the operator would wait in vain.
 	{"an eviction is not above what is believed", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.hears(from(20).refuse(day-1, 0))
 		_, err := s.Evict(0, 3)
@@ -179,7 +179,7 @@ var rules = []struct {
 
 	// Nobody may count on a life that is over.
 	{"the ended promise nothing", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.outlived()
 		s.hears(from(20).prepare(5))
 		s.says()
@@ -189,7 +189,7 @@ var rules = []struct {
 
 	// Nor does it need another view.
 	{"the ended begin no round", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.leaves()
 		s.hears(from(20).refuse(2, 11))
 		s.is(Stopped)
@@ -199,7 +199,7 @@ var rules = []struct {
 
 	// Its round is nobody's any more.
 	{"the ended have no open round", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.input(s.Trouble(0, 1))
 		s.waits()
@@ -225,7 +225,7 @@ var rules = []struct {
 
 	// A message to a life that is gone is lost.
 	{"only a life that is there is told that it is old", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(3, 10, 30))
 		s.lost(20)
 		s.hears(from(30).promise(1, view(4, 21, 30), first))
@@ -236,7 +236,7 @@ var rules = []struct {
 
 	// Else one member that lies makes a second tell its lie.
 	{"hearsay about a member of the view is not passed on", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(30).promise(1, view(4, 21, 30), first))
 		s.says()
 		s.enters(30, view(5, 10, 21, 30))
@@ -261,7 +261,7 @@ var rules = []struct {
 
 	// The alarm may be about a view that is replaced, or have been heard.
 	{"one trouble, one round", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.input(s.Trouble(0, 0))
 		require.Equal(t, int64(never), s.Deadline())
 		s.input(s.Trouble(0, 1))
@@ -274,7 +274,7 @@ var rules = []struct {
 
 	// A back-off is for those that would meet again.
 	{"the round of another is no failure of who wants none", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(20).prepare(2))
 		require.Zero(t, s.fails)
 		require.Equal(t, int64(never), s.Deadline())
@@ -285,7 +285,7 @@ var rules = []struct {
 
 	// Else those that come again and again would make rounds without end.
 	{"an arrival ends no pause", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.input(s.Trouble(s.now, 1))
 		s.waits()
 		s.says("1->2 PREPARE round=2", "1->3 PREPARE round=2")
@@ -304,7 +304,7 @@ var rules = []struct {
 
 	// A second wish would give up the round that is open.
 	{"a life leaves once", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.leaves()
 		s.leaves()
 		s.says()
@@ -312,7 +312,7 @@ var rules = []struct {
 
 	// Views also name lives of the past.
 	{"old news is no news", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.met(21)
 		s.hears(from(30).promise(1, first, first))
 		require.Equal(t, uint64(21), s.Newest(2))
@@ -320,7 +320,7 @@ var rules = []struct {
 
 	// Members of a view have the same holders, whatever a peer reports later.
 	{"the first report counts", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		second := view(2, 10, 20, 30)
 		s.enters(20, second)
 		s.hears(from(20).report(second, Hold{"b", 1<<22 + 1}), from(20).report(second, Hold{"d", 1<<22 + 1}))
@@ -329,7 +329,7 @@ var rules = []struct {
 	}},
 	// What was held in one view may be released in the next.
 	{"a report is of its view", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.hears(from(20).report(first))
 		require.Equal(t, []dmutex.NodeID{2, 3}, s.Missing(nil))
@@ -337,7 +337,7 @@ var rules = []struct {
 
 	// The proposer can decide once the last complete view is known.
 	{"a promise is brought up to date", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.hears(from(20).prepare(3), from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
 		s.says("1->2 PROMISE round=3 installed=2{1#10,2#20,3#30} completed=2{1#10,2#20,3#30}")
@@ -345,7 +345,7 @@ var rules = []struct {
 
 	// The earlier proposer may have a round of its own with the number of the later.
 	{"only a promise of the last round is", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.hears(from(20).prepare(3), from(30).prepare(4), from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
 		s.says("1->3 PROMISE round=4 installed=2{1#10,2#20,3#30} completed=2{1#10,2#20,3#30}")
@@ -353,7 +353,7 @@ var rules = []struct {
 
 	// The round of the view itself is over.
 	{"a promise of a round that is over is not", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.hears(from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
 		s.says()
@@ -362,7 +362,7 @@ var rules = []struct {
 	// The later life of the proposer has not asked, and may have a round of its own
 	// with this number.
 	{"nor one to a life that is gone", func(t *testing.T) {
-		s := acting(t, 30, 0)
+		s := acting(t, 30)
 		s.enters(10, view(2, 10, 20, 30))
 		s.hears(from(20).report(view(2, 10, 20, 30)), from(20).prepare(3))
 		s.met(21)
@@ -373,7 +373,7 @@ var rules = []struct {
 
 	// A life that is gone may be followed by a life that has promised nothing.
 	{"a promise is lost with its life", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.leaves()
 		s.hears(from(20).promise(2, first, first))
 		s.lost(20)
@@ -383,7 +383,7 @@ var rules = []struct {
 
 	// Its successor has forgotten it.
 	{"a promise of a replaced life is dropped", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(30).prepare(4))
 		s.leaves()
 		s.says("1->2 PREPARE round=5 leaving", "1->3 PREPARE round=5 leaving")
@@ -391,7 +391,7 @@ var rules = []struct {
 		s.says()
 	}},
 	{"and not taken", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(30).prepare(4))
 		s.leaves()
 		s.hears(from(30).promise(5, view(4, 21, 30), first), from(20).promise(5, first, first))
@@ -400,7 +400,7 @@ var rules = []struct {
 
 	// It allows no view of a later round.
 	{"a promise is of its round", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.leaves()
 		s.hears(from(20).refuse(3, 0))
 		s.waits()
@@ -411,7 +411,7 @@ var rules = []struct {
 
 	// A peer that refuses is there, perhaps in no view.
 	{"a refusal is news", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.met(31)
 		s.enters(20, view(3, 10, 20)) // it forgets what was new
 		s.says("1->2 REPORT 3{1#10,2#20}")
@@ -421,7 +421,7 @@ var rules = []struct {
 
 	// Somebody has vouched that it is dead, so what it holds is free.
 	{"an evicted life is not taken in again", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.enters(20, view(3, 10, 20))
 		s.hears(from(20).report(view(3, 10, 20)))
@@ -433,7 +433,7 @@ var rules = []struct {
 
 	// It may not know that it was evicted. A round is decided once even so.
 	{"an evicted life decides for the others", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(20).refuse(3, 0))
 		s.input(s.Trouble(s.now, 1))
 		s.waits()
@@ -444,7 +444,7 @@ var rules = []struct {
 
 	// What a life has promised to a later round, it cannot decide in its own.
 	{"a later promise ends the open round", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.evicts(3)
 		s.says("1->2 PREPARE round=2")
@@ -454,7 +454,7 @@ var rules = []struct {
 
 	// The lives of the later view promise no lower round.
 	{"so does a later view", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.evicts(3)
 		s.hears(from(20).decide(view(3, 20, 30)))
@@ -463,7 +463,7 @@ var rules = []struct {
 
 	// An epoch has one view.
 	{"so does a view of its epoch", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.lost(30)
 		s.evicts(3)
 		s.hears(from(20).decide(view(2, 10, 20)), from(20).promise(2, first, first))
@@ -472,21 +472,21 @@ var rules = []struct {
 
 	// A peer that makes up a view costs time, and the group goes on above it.
 	{"no round below the view is promised", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(20).decide(view(5, 10, 20, 30)), from(30).prepare(4))
 		s.says("1->3 REFUSE round=5")
 	}},
 
 	// The others may not be in the new view yet.
 	{"a new view does not act", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.is(Frozen)
 	}},
 
 	// The others went on, and took this life in again.
 	{"an earlier view stops nobody", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.enters(20, view(3, 10, 20, 30))
 		s.hears(from(30).complete(view(2, 20, 30)))
 		s.is(Frozen)
@@ -550,7 +550,7 @@ var rules = []struct {
 	// The view of a round that it promised before it began to leave may have it as a
 	// member, and comes after the view without it.
 	{"nor does a view before one that it may be in", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.hears(from(20).prepare(5))
 		s.leaves()
 		s.says("1->2 PREPARE round=6 leaving", "1->3 PREPARE round=6 leaving")
@@ -573,7 +573,7 @@ var rules = []struct {
 	// All members of the last view are leaving, and a life that is there, outside of it,
 	// would hear of no view.
 	{"leavers wait for a life that is excused", func(t *testing.T) {
-		s := acting(t, 10, 0)
+		s := acting(t, 10)
 		s.met(31)
 		s.enters(20, view(3, 10, 20)) // it forgets what was new
 		s.hears(from(20).report(view(3, 10, 20)))
