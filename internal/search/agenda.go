@@ -5,8 +5,9 @@ import (
 	"container/heap"
 )
 
-// An Agenda is what is to happen in a simulation. It gives back first what happens first,
-// and of things that happen at the same time what was planned first.
+// An Agenda has what is to happen in a simulation, in order of time. What is planned for the
+// same time happens in the order in which it was planned. It is a heap, because a large
+// simulation has tens of thousands of plans.
 type Agenda[T any] struct {
 	plans plans[T]
 	count int // that were ever planned
