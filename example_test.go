@@ -7,15 +7,15 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 )
 
-// A node drives its machine: what a call returns it sends, and what arrives it
-// handles. Here the network is a queue in memory.
+// A node drives its machine: it sends the messages that a call returns, and handles
+// those that arrive. Here the network is a queue in memory.
 func Example() {
 	members := []dmutex.NodeID{1, 2, 3}
 	machines := make(map[dmutex.NodeID]dmutex.Machine)
 	for _, self := range members {
 		m, err := ricart.New(dmutex.Start{Self: self, Members: members})
 		if err != nil {
-			fmt.Println(err) // the Start is not lawful
+			fmt.Println(err) // the Start is invalid
 			return
 		}
 		machines[self] = m
