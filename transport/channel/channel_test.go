@@ -35,8 +35,8 @@ func request() ([]dmutex.Message, error) {
 	return []dmutex.Message{{Kind: dmutex.Request, From: 1, To: 2, Attempt: 1}}, nil
 }
 
-// Lost tells why messages may be lost: a peer that left, one that restarted, one whose
-// message Receive refuses, and a link that was closed.
+// Lost says why messages may be lost: the peer left or restarted, Receive refused a
+// message, or the link was closed.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
@@ -73,7 +73,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// An error of the input is Do's, and what the input returned beside it is sent.
+// Do returns the error of its function, and sends the messages returned with it.
 func TestDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})

@@ -52,7 +52,7 @@ func (b *bench) dynamic(self dmutex.NodeID) *dynamic {
 	return m
 }
 
-// open opens the link, for the frames that are no hello, and not of a stranger.
+// open opens the link. Frames of strangers, and hellos, do not reach deliver.
 func (m *dynamic) open(deliver func(from dmutex.NodeID, frame []byte)) {
 	m.b.Helper()
 	require.NoError(m.b, m.Open(func(from dmutex.NodeID, frame []byte) {
@@ -65,7 +65,7 @@ func (m *dynamic) open(deliver func(from dmutex.NodeID, frame []byte)) {
 		case helloSize:
 			select {
 			case m.hellos <- binary.BigEndian.Uint64(frame):
-			default: // it comes again
+			default: // a repeated hello
 			}
 		default:
 			deliver(from, frame)
@@ -92,7 +92,7 @@ func (b *bench) join(n int) (members []*dynamic) {
 	return members
 }
 
-const helloSize = 99 // no other frame here has it
+const helloSize = 99 // no other frame here has this size
 
 // greet makes two members peers of each other, and lets them send hellos until they hear
 // each other: before that the network may lose frames for a new number.
@@ -127,7 +127,7 @@ func until[T any](b *bench, from *dynamic, to dmutex.NodeID, frame []byte, c <-c
 	}
 }
 
-// talk sends a frame to and fro, before which no other comes.
+// talk sends a frame to and fro, and requires that no other frame comes first.
 func (b *bench) talk(one, two *dynamic) {
 	b.Helper()
 	b.hellos++
@@ -142,7 +142,7 @@ func (b *bench) meet(one, two *dynamic) {
 	b.talk(one, two)
 }
 
-// refused requires that Send does not send.
+// refused requires that Send does not know a node.
 func (m *dynamic) refused(to dmutex.NodeID) {
 	m.b.Helper()
 	require.ErrorIs(m.b, m.Send(to, []byte{255}), transport.ErrUnknownNode)
@@ -189,7 +189,7 @@ func (m *dynamic) isNobody() {
 	m.refused(1)
 }
 
-// former holds the receiver up, so that frames wait for its number when it changes.
+// former blocks the receiver, so that frames for its old number wait when it gets a new one.
 func (b *bench) former() {
 	one, two := b.dynamic(1), b.dynamic(2)
 	gate := b.gate()
@@ -227,7 +227,7 @@ func (b *bench) dropped() {
 	b.meet(one, two)
 }
 
-// stranger is a newcomer that knows a member which does not know it yet.
+// stranger lets a newcomer send to a member that does not know it yet.
 func (b *bench) stranger() {
 	old, young := b.dynamic(1), b.dynamic(2)
 	old.open(old.keep)
@@ -240,7 +240,7 @@ func (b *bench) stranger() {
 	old.skips(young.self, 1, 3)
 }
 
-// skips requires a frame, before which others of one kind may come.
+// skips requires the frame last. Frames equal to others may come before it.
 func (m *dynamic) skips(from dmutex.NodeID, others, last byte) {
 	m.b.Helper()
 	a := m.next()
@@ -290,7 +290,7 @@ func (b *bench) churn() {
 	}
 }
 
-// fromDeliver leaves, comes back under a new number, and answers, all in deliver.
+// fromDeliver lets a link leave, come back under a new number and answer, all in deliver.
 func (b *bench) fromDeliver() {
 	one, two := b.dynamic(1), b.dynamic(2)
 	one.open(one.keep)
@@ -359,6 +359,6 @@ func (b *bench) atOnce() {
 	b.greet(one, two)
 	require.NoError(b, one.Send(1002, []byte{2}))
 	require.NoError(b, two.Send(1001, []byte{2}))
-	two.skips(1001, 1, 2) // those of former numbers may still have been in flight
+	two.skips(1001, 1, 2) // frames for former numbers may still have been in flight
 	one.skips(1002, 1, 2)
 }

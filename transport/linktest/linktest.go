@@ -21,7 +21,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Links describes a kind of link to [TestLink] and [TestSession].
+// Links describes a kind of link to the tests of this package.
 type Links struct {
 	// New makes a network that loses nothing unless a test disturbs it, and returns
 	// a function that makes links on it, not yet open. A second link for a node,
@@ -59,7 +59,7 @@ func TestLink(t *testing.T, links Links) {
 	}
 }
 
-// inBench runs a test, in a bubble if the links can do with one.
+// inBench runs a test, in a bubble if the links work in one.
 func (links Links) inBench(t *testing.T, test func(*bench)) {
 	run := func(t *testing.T) {
 		b := &bench{T: t, links: links, home: goroutine()}
@@ -150,10 +150,10 @@ func await[T any](b *bench, c <-chan T, what string) (v T) {
 	return v
 }
 
-// A gate holds a deliver up until it is opened, at the latest before the links are closed.
+// A gate blocks calls of deliver until it is opened, at the latest before the links are closed.
 type gate struct {
 	b       *bench
-	reached chan bool // by the first
+	reached chan bool // by the first deliver
 	end     chan bool
 	open    func()
 	inside  atomic.Int32 // delivers that have not returned
@@ -176,7 +176,7 @@ func (g *gate) pass(dmutex.NodeID, []byte) {
 	<-g.end
 }
 
-// holds sends a frame that is held up.
+// holds sends a frame and waits until the gate blocks its delivery.
 func (g *gate) holds(from transport.Link, to dmutex.NodeID, frame []byte) {
 	require.NoError(g.b, from.Send(to, frame))
 	await(g.b, g.reached, "deliver")
@@ -228,8 +228,8 @@ func (b *bench) bursts() {
 	})
 }
 
-// crowd lets several goroutines of two nodes send at once to one that open opens, and that the
-// gate holds up, so that frames have time to come together.
+// crowd lets several goroutines of two nodes send at once to a third node, which open opens.
+// The gate blocks that node meanwhile, so that frames can gather in bursts.
 func (b *bench) crowd(open func(to *member, gate *gate) error) {
 	const senders, frames = 8, 200
 	to, gate := b.member(1), b.gate()
@@ -260,7 +260,7 @@ func (b *bench) crowd(open func(to *member, gate *gate) error) {
 	}
 	sending.Wait()
 	gate.open()
-	var heard [4][senders][]byte // from a node and one of its goroutines
+	var heard [4][senders][]byte // by node and goroutine of the sender
 	for range 2 * senders * frames {
 		a := to.next()
 		require.Greater(b, len(a.frame), 1)
@@ -337,13 +337,13 @@ func (b *bench) closeWaits() {
 	<-closing
 	b.settle() // so that a Close that does not wait shows it
 	for range 100 {
-		nodes[0].tell(nodes[1], []byte{1}) // also one that takes some round trips
+		nodes[0].tell(nodes[1], []byte{1}) // also a Close that ends only some round trips later
 	}
 	gate.open()
 	await(b, closed, "Close")
 }
 
-// bounce lets frames go to and fro between two nodes, and one of them close.
+// bounce sends frames to and fro between two nodes, and then closes one of them.
 func (b *bench) bounce() {
 	const enough, balls = 2000, 50
 	nodes := []*member{b.member(1), b.member(2)}
@@ -427,7 +427,7 @@ func heap() int64 {
 func (b *bench) restart() {
 	nodes := b.open(1, 2, 3)
 	for round := range byte(4) {
-		i := int(round) % 2 * 2 // the one of the lowest id, and the one of the highest
+		i := int(round) % 2 * 2 // the node with the lowest id, and the one with the highest
 		for _, other := range nodes {
 			if other != nodes[i] {
 				other.tell(nodes[i], []byte{round})
@@ -448,8 +448,8 @@ func (b *bench) restart() {
 	}
 }
 
-// checkGoroutines runs after all links are closed. In a bubble, the bubble's
-// end does it. A goroutine may need a moment more to die.
+// checkGoroutines runs after all links are closed. In a bubble, synctest checks the
+// same. A goroutine may need a moment to end.
 func (b *bench) checkGoroutines() {
 	if b.links.Synctest || b.Failed() || b.pkg == "" {
 		return

@@ -19,8 +19,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// TestLink must catch links that break the contract. Each mutant is run in a
-// process of its own, since it is meant to fail.
+// TestLink must catch links that break the contract. Each mutant runs in a
+// process of its own, because its tests are meant to fail.
 func TestLinkCatches(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -76,7 +76,7 @@ func TestDynamicLinkCatches(t *testing.T) {
 	}
 }
 
-// TestDynamicMutant is the other half. Called without a mutant it tests good links.
+// TestDynamicMutant runs in the process of a mutant. Without a mutant it tests good links.
 func TestDynamicMutant(t *testing.T) {
 	name := machinetest.Mutant()
 	linktest.TestDynamicLink(t, linktest.Links{
@@ -188,7 +188,7 @@ func (m *dynamicMutant) Close() error {
 	return m.DynamicLink.Close()
 }
 
-// TestMutantLink is the other half. Called without a mutant it tests good links.
+// TestMutantLink runs in the process of a mutant. Without a mutant it tests good links.
 func TestMutantLink(t *testing.T) {
 	name := machinetest.Mutant()
 	linktest.TestLink(t, linktest.Links{
@@ -233,7 +233,7 @@ func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	return err
 }
 
-// OpenBursts brings two frames at a time.
+// OpenBursts delivers two frames at a time.
 func (m *mutant) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
 	bursts := make(map[dmutex.NodeID][][]byte)
 	return m.Open(func(from dmutex.NodeID, frame []byte) {

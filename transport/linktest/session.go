@@ -30,7 +30,7 @@ func (narrow) MaxFrame() int { return 1024 }
 const (
 	speakers = 3
 	speeches = 500 // from each to each
-	lead     = 8   // so many at first; then one for each that is heard
+	lead     = 8   // from each to each at first; then one more for each that arrives
 )
 
 func talk(b *bench, midway func()) {
@@ -79,7 +79,7 @@ func talk(b *bench, midway func()) {
 		b.Cleanup(func() { // before the links are closed
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			_ = c.Close(ctx) // nobody waits for the others
+			_ = c.Close(ctx) // does not wait for the others
 		})
 		for _, peer := range peers {
 			require.NoError(b, c.Do("speech", func() ([]dmutex.Message, error) { return speak(peer, lead), nil }))
@@ -87,7 +87,7 @@ func talk(b *bench, midway func()) {
 	}
 	await(b, half, "half of the messages")
 	func() {
-		defer close(harmed) // though midway may end the test
+		defer close(harmed) // even if midway ends the test
 		if midway != nil {
 			midway()
 		}

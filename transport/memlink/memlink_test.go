@@ -16,7 +16,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// As package memlink has them.
+// The limits of package memlink.
 const maxFrame, backlog = 64 << 10, 4 << 20
 
 // links describes links of networks with the given faults.
@@ -32,7 +32,7 @@ func links(config memlink.Config) linktest.Links {
 	}
 }
 
-// A network for tests that need no server. (L80)
+// Tests need no server: a network in memory keeps the contract of links. (L80)
 func TestLink(t *testing.T) {
 	for _, config := range []memlink.Config{
 		{},
@@ -46,7 +46,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// Sessions repair what the network does. With DMUTEX_LONG=1 for 500 seeds.
+// Sessions repair loss, duplication and delay. DMUTEX_LONG=1 runs 500 seeds.
 func TestSession(t *testing.T) {
 	seeds := uint64(20)
 	if os.Getenv("DMUTEX_LONG") != "" {
@@ -89,7 +89,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A receiver keeps what arrives in a list, to be read when the bubble rests.
+// A receiver lists the frames that arrive. Read the list after synctest.Wait.
 type receiver struct {
 	transport.Link
 	got []arrival
@@ -117,8 +117,8 @@ func open(t *testing.T, network *memlink.Network, n int) []*receiver {
 	return nodes
 }
 
-// fates sends 200 frames from node 1 to node 2 and says what became of each: how
-// often it came.
+// fates sends 200 frames from node 1 to node 2. It returns how often each arrived, and
+// all arrivals.
 func fates(t *testing.T, config memlink.Config) (times [200]int, got []arrival) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(config)
@@ -158,10 +158,10 @@ func TestFaults(t *testing.T) {
 	require.InDelta(t, 200*0.3, count(times, 0), 25, "seed 1")
 	require.InDelta(t, 200*0.7*0.2, count(times, 2), 25, "seed 1")
 	again, _ := fates(t, config)
-	require.Equal(t, times, again, "the same seed is the same fate")
+	require.Equal(t, times, again, "the same seed loses and repeats the same frames")
 	config.MaxDelay = time.Second
 	delayed, _ := fates(t, config)
-	require.Equal(t, times, delayed, "and a delay does not change it")
+	require.Equal(t, times, delayed, "a delay does not change which")
 	config.Seed = 2
 	other, _ := fates(t, config)
 	require.NotEqual(t, times, other)
@@ -225,7 +225,7 @@ func TestPartition(t *testing.T) {
 		require.Equal(t, "1>4 4>1 ", reached(t, nodes))
 		network.Partition([]dmutex.NodeID{1}) // the others are a group too
 		require.Equal(t, "2>3 2>4 3>2 3>4 4>2 4>3 ", reached(t, nodes))
-		network.Cut(2, 3) // but not back
+		network.Cut(2, 3) // in one direction
 		require.Equal(t, "2>4 3>2 3>4 4>2 4>3 ", reached(t, nodes))
 		network.Partition()
 		require.Equal(t, "1>2 1>3 1>4 2>1 2>4 3>1 3>2 3>4 4>1 4>2 4>3 ", reached(t, nodes))
@@ -247,7 +247,7 @@ func TestRestart(t *testing.T) {
 		require.ErrorIs(t, second.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
 		require.NoError(t, nodes[1].Close())
 		require.NoError(t, nodes[0].Send(2, []byte{1}))
-		require.NoError(t, second.Open(func(dmutex.NodeID, []byte) { t.Error("what came before is lost") }))
+		require.NoError(t, second.Open(func(dmutex.NodeID, []byte) { t.Error("a frame from before the restart arrives") }))
 		synctest.Wait()
 		require.NoError(t, second.Close())
 		require.NoError(t, third.Close())
@@ -330,23 +330,23 @@ func TestPause(t *testing.T) {
 		network.Resume(2)
 		synctest.Wait()
 		require.Equal(t, []arrival{{1, 0, time.Hour}, {3, 0, time.Hour}}, nodes[1].got)
-		require.Empty(t, nodes[0].got, "a stopped process sends nothing")
+		require.Empty(t, nodes[0].got, "a paused node sends nothing")
 		for _, n := range nodes {
 			n.got = nil
 		}
 		require.Equal(t, "1>2 1>3 2>1 2>3 3>1 3>2 ", reached(t, nodes))
 		network.Pause(2)
-		network.Heal() // is for cuts
+		network.Heal() // ends cuts, not pauses
 		require.Equal(t, "1>3 3>1 ", reached(t, nodes))
 		require.NoError(t, nodes[1].Close())
 		network.Resume(2)
 		synctest.Wait()
-		require.Empty(t, nodes[1].got, "what waited died with the process")
-		network.Resume(7) // nobody
+		require.Empty(t, nodes[1].got, "what waited is dropped with the closed link")
+		network.Resume(7) // no such node
 	})
 }
 
-// What waits for a paused node is bounded, and comes in order.
+// The backlog of a paused node is bounded, and arrives in order.
 func TestPauseBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
@@ -399,7 +399,7 @@ func TestSessionOverPause(t *testing.T) {
 	})
 }
 
-// Faults stay with a link that becomes another number.
+// Faults stay with a link that changes its number.
 func TestFaultsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
@@ -420,7 +420,7 @@ func TestFaultsStay(t *testing.T) {
 			require.NoError(t, l.Become(last))
 			require.NoError(t, l.SetPeer(1, ""))
 		}
-		// talks sends a frame each way and says how many arrive.
+		// talks sends a frame each way and returns how many arrive.
 		talks := func() (to, from int) {
 			require.NoError(t, one.Send(last, []byte{1}))
 			require.NoError(t, moving.Send(1, []byte{2}))

@@ -20,10 +20,10 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// The link is held against its contract in module integration, which embeds a
-// real server. Here a few lines play one, and play it badly.
+// Module integration tests the contract of the link, with a real server. Here a few
+// lines play a server that misbehaves.
 
-// A fakeServer greets, answers pings and throws away all else.
+// A fakeServer greets, answers pings and ignores all else.
 type fakeServer struct {
 	listener   net.Listener
 	maxPayload int
@@ -107,7 +107,7 @@ func (s *fakeServer) hangUp() {
 func connect(t *testing.T, s *fakeServer) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect("nats://"+s.listener.Addr().String(), nats.NoReconnect(),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // its default prints
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the default handler prints
 	require.NoError(t, err)
 	return nc
 }
@@ -158,7 +158,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// A connection that nats.go closes because of the subscription is noticed.
+// Open fails if nats.go closes the connection because of the subscription.
 func TestOpenOnNothing(t *testing.T) {
 	s := serve(t, 1<<20)
 	s.refusal = "-ERR 'maximum control line exceeded'\r\n"
@@ -172,7 +172,7 @@ func TestOpenOnNothing(t *testing.T) {
 }
 
 // When the server does not read, nats.go blocks publishers. Send does
-// not wait for that: the test would not end.
+// not wait for the server. If it did, the test would not end.
 func TestStuckServer(t *testing.T) {
 	s := serve(t, 1<<20)
 	nc := connect(t, s)
@@ -198,7 +198,7 @@ func TestStuckServer(t *testing.T) {
 	nc.Close()
 }
 
-// awaitError waits until the connection has heard of an error.
+// awaitError waits until the last error of the connection contains says.
 func awaitError(t *testing.T, nc *nats.Conn, says string) {
 	t.Helper()
 	for late := time.Now().Add(30 * time.Second); nc.LastError() == nil || !strings.Contains(nc.LastError().Error(), says); runtime.Gosched() {
@@ -206,7 +206,7 @@ func awaitError(t *testing.T, nc *nats.Conn, says string) {
 	}
 }
 
-// Errors of other subjects, and earlier errors of this one, do not keep a link from opening.
+// Errors about other subjects, and earlier errors about its own, do not keep a link from opening.
 func TestOpenIgnoresOtherErrors(t *testing.T) {
 	const ours = "-ERR 'Permissions Violation for Subscription to \"locks.1.*\"'\r\n"
 	const others = "-ERR 'Permissions Violation for Subscription to \"others\"'\r\n"
@@ -258,7 +258,7 @@ func TestCloseWaitsForPublishers(t *testing.T) {
 	}
 }
 
-// A stuckLog takes its first record when it is closed.
+// A stuckLog blocks its writers until it is closed.
 type stuckLog chan struct{}
 
 func (l stuckLog) Write(record []byte) (int, error) {
@@ -283,7 +283,7 @@ func TestStuckLog(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// Why frames do not arrive, as far as a link over NATS can know.
+// Trouble says why frames do not arrive, as far as a link over NATS can know.
 func TestTrouble(t *testing.T) {
 	s := serve(t, 1<<20)
 	s.published = "-ERR 'Permissions Violation for Publish to \"locks.2.1\"'\r\n"
@@ -320,8 +320,8 @@ func TestDynamicRefuses(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A node whose server is stuck gets new numbers and peers all the same. If it waited as
-// nats.go makes publishers wait, for a minute each, this test would never end.
+// A link takes new numbers and peers even if its server is stuck. If each call waited for
+// a minute, as nats.go makes publishers wait, this test would never end.
 func TestBecomeDoesNotWait(t *testing.T) {
 	s := serve(t, 1<<20)
 	nc := connect(t, s)
@@ -342,7 +342,7 @@ func TestBecomeDoesNotWait(t *testing.T) {
 	nc.Close()
 }
 
-// Numbers and peers that went leave nothing behind.
+// Former numbers and removed peers leave nothing behind.
 func TestNothingIsLeftOfPeers(t *testing.T) {
 	nc := connect(t, serve(t, 1<<20))
 	defer nc.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// The link should vanish beside the socket: compare with BenchmarkRaw.
+// The link should cost little beside the socket: compare with BenchmarkRaw.
 func BenchmarkPingPong(b *testing.B) {
 	b.Run("plain", func(b *testing.B) { benchmarkPingPong(b, plain) })
 	b.Run("TLS", func(b *testing.B) { benchmarkPingPong(b, overTLS(b)) })
@@ -31,7 +31,7 @@ func benchmarkPingPong(b *testing.B, secure func(dmutex.NodeID) *tls.Config) {
 	}
 }
 
-// The same without a goroutine that waits: the pong's delivery sends the next
+// BenchmarkBounce has no goroutine that waits: the pong's delivery sends the next
 // ping, as machines do.
 func BenchmarkBounce(b *testing.B) {
 	b.Run("plain", func(b *testing.B) { benchmarkBounce(b, plain) })
@@ -56,7 +56,7 @@ func benchmarkBounce(b *testing.B, secure func(dmutex.NodeID) *tls.Config) {
 	<-done
 }
 
-// pingPong returns what sends a frame to a node that sends it back.
+// pingPong returns a function that sends a frame to a node, which sends it back.
 func pingPong(t testing.TB, secure func(dmutex.NodeID) *tls.Config, pong func()) (ping func(frame []byte)) {
 	nodes := make([]*tcplink.Link, 2)
 	for i := range nodes {
@@ -74,7 +74,7 @@ func pingPong(t testing.TB, secure func(dmutex.NodeID) *tls.Config, pong func())
 	return func(frame []byte) { nodes[0].Send(2, frame) }
 }
 
-// A bare connection with the same work.
+// BenchmarkRaw does the same work over a bare connection.
 func BenchmarkRaw(b *testing.B) {
 	b.Run("plain", func(b *testing.B) { benchmarkRaw(b, nil) })
 	b.Run("TLS", func(b *testing.B) {

@@ -16,7 +16,7 @@ type Authority struct{ *certtest.Authority }
 
 func NewAuthority(t testing.TB) *Authority { return &Authority{certtest.New(t)} }
 
-// A leaf is what a node's certificate is made of.
+// leaf returns the template of a node's certificate.
 func leaf(names ...string) *x509.Certificate {
 	template := &x509.Certificate{
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -48,8 +48,7 @@ func (a *Authority) Host(host string) tls.Certificate {
 	return a.Issue(template)
 }
 
-// Config is what a node is given that shows the certificate and trusts the
-// authority.
+// Config is for a node that shows the certificates and trusts the authority.
 func (a *Authority) Config(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{Certificates: certs, RootCAs: a.Pool()}
 }

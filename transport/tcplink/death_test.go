@@ -26,7 +26,7 @@ func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died 
 	return l, got, died
 }
 
-// When a process ends, its peer hears of it, whichever of the two has dialed.
+// When a process ends, its peer notices, whichever of the two has dialed.
 func TestDeath(t *testing.T) {
 	for _, self := range []dmutex.NodeID{1, 2} {
 		other := 3 - self
@@ -36,7 +36,7 @@ func TestDeath(t *testing.T) {
 		require.NoError(t, l.SetPeer(other, ends.Address()))
 		require.NoError(t, l.Send(other, []byte("x")))
 		for a := range got {
-			if a.frame != "" { // else it was a stranger for a moment
+			if a.frame != "" { // else the sender was still a stranger
 				break
 			}
 		}
@@ -45,8 +45,8 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// A peer whose connection was lost has not died while its system takes connections, or
-// once another connection has come.
+// A peer that lost its connection does not count as dead while its address accepts
+// connections, after another connection has come, or without an address.
 func TestNoDeath(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

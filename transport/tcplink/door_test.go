@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// far returns the other end of c, over a network that takes its time each way.
+// far returns the other end of c, over a network that delays each direction by oneWay.
 func far(c net.Conn, oneWay time.Duration) net.Conn {
 	near, end := net.Pipe()
 	go carry(near, c, oneWay)
@@ -49,8 +49,8 @@ func carry(to, from net.Conn, oneWay time.Duration) {
 	to.Close()
 }
 
-// A member reconnects soon though a crowd of strangers arrives faster than handshakes complete: at
-// once from another address, and within a few attempts from the same one.
+// A member reconnects soon even if a crowd of strangers arrives faster than handshakes complete: at
+// once from another address, and within a few attempts from the address of the crowd.
 func TestCrowdAtTheDoor(t *testing.T) {
 	const (
 		oneWay  = 30 * time.Millisecond
@@ -163,9 +163,9 @@ func TestDoorForgets(t *testing.T) {
 	require.Nil(t, d.enter(one))
 	require.Nil(t, d.enter(two))
 	require.Nil(t, d.enter(three))
-	require.Equal(t, three, d.enter(four), "of the source that has most")
+	require.Equal(t, three, d.enter(four), "the source with most connections gives way")
 	require.False(t, d.leave(three))
-	require.Contains(t, []net.Conn{one, two, four}, d.enter(five), "of any, as all have one")
+	require.Contains(t, []net.Conn{one, two, four}, d.enter(five), "each source has one, so any may give way")
 	for _, nc := range []net.Conn{one, two, four, five} {
 		d.leave(nc)
 	}

@@ -83,7 +83,7 @@ func TestDynamicRefuses(t *testing.T) {
 	require.ErrorIs(t, l.Trouble(2), transport.ErrUnknownNode)
 }
 
-// openDynamic opens a link of nobody. Strangers arrive as frames without bytes.
+// openDynamic opens a link without a number. Strangers arrive as frames without bytes.
 func openDynamic(t *testing.T, config Config) (*Link, chan arrival) {
 	t.Helper()
 	config.Listen = "127.0.0.1:0"
@@ -95,7 +95,7 @@ func openDynamic(t *testing.T, config Config) (*Link, chan arrival) {
 	return l, got
 }
 
-// The greeting of each number, and of none, as the other side sees it.
+// A link connects only to its peers, and only under its current number.
 func TestNumbers(t *testing.T) {
 	logger, told := lines()
 	l, got := openDynamic(t, Config{Logger: logger})
@@ -117,7 +117,7 @@ func TestNumbers(t *testing.T) {
 	refused(7, 0)
 	says("level=DEBUG", "this node has no number yet", "node=0")
 	require.NoError(t, l.Become(5))
-	refused(7, 4) // that another process had
+	refused(7, 4) // a number that another process had
 	says("level=DEBUG", "the greeting is for node 4", "node=5")
 	require.Empty(t, got)
 	refused(7, 5)
@@ -156,8 +156,8 @@ func TestNumbers(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// Frames that one read has brought are not delivered any more when the number has changed,
-// or the peer is gone.
+// When the number changes or the peer is removed, the link delivers no more frames of the
+// same read.
 func TestReadEndsWithPeer(t *testing.T) {
 	for name, end := range map[string]func(l *Link) error{
 		"another number": func(l *Link) error { return l.Become(2) },
@@ -185,7 +185,7 @@ func TestReadEndsWithPeer(t *testing.T) {
 	}
 }
 
-// A connection that is ready only when the peer is gone is not used.
+// A connection that is ready only after its peer was removed is not used.
 func TestServeAfterRemove(t *testing.T) {
 	l, _ := openDynamic(t, Config{})
 	p := newPeer(l, 7, "127.0.0.1:1")
@@ -214,7 +214,7 @@ func TestNewcomer(t *testing.T) {
 	require.Contains(t, <-told, "level=INFO msg=\"tcplink: connected")
 }
 
-// Peers and numbers that went leave no goroutine, connection or memory.
+// Removed peers and former numbers leave no goroutine, connection or memory.
 func TestNothingIsLeftOfPeers(t *testing.T) {
 	l, _ := openDynamic(t, Config{})
 	other, _ := openDynamic(t, Config{})
@@ -268,8 +268,8 @@ func TestNothingIsLeftOfPeers(t *testing.T) {
 	require.Empty(t, l.peers)
 }
 
-// A certificate speaks for the host of the address in the record, on either side. With a
-// ServerName it speaks for the group, and the address says nothing.
+// Both sides check a certificate against the host of the peer's address. With a ServerName
+// they check it against that name instead.
 func TestTLSOfHosts(t *testing.T) {
 	a, foreign := NewAuthority(t), NewAuthority(t)
 	for _, test := range []struct {
@@ -325,8 +325,8 @@ func TestTLSOfHosts(t *testing.T) {
 	}
 }
 
-// Only a member of the group is answered, or can have a node read the record: a stranger
-// who shows no certificate, or one of another authority, or speaks no TLS, can do nothing.
+// A stranger without TLS, without a certificate or with one of another authority gets no
+// answer, and cannot make a node read the record.
 func TestTLSStranger(t *testing.T) {
 	a, foreign := NewAuthority(t), NewAuthority(t)
 	l, got := openDynamic(t, Config{TLS: a.Config(a.Host("127.0.0.1"))})
@@ -350,7 +350,7 @@ func TestTLSStranger(t *testing.T) {
 	require.Equal(t, arrival{3, ""}, next(t, got))
 }
 
-// SetTLS refuses what the peers would refuse of this node's host.
+// SetTLS refuses a certificate that is not for this node's host.
 func TestSetTLSOfHosts(t *testing.T) {
 	a := NewAuthority(t)
 	l, _ := openDynamic(t, Config{TLS: a.Config(a.Host("127.0.0.1"))})

@@ -8,8 +8,8 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// In earnest the nodes are processes, with one address book for all. Here they
-// are one process and take free ports.
+// In production each node is a process, and all have the same address book. Here both
+// nodes are in one process and take free ports.
 func Example() {
 	one, err := tcplink.New(tcplink.Config{Self: 1, Listen: "127.0.0.1:0"})
 	if err != nil {

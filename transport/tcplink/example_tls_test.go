@@ -16,8 +16,8 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// An authority issues a certificate for each node. In earnest it is a program
-// of its own, and a node never sees more than its own key and the authority's
+// An authority issues a certificate for each node. In production the
+// authority is a separate program, and a node sees only its own key and the authority's
 // certificate.
 func Example_certificates() {
 	_, key, err := ed25519.GenerateKey(rand.Reader)

@@ -224,8 +224,8 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// The newest connection stays even if the goroutine of an older one, which was
-// answered first, is the last to run.
+// A link answers a connection, and then a newer one. The newer one stays even if its
+// goroutine runs before that of the older one.
 func TestNewestConnectionOvertakes(t *testing.T) {
 	pace := defaultPace
 	pace.grace = time.Millisecond
@@ -259,7 +259,7 @@ func bubbleLink(t *testing.T, logger *slog.Logger) (l *Link, got chan arrival, c
 	return l, got, c
 }
 
-// closedLink returns node 1's link, open but not accepting: knock connects to it.
+// closedLink returns a link of node 1 that accepts no connection: knock connects to it.
 func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arrival) {
 	t.Helper()
 	config.Self, config.Listen, config.Peers = 1, "127.0.0.1:0", map[dmutex.NodeID]string{2: ""}
@@ -369,7 +369,7 @@ func TestRedial(t *testing.T) {
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
 }
 
-// A peer that dials, and gets another address, connects again. What waits for it, waits on.
+// A peer that dials connects again when its address changes. Frames for it wait meanwhile.
 func TestMoveOfDialingPeer(t *testing.T) {
 	l, got := openLink(t, 1, defaultPace)
 	require.NoError(t, l.SetPeer(2, "127.0.0.1:1"))
@@ -402,7 +402,7 @@ func TestMoveWhileDialing(t *testing.T) {
 	require.NoError(t, l.Send(1, []byte("waits")))
 	require.NoError(t, l.SetPeer(1, moved.Addr().String()))
 	requireEnd(t, c)
-	require.Nil(t, old.take(nil, 0, nil), "what was dialed at the old address is not used any more")
+	require.Nil(t, old.take(nil, 0, nil), "a connection to the old address is not used any more")
 	c = acceptByHand(t, moved, 1, 2)
 	require.Equal(t, "waits", readByHand(t, c))
 	sendByHand(t, c, "from the new address")
@@ -423,8 +423,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// The waits between attempts double from minRedial to maxRedial, and each is drawn
-// between half of that and all.
+// The limit of the wait between attempts doubles from minRedial to maxRedial. Each wait
+// is drawn between half of the limit and the limit.
 func TestBackoff(t *testing.T) {
 	pace := defaultPace
 	pace.minRedial, pace.maxRedial = time.Millisecond, 8*time.Millisecond

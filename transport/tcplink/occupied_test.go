@@ -17,12 +17,12 @@ func (g greeting) write(w io.Writer) error {
 	return err
 }
 
-// writeGreeting greets as a process that has told no life.
+// writeGreeting greets without telling a life.
 func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
 	return greeting{From: from, To: to}.write(w)
 }
 
-// readGreeting returns the node that speaks, if it speaks to this one.
+// readGreeting returns the sender of a greeting to self.
 func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
 	var g greeting
 	if err := g.read(r); err != nil {
@@ -44,8 +44,8 @@ func greetAs(t *testing.T, l *Link, life uint64) (net.Conn, greeting) {
 	return c, answer
 }
 
-// answerByHand waits until the other side asks for a heartbeat, and sends a frame, which is
-// one if it is empty.
+// answerByHand waits until the other side asks for a heartbeat, and sends a frame. An empty
+// frame is a heartbeat.
 func answerByHand(t *testing.T, c net.Conn, frame string) {
 	var size [headerSize]byte
 	for binary.BigEndian.Uint32(size[:]) != question {
@@ -59,9 +59,9 @@ func answerByHand(t *testing.T, c net.Conn, frame string) {
 	}
 }
 
-// A process whose connection answers is not replaced, and the other process with its
-// number is told its life. Any frame is an answer: where many wait, the heartbeat comes
-// too late, or there is no room for it.
+// A process whose connection answers is not replaced. Another process with its number is
+// told the life of the first. Any frame is an answer: behind many frames a heartbeat comes
+// too late, or finds no room.
 func TestConnectedProcessStays(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	first, answer := greetAs(t, l, 10)
@@ -91,8 +91,8 @@ func slowGrace() pace {
 	return pace
 }
 
-// A process whose connection does not answer is replaced by one with the same life, which
-// has lost it, or a higher one.
+// A connection that does not answer is replaced by one of the same life, if the process
+// has reconnected, or of a higher life.
 func TestSilentProcessIsReplaced(t *testing.T) {
 	pace := defaultPace
 	pace.grace = time.Millisecond
@@ -109,7 +109,7 @@ func TestSilentProcessIsReplaced(t *testing.T) {
 	}
 }
 
-// A lower life is refused without a question, and told the higher one.
+// A process with a lower life is refused and told the higher life. The first process is not asked.
 func TestLowerLifeIsRefused(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	first, _ := greetAs(t, l, 20)
@@ -157,7 +157,7 @@ func TestTwoLinksWithOneNumber(t *testing.T) {
 	defer second.Close()
 	second.SetLife(20, nil, func(peer dmutex.NodeID, life uint64) { taken <- word{peer, life} })
 	require.NoError(t, second.Open(func(dmutex.NodeID, []byte) {}))
-	for range 2 { // then the first refusal is noted
+	for range 2 { // at the second refusal, Trouble knows the first
 		require.Equal(t, word{1, 10}, <-taken)
 	}
 	require.ErrorContains(t, second.Trouble(1), "another process that uses the number of this node, 2")
@@ -169,7 +169,7 @@ func TestTwoLinksWithOneNumber(t *testing.T) {
 	require.Equal(t, arrival{2, "second"}, next(t, got))
 }
 
-// Questions that a peer does not read the answers to take bounded memory.
+// A peer that asks and does not read the answers takes bounded memory.
 func TestFloodOfQuestions(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
 	c, _ := greetAs(t, l, 10)
@@ -178,7 +178,7 @@ func TestFloodOfQuestions(t *testing.T) {
 	l.mu.RUnlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conn.out = []byte{0} // which drain is writing, and does not get on
+	p.conn.out = []byte{0} // as if drain were stuck while writing it
 	for range backlog {
 		p.say(heartbeat)
 	}

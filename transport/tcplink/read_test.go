@@ -38,7 +38,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// split is what read does, the obvious way.
+// split does what read does, in the obvious way.
 func split(b []byte) (frames [][]byte, err error) {
 	for len(b) >= headerSize {
 		size := binary.BigEndian.Uint32(b)
@@ -91,8 +91,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What one read has brought is delivered together, though not too much, and not
-// less because nonsense comes behind it.
+// The frames of one read are delivered together, up to a limit, even if nonsense
+// follows them.
 func TestReadBursts(t *testing.T) {
 	frame := appendFrame(nil, []byte("frame"))
 	for _, test := range []struct {
@@ -125,8 +125,8 @@ func TestReadBursts(t *testing.T) {
 	}
 }
 
-// FuzzGreeting: whatever comes is refused, or is the one greeting that would
-// have been written.
+// FuzzGreeting: a greeting that is accepted has exactly the bytes that a link would
+// write for it.
 func FuzzGreeting(f *testing.F) {
 	f.Add(greetingBytes(2, 1))
 	f.Add(greetingBytes(2, 3))

@@ -22,7 +22,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// lines is a log that passes on its records, without the time.
+// lines returns a logger, and its records without the time.
 func lines() (*slog.Logger, <-chan string) {
 	told := make(lineWriter, 1000)
 	return slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -62,14 +62,14 @@ func TestLogOfRefusals(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Write(bytes.Repeat([]byte("nonsense"), 3))
 		require.NoError(t, err)
-		_, err = io.ReadAll(c) // until it is closed, which is after it is counted
+		_, err = io.ReadAll(c) // the link counts the refusal before it closes
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
 	const why = ` node=1 from=127.0.0.1 err="the greeting is of another protocol, or of another version of this one"`
 	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused"` + why}, take(1))
 	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
-	for i := range 3 { // other ports are no other reasons
+	for i := range 3 { // another port is not another reason
 		l.refuse(from, nil, &net.OpError{Op: "read", Addr: &net.TCPAddr{Port: i}, Err: errors.New("reset")})
 	}
 	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused" node=1 from=127.0.0.1 err="read: reset"`}, take(1))
@@ -82,7 +82,7 @@ func TestLogOfRefusals(t *testing.T) {
 	require.Empty(t, told)
 }
 
-// Why a peer cannot be reached is told once for each reason, with the number of times.
+// The log says why a peer cannot be reached: each reason once, and later how often again.
 func TestLogOfDialing(t *testing.T) {
 	listener := listenByHand(t)
 	var text bytes.Buffer
@@ -123,7 +123,7 @@ func TestLogOfDialing(t *testing.T) {
 // A stranger's certificate does not choose how much is logged.
 func TestLogOfLongNames(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
-	pretender := func() *Authority { // they have the same name, and different keys
+	pretender := func() *Authority { // pretenders have the same name, and different keys
 		return &Authority{other.Below(&x509.Certificate{
 			Subject: pkix.Name{CommonName: strings.Repeat("name", 10_000)}, SubjectKeyId: []byte{1},
 		})}
@@ -143,8 +143,8 @@ func TestLogOfLongNames(t *testing.T) {
 	require.Less(t, text.Len(), 2*maxReason)
 }
 
-// A log that is stuck keeps nobody waiting: neither senders nor peers that come and
-// go, and what was refused is closed. Only Close waits for it.
+// A stuck log delays neither frames nor peers that connect, and refused connections are
+// closed. Only Close waits for the log.
 func TestStuckLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -204,7 +204,7 @@ func TestStuckLogWhenDialing(t *testing.T) {
 	require.Equal(t, "answer", readByHand(t, c))
 }
 
-// A stuckLog takes its first record when it is closed.
+// A stuckLog blocks its writers until it is closed.
 type stuckLog chan struct{}
 
 func (l stuckLog) Write(record []byte) (int, error) {
@@ -241,7 +241,7 @@ func TestTakeLogger(t *testing.T) {
 	}
 }
 
-// Neither of two connected links logs a loss that is its own Close.
+// A link does not log that a connection is lost when its own Close ends the connection.
 func TestLogOfClose(t *testing.T) {
 	var text [2]bytes.Buffer
 	var links [2]*Link

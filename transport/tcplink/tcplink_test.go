@@ -13,7 +13,7 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// links are links whose nodes listen on free ports, and on other ones after a restart.
+// links makes links that listen on free ports, and on other ports after a restart.
 func links(secure func(self dmutex.NodeID) *tls.Config) linktest.Links {
 	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
@@ -48,7 +48,7 @@ func TestLink(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) { linktest.TestLink(t, links(overTLS(t))) })
 }
 
-// dynamic are links that are made without numbers and peers.
+// dynamic makes links without numbers and peers.
 func dynamic(secure func() *tls.Config) linktest.Links {
 	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {

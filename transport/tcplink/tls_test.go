@@ -146,7 +146,7 @@ func getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil
 
 func getClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
 
-// stranger is what somebody shows who checks nothing.
+// stranger is the config of a process that shows certs and checks nothing.
 func stranger(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{Certificates: certs, InsecureSkipVerify: true, ClientAuth: tls.RequestClientCert}
 }
@@ -158,7 +158,7 @@ func with(c *tls.Config, change func(*tls.Config)) *tls.Config {
 
 const group = "locks.example"
 
-// The accepting side refuses a certificate of another node than the one that greets.
+// The accepting side answers only a node whose valid certificate names it.
 func TestTLSAccept(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	l, got := openLinkWith(t, Config{
@@ -198,7 +198,7 @@ func TestTLSAccept(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// but is with, for the makings of a certificate.
+// but is like with, for the template of a certificate.
 func but(c *x509.Certificate, change func(*x509.Certificate)) *x509.Certificate {
 	change(c)
 	return c
@@ -272,8 +272,8 @@ func TestTLSDialSilentImpostor(t *testing.T) {
 	require.Empty(t, requireEnd(t, tls.Server(byHand(t, nc), stranger(a.Node(2)))), "it greets")
 }
 
-// A certificate may be signed by an authority below the one that is trusted, if the
-// node shows that one's certificate as well. It counts on either side.
+// An intermediate authority may sign a node's certificate, if the node also shows the
+// certificate of that authority. Both sides accept this.
 func TestTLSIntermediateAuthority(t *testing.T) {
 	a := NewAuthority(t)
 	issuer := &Authority{a.Below(&x509.Certificate{Subject: pkix.Name{CommonName: "below"}})}
@@ -301,8 +301,8 @@ func TestTLSIntermediateAuthority(t *testing.T) {
 	require.Equal(t, arrival{3, "also"}, next(t, got))
 }
 
-// verified holds that the application's VerifyConnection comes after the
-// link's checks, with what they have found.
+// verified is a VerifyConnection of the application. It fails if the link's checks have
+// not run before it.
 func verified(cs tls.ConnectionState) error {
 	if len(cs.VerifiedChains) == 0 {
 		return errors.New("nothing was verified")
@@ -310,7 +310,7 @@ func verified(cs tls.ConnectionState) error {
 	return nil
 }
 
-// The application's own rules name the nodes, and have the last word.
+// The application's NodeOf names the nodes, and its VerifyConnection has the last word.
 func TestTLSOwnRules(t *testing.T) {
 	a := NewAuthority(t)
 	numbers := map[string]dmutex.NodeID{"n1.example": 1, "n2.example": 2, "n3.example": 3}
@@ -376,7 +376,7 @@ func TestTLSRotation(t *testing.T) {
 			sendByHand(t, c, "hello")
 			next(t, got) // so that the link uses this connection, and no older one
 		}
-		rotate("later.example") // says nothing to those that there are
+		rotate("later.example") // does not change the connections that there are
 		require.NoError(t, l.Send(1, []byte("still here")))
 		require.NoError(t, l.Send(3, []byte("still here")))
 		require.Equal(t, "still here", readByHand(t, dialed))
@@ -428,8 +428,7 @@ func TestSetTLS(t *testing.T) {
 	require.ErrorIs(t, plain.SetTLS(a.Config(a.Node(1))), dmutex.ErrMisuse)
 }
 
-// A peer that does not read delays neither Send nor Close, not even when the connection breaks and
-// TLS would say farewell.
+// A peer that does not read delays neither Send nor Close, although TLS would say farewell.
 func TestTLSSlowReader(t *testing.T) {
 	a := NewAuthority(t)
 	l, _ := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
@@ -446,8 +445,8 @@ func TestTLSSlowReader(t *testing.T) {
 	requireEnd(t, c)
 }
 
-// Every connection is checked in full: none resumes an earlier one, though the
-// other side, and the application's own tls.Config, would like to.
+// Every connection is checked in full: none resumes an earlier one, even if the
+// other side and the application's tls.Config allow that.
 func TestTLSFullHandshakes(t *testing.T) {
 	a := NewAuthority(t)
 	listener := listenByHand(t)
@@ -473,7 +472,7 @@ func TestTLSFullHandshakes(t *testing.T) {
 		nc = dialByHand(t, l)
 		accepted := tls.Client(nc, client)
 		require.NoError(t, writeGreeting(accepted, 3, 2))
-		_, err = readGreeting(accepted, 3) // and here
+		_, err = readGreeting(accepted, 3) // here too
 		require.NoError(t, err)
 		require.False(t, accepted.ConnectionState().DidResume)
 		require.NoError(t, nc.Close())
@@ -515,12 +514,12 @@ func TestTLSHandshakeDeadline(t *testing.T) {
 		require.NoError(t, err)
 		requireEnd(t, c)
 	}
-	c, err := listener.Accept() // the other way round: it has begun, and we do not answer
+	c, err := listener.Accept() // here the link begins, and the test does not answer
 	require.NoError(t, err)
 	requireEnd(t, byHand(t, c))
 }
 
-// The commands of docs/security.md make what the link takes.
+// The commands of docs/security.md make certificates that the link accepts.
 func TestTLSCommands(t *testing.T) {
 	version, err := exec.Command("openssl", "version").Output()
 	if err != nil || !strings.HasPrefix(string(version), "OpenSSL 3") {
@@ -550,11 +549,11 @@ func TestTLSCommands(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A plain link goes nowhere beyond loopback, whatever a name has become.
+// A plain link connects to nothing beyond loopback, even if a name resolves to it.
 func TestPlainStaysHome(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
 	p := l.peers[2]
-	p.addr = "192.0.2.1:7000" // as if localhost were that
+	p.addr = "192.0.2.1:7000" // as if localhost resolved to that
 	_, err := p.connect()
 	require.ErrorContains(t, err, "192.0.2.1:7000 is beyond loopback")
 	require.ErrorContains(t, l.control("tcp", "[::]:7000", nil), "beyond loopback")

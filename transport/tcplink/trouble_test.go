@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// awaitTrouble waits until the reason why a node is not reached says so.
+// awaitTrouble waits until Trouble's reason contains says, or is nil if says is empty.
 func awaitTrouble(t *testing.T, l *Link, to dmutex.NodeID, says string) error {
 	t.Helper()
 	for late := time.Now().Add(patience); ; runtime.Gosched() {
@@ -27,7 +27,7 @@ func awaitTrouble(t *testing.T, l *Link, to dmutex.NodeID, says string) error {
 	}
 }
 
-// Why a peer that is to be dialed is not reached.
+// Trouble says why a peer that the link dials is not reached.
 func TestTroubleOfDialing(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	listener := listenByHand(t)
@@ -72,8 +72,8 @@ func TestTroubleOfDialing(t *testing.T) {
 	require.ErrorIs(t, l.Trouble(1), transport.ErrClosed)
 }
 
-// Why a peer that is to dial us is not reached: what it said when it was refused, or
-// else what anybody was refused for since.
+// Trouble says why a peer that should dial the link is not reached: why it was refused,
+// or else why another connection was refused since.
 func TestTroubleOfAccepting(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	l, _ := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
