@@ -23,7 +23,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
 }
 
-// Clients of one member and of others, and the members themselves, take turns, with rising fences.
+// Clients of different members, and a member itself, take turns with rising fences.
 func TestClient(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a, _ := w.open("a"), w.open("b")
@@ -80,7 +80,7 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A call that does not get the lock says who holds it, at a member as at a client, and at once.
+// A call that does not get the lock says who holds it, on a member as on a client, without delay.
 func TestSaysWhoHolds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a, b := w.open("a"), w.open("b")
@@ -128,7 +128,7 @@ func TestSaysWhoHolds(t *testing.T) {
 	})
 }
 
-// Waiters of one client are served in the order of their calls, and one whose context ends is gone.
+// Waiters of one client are served in the order of their calls. A waiter whose context ends is gone.
 func TestWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -181,7 +181,7 @@ func TestForgets(t *testing.T) {
 	})
 }
 
-// A connection that is lost costs nothing, whether the client notices at once or not.
+// A lost connection costs a client no lock, whether the client notices at once or not.
 func TestConnectionLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.open("a")
@@ -238,7 +238,7 @@ func TestConnectionDropped(t *testing.T) {
 	})
 }
 
-// A client that dies costs its own locks one session, and nobody else anything.
+// The locks of a client that dies are free after one session. Other locks are not delayed.
 func TestClientDies(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -266,7 +266,7 @@ func TestClientDies(t *testing.T) {
 	})
 }
 
-// The clients of a member that crashes lose what they hold before others get it, and then wait at
+// The clients of a member that crashes lose their locks before others get them, and then wait at
 // another member.
 func TestMemberCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -274,7 +274,7 @@ func TestMemberCrashes(t *testing.T) {
 		w.open("b")
 		w.open("c")
 		one, two, three := w.use("one", "a", "b"), w.use("two", "b"), w.use("three", "a", "b")
-		for a.client("one") == nil || a.client("three") == nil { // they begin anywhere
+		for a.client("one") == nil || a.client("three") == nil { // until both begin at a
 			one.Close()
 			three.Close()
 			one, three = w.use("one", "a", "b"), w.use("three", "a", "b")
@@ -298,7 +298,7 @@ func TestMemberCrashes(t *testing.T) {
 	})
 }
 
-// A client holds a lock no longer than its member, whose lease ends when the store does not answer.
+// A client loses its locks with the lease of its member, which ends when the store does not answer.
 func TestMemberLosesLease(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -369,7 +369,7 @@ func TestMemberCloses(t *testing.T) {
 	}
 }
 
-// A node whose Close is cut short by its context does not give away what a client may hold.
+// A member whose Close is cut short by its context does not give away a lock that a client may hold.
 func TestMemberClosesLate(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -491,7 +491,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A prover is a store that says that all are dead.
+// A prover is a store that says that every life is over.
 type prover struct {
 	store.Memory
 	t *testing.T
@@ -504,8 +504,8 @@ func (p *prover) Live(context.Context) (store.Life, error) {
 func (p *prover) Over(context.Context, string) error                  { return nil }
 func (p *prover) Living(context.Context) (living []string, err error) { return nil, nil }
 
-// No proof that a member is dead shortens the wait for its clients. Either all members serve
-// clients, or none does.
+// A member that serves clients has no life: its end would not prove that its clients have ended.
+// Either all members serve clients, or none does.
 func TestProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -519,7 +519,7 @@ func TestProof(t *testing.T) {
 		begin := time.Now()
 		n := open(&node.Clients{Listeners: []net.Listener{&door{closed: make(chan struct{})}}})
 		require.NoError(t, n.Ready(t.Context()))
-		require.Greater(t, time.Since(begin), session, "a new record is waited for")
+		require.Greater(t, time.Since(begin), session, "a new record waits for one session")
 		require.ErrorIs(t, open(nil).Ready(t.Context()), node.ErrConfig)
 	})
 }

@@ -29,7 +29,7 @@ func Example() {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		check(err)
 		n, err := filenode.Open(ctx, filepath.Join(dir, "record"), node.Config{
-			Lease:   3 * time.Second, // for which a new record waits; the default is 10 s
+			Lease:   3 * time.Second, // a new record waits for one lease; the default is 10 s
 			Clients: &node.Clients{Listeners: []net.Listener{l}},
 		})
 		check(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A hundred clients that hold locks and wait for others die at once. A free lock takes no longer
-// than before, neither then nor when their sessions run out.
+// A hundred clients that hold locks and wait for others die at once. Then, and when their
+// sessions run out, a free lock takes no longer than before.
 func TestHundredDie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -28,7 +28,7 @@ var (
 	asClient = flag.String("client", "", "be a client of these members")
 )
 
-// A grant is what a process reports: a member its address, and a client each grant.
+// A grant is what a process reports: the address of a member, or a grant of a client.
 type grant struct {
 	Address string
 	Lock    string
@@ -38,7 +38,7 @@ type grant struct {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	report := json.NewEncoder(os.Stdout).Encode
-	if *asMember+*asClient != "" { // it does not outlive the test
+	if *asMember+*asClient != "" { // a child does not outlive the test
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(0)
@@ -95,12 +95,12 @@ func beClient(report func(any) error) error {
 			return report(grant{Lock: m.Name(), Fence: fence})
 		})
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err) // it was lost
+			fmt.Fprintln(os.Stderr, err) // the lock was lost
 		}
 	}
 }
 
-// Processes over TCP: a member and a client are killed, and the other clients go on. No fence is
+// Processes over TCP: two members and a client are killed, and the other clients go on. No fence is
 // granted twice.
 func TestProcesses(t *testing.T) {
 	if testing.Short() {

@@ -154,7 +154,7 @@ func storm(t *testing.T, w *world, seed uint64) {
 }
 
 // A client that sends nonsense is cut off, and its cost to a member is bounded. It cannot resume
-// the session of another client without its name, which nobody can guess.
+// the session of another client, because nobody can guess the name of that session.
 func TestHostile(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a", func(c *node.Clients) { c.Max = 5 })
@@ -193,7 +193,7 @@ func TestHostile(t *testing.T) {
 			answer := say(connect(), hello, clientsession.Message{Kind: clientsession.Drop, Number: 1}, clientsession.Message{Kind: clientsession.Granted, Number: 1, Fence: 1})
 			require.Equal(t, i == 4, strings.Contains(answer, "as many clients as it may"))
 		}
-		deaf := connect() // takes nothing
+		deaf := connect() // reads nothing
 		hello.Session, hello.Number = "s0", 2
 		ask := clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "x", Try: true}
 		for range 20_000 {
@@ -223,7 +223,7 @@ func TestMemory(t *testing.T) {
 	require.Less(t, waits, 10_000)
 }
 
-// memoryOf returns what a client costs.
+// memoryOf returns how many bytes a client costs.
 func memoryOf(t *testing.T, waits bool) (each int) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
@@ -261,7 +261,7 @@ func memoryOf(t *testing.T, waits bool) (each int) {
 			synctest.Wait()
 			return measure()
 		}
-		before := begin(0) // they fill the stacks and spans that earlier tests have left
+		before := begin(0) // the first clients fill the stacks and spans that earlier tests have left
 		each = int(begin(clients)-before) / clients
 		require.Len(t, a.Status().Clients, 2*clients)
 		for _, nc := range conns {

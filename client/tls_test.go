@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/lend"
 )
 
-// tlsConfig is that of a client or member that has a certificate of this authority.
+// tlsConfig returns the config of a client or member with a certificate of this authority.
 func tlsConfig(a *certtest.Authority) *tls.Config {
 	cert := a.Issue(&x509.Certificate{
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,

@@ -33,7 +33,7 @@ type world struct {
 	clients []*user
 }
 
-// A member is a node with its ways to the others and to the store, which can be cut.
+// A member is a node whose ways to the other members and to the store can be cut.
 type member struct {
 	*node.Node
 	name  string
@@ -70,7 +70,7 @@ func (memory) Network() string  { return "memory" }
 func (m memory) String() string { return string(m) }
 
 func newWorld(t *testing.T) *world {
-	time.Sleep(30 * 365 * 24 * time.Hour) // to where fences begin above 0
+	time.Sleep(30 * 365 * 24 * time.Hour) // so that fences begin above 0
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
 	w := &world{t: t, net: network, members: make(map[string]*member)}
@@ -102,14 +102,14 @@ func (w *world) member(name string) *member {
 	return w.members[name]
 }
 
-// forget lets nobody connect with a member that closes.
+// forget stops clients from connecting to a member that closes.
 func (w *world) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.members, name)
 }
 
-// end closes a member, which must not need anything then.
+// end closes a member. If the member has crashed, Close waits for nothing.
 func (w *world) end(m *member) {
 	if w.member(m.name) == m {
 		w.forget(m.name)
@@ -205,7 +205,7 @@ func (u *user) hangUp(member string) {
 	}
 }
 
-// silence makes the connections lose everything, and no longer.
+// silence makes the present connections lose everything. Later connections work.
 func (u *user) silence() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -220,7 +220,7 @@ func (u *user) dead() bool {
 	return u.gone
 }
 
-// die ends all that the client says, for good.
+// die makes the client silent for good.
 func (u *user) die() {
 	u.silence()
 	u.mu.Lock()
@@ -236,7 +236,7 @@ func (u *user) acquire(name string) lock.Held {
 	return h
 }
 
-// eventually gives what an Acquire under way returns.
+// eventually starts an Acquire, and returns a channel for its handle.
 func (u *user) eventually(name string) <-chan lock.Held {
 	granted := make(chan lock.Held, 1)
 	go func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What waits to be read is bounded for all connections together. Whatever the others do, one that
-// is read gets as much as it may have, again and again, and any other gets a small message.
+// The unread bytes of all connections together are bounded. A connection that is read can always
+// receive its full share again, and every other connection can receive one message.
 func TestUnread(t *testing.T) {
 	const conns = 100
 	var unread atomic.Int64
@@ -50,8 +50,8 @@ func TestUnread(t *testing.T) {
 	require.Zero(t, unread.Load())
 }
 
-// A client names the inbox that the member publishes to. With nats.SkipSubjectValidation only the
-// listener keeps the name from being a command to the server, with the permissions of the member.
+// A client names the inbox that the member publishes to. With nats.SkipSubjectValidation, only the
+// listener refuses a name that contains commands, which the server would run as the member's.
 func TestInboxIsASubject(t *testing.T) {
 	for inbox, good := range map[string]bool{
 		"_INBOX.alice.1": true,
