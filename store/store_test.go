@@ -34,7 +34,7 @@ func Example() {
 			n, _ := strconv.Atoi(string(value)) // 0 before the first Swap
 			_, err = s.Swap(ctx, []byte(strconv.Itoa(n+1)), rev)
 			if errors.Is(err, store.ErrConflict) {
-				continue // somebody was faster
+				continue // another process was faster
 			}
 			return err // if it is not nil, the increment may have happened
 		}

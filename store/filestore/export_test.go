@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// Lock takes the lock of the file, as a process in the middle of a Swap has it.
+// Lock takes the lock of the file, as a process does in a Swap.
 func Lock(t *testing.T, file store.Store) io.Closer {
 	s := file.(*record)
 	dir, err := os.OpenRoot(s.dir)
@@ -58,8 +58,8 @@ func StickReads(t *testing.T, until <-chan struct{}) *atomic.Int32 {
 	return &reads
 }
 
-// SpellOtherwise makes directories list their files as if they had been given those names, until the
-// test ends. Opened they are as on a file system that takes both for one.
+// SpellOtherwise makes directories list their files under other names, until the test ends. The
+// original names still open the files, as on a file system that ignores case.
 func SpellOtherwise(t *testing.T, spell func(name string) string) {
 	before := list
 	t.Cleanup(func() { list = before })
@@ -82,7 +82,7 @@ func BeforeSync(f func()) {
 	}
 }
 
-// Waits returns for how many lives beside a record a thread waits.
+// Waits returns how many lives beside a record have a thread that waits for their end.
 func Waits(path string) (n int) {
 	waits.Range(func(file, _ any) bool {
 		if strings.HasPrefix(file.(string), path) {

@@ -13,7 +13,7 @@ import (
 	"github.com/dmutex/dmutex/store/filestore"
 )
 
-// A Swap that waits for the lock on a file that is removed does not take it for the lock.
+// If the lock file is removed, a Swap that waits for its lock waits for that of the new file instead.
 func TestLockRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	waiter, other := open(t, path), open(t, path)

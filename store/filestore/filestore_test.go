@@ -91,7 +91,7 @@ func TestProver(t *testing.T) {
 	})
 }
 
-// Where a lock proves nothing, the store says so.
+// On a file system where locks prove nothing, the store returns ErrNoProof.
 func TestNoProof(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "group")).(store.Prover)
 	l, err := s.Live(t.Context())
@@ -105,10 +105,10 @@ func TestNoProof(t *testing.T) {
 			require.ErrorIs(t, err, store.ErrNoProof)
 		}
 	}
-	require.NoError(t, increment(t.Context(), s), "the record does not need it")
+	require.NoError(t, increment(t.Context(), s), "the record needs no proof")
 }
 
-// A directory that is moved while it is looked at takes no life for over.
+// If the directory is moved while Living reads it, no life counts as over.
 func TestMoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -125,7 +125,7 @@ func TestMoved(t *testing.T) {
 	require.Equal(t, []string{l.Name()}, living)
 }
 
-// A life is seen on a file system that ignores case, whatever spelling of the path its process has.
+// On a file system that ignores case, Living sees lives under every spelling of the record's path.
 func TestOtherSpelling(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, filepath.Join(dir, "group")).(store.Prover)
@@ -169,8 +169,8 @@ func TestSweep(t *testing.T) {
 	require.NoFileExists(t, file(second.Name()), "the record does not name it")
 }
 
-// Two processes increment one number. One after the other is killed, wherever it is, and
-// replaced. No increment is lost, and none is half done.
+// Two processes increment one number. Each is killed at any moment, and replaced. No increment
+// is lost, and none is half done.
 func TestProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	acknowledged, killed := 0, 0
@@ -206,7 +206,7 @@ func TestProcesses(t *testing.T) {
 	require.LessOrEqual(t, n, acknowledged+killed, "increments that nobody made")
 }
 
-// What a killed process has left behind does not matter.
+// A half-written file that a killed process has left behind does not matter.
 func TestLeftovers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	s := open(t, path)
@@ -218,8 +218,7 @@ func TestLeftovers(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// A file that was deleted begins again, and so does one that is put back from a backup, but
-// with revisions of its own.
+// A deleted file begins again, and a file from a backup goes on. Neither repeats a revision.
 func TestRestored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	s := open(t, path)
@@ -281,7 +280,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// The largest value fits, and no larger one is written that no Load would read.
+// The largest value fits. A larger value, which no Load would read, is not written.
 func TestTooLarge(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "group"))
 	rev, err := s.Swap(t.Context(), make([]byte, store.MaxValue), "")
@@ -293,12 +292,12 @@ func TestTooLarge(t *testing.T) {
 	require.Equal(t, rev, last)
 }
 
-// A file system that fails is an error of the call, and the record is the old one or the new.
+// When the file system fails, the call fails, and the record is the old one or the new one.
 func TestFailingFileSystem(t *testing.T) {
 	broken := errors.New("broken")
 	for _, test := range []struct {
 		step        string
-		loads, done bool // although it fails
+		loads, done bool // although the step fails
 	}{
 		{"read", false, false},
 		{"sync", true, false},
@@ -314,7 +313,7 @@ func TestFailingFileSystem(t *testing.T) {
 				_, err := s.Swap(t.Context(), []byte("new"), old)
 				require.ErrorIs(t, err, broken)
 				require.NotErrorIs(t, err, store.ErrConflict)
-				require.NotErrorIs(t, err, store.ErrUnusable, "it may be over soon")
+				require.NotErrorIs(t, err, store.ErrUnusable, "the failure may be over soon")
 				_, _, err = s.Load(t.Context())
 				if test.loads {
 					require.NoError(t, err)
@@ -359,8 +358,8 @@ func TestStuckLoads(t *testing.T) {
 	})
 }
 
-// A process that is stopped while it has the lock does not keep others longer than their
-// contexts say, and it does not keep them from loading. What was given up writes nothing later.
+// A process that is stopped while it has the lock blocks other Swaps until their contexts end,
+// and no Load. A Swap that was given up writes nothing later.
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	s := open(t, path)

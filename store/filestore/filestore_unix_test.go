@@ -80,7 +80,7 @@ func TestLifeLinks(t *testing.T) {
 }
 
 // A process that opens the record again and again, and gives up waiting for a life each time,
-// keeps one thread for it.
+// keeps one thread for that life.
 func TestOneThreadForALife(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	l, err := open(t, path).(store.Prover).Live(t.Context())

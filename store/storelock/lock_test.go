@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,7 +43,7 @@ func acquire(t *testing.T, l lock.Mutex) lock.Held {
 // higher fence.
 func TestLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(30 * 365 * 24 * time.Hour) // to where fences begin above 0
+		time.Sleep(30 * 365 * 24 * time.Hour) // so that fences begin above 0
 		s := new(store.Memory)
 		one, two := open(t, s), open(t, s)
 		begin := time.Now()
@@ -104,7 +105,7 @@ func (s *slow) Swap(ctx context.Context, value []byte, from store.Revision) (sto
 	return s.Memory.Swap(ctx, value, from)
 }
 
-// A grant that comes when the context of the call has ended is given back.
+// A grant that comes after the context of the call has ended is given back.
 func TestGrantedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(slow)
@@ -118,9 +119,9 @@ func TestGrantedTooLate(t *testing.T) {
 	})
 }
 
-// Processes share no clock, so tries do not add up: where the store proves nothing, no number of
-// them replaces a holder that has crashed. Their errors say so, and what does: one wait
-// that is longer than they say. A wait that has seen a renewal has nothing to say.
+// Processes share no clock, so tries do not add up: without proof from the store, no number of
+// tries replaces a holder that has crashed. Their errors say how long one wait must be instead.
+// The error of a wait that has seen a renewal does not.
 func TestTriesDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(store.Memory)
@@ -173,7 +174,7 @@ func TestOutage(t *testing.T) {
 		require.LessOrEqual(t, lost, lease-lease/16)
 		require.Greater(t, lost, lease/2)
 		require.ErrorIs(t, h.Err(), lock.ErrLost)
-		require.ErrorIs(t, h.Err(), context.DeadlineExceeded, "what the store says")
+		require.ErrorIs(t, h.Err(), context.DeadlineExceeded, "the error of the store")
 		require.Empty(t, granted)
 		next := <-granted
 		require.Less(t, time.Since(begin), 2*lease)
@@ -198,7 +199,7 @@ func TestReleaseGivesUp(t *testing.T) {
 		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
 		h := acquire(t, open(t, bad))
 		bad.Outage(true)
-		time.Sleep(lease/3 + lease/100) // it is being renewed
+		time.Sleep(lease/3 + lease/100) // a renewal is under way
 		begin := time.Now()
 		require.NoError(t, h.Release())
 		require.Greater(t, time.Since(begin), lease)
@@ -206,7 +207,7 @@ func TestReleaseGivesUp(t *testing.T) {
 	})
 }
 
-// What was lost while the store did not answer is given back when it answers again.
+// A lock that was lost while the store did not answer is given back when the store answers again.
 func TestLostIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
@@ -221,8 +222,8 @@ func TestLostIsGivenBack(t *testing.T) {
 	})
 }
 
-// Many contend while the store loses calls and answers: one at a time holds the lock, and all
-// get it.
+// Many processes contend while the store loses calls and answers: one at a time holds the lock,
+// and all get it.
 func TestFaults(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
@@ -253,7 +254,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Do passes on what f returns, and that the lock was lost.
+// Do returns the error of its function, and ErrLost if the lock was lost.
 func TestDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
@@ -319,7 +320,7 @@ func (unusable) Swap(context.Context, []byte, store.Revision) (store.Revision, e
 	return "", store.ErrUnusable
 }
 
-// A record that is deleted or replaced loses the lock.
+// The lock is lost if another process empties the record.
 func TestTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(store.Memory)
@@ -335,13 +336,13 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// A prover is a store that knows who lives.
+// A prover is a store that knows which lives are over.
 type prover struct {
 	store.Memory
 	mu     sync.Mutex
 	lives  map[string]chan struct{}
-	ignore bool   // it knows nobody
-	last   func() // is called before a life ends
+	ignore bool   // it proves nothing
+	last   func() // called before a life ends
 }
 
 func (p *prover) Live(context.Context) (store.Life, error) {
@@ -399,7 +400,7 @@ func (l life) Close() error {
 	return nil
 }
 
-// A handle has ended when others learn that its life is over.
+// A handle ends before others learn that its life is over.
 func TestLifeOutlastsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h lock.Held
@@ -417,8 +418,8 @@ func TestLifeOutlastsHold(t *testing.T) {
 	})
 }
 
-// Where the store proves death, a dead holder is replaced at once, and one that lives is not
-// replaced, although it does not renew. Where it cannot tell, the lease decides.
+// If the store proves death, a dead holder is replaced at once, and a living one is not
+// replaced, although it does not renew. Without proof, the lease decides.
 func TestProof(t *testing.T) {
 	dead := func(name string) []byte {
 		return []byte("dmutex lock 1\nlock \"job\"\nfence 7\nlease 1000000000\nholder " + name + "\n")
@@ -457,7 +458,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// Over a file, a handle has a file for a child, and the end of a life wakes the waiter.
+// Over a file, processes hold the lock one at a time, and a handle has a file for a child to inherit.
 func TestFile(t *testing.T) {
 	s, err := filestore.Open(filepath.Join(t.TempDir(), "job"))
 	require.NoError(t, err)
@@ -469,6 +470,7 @@ func TestFile(t *testing.T) {
 				h, err := open(t, s).Acquire(t.Context())
 				require.NoError(t, err)
 				require.EqualValues(t, 1, inside.Add(1))
+				require.Equal(t, runtime.GOOS != "windows", storelock.File(h) != nil)
 				inside.Add(-1)
 				total.Add(1)
 				require.NoError(t, h.Release())

@@ -18,11 +18,11 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// RunProver tests that a kind of store keeps the contract of [store.Prover], in addition to [Run]. Its
-// witnesses are processes, which it kills: it starts the test's executable again, with the
+// RunProver tests that a kind of store keeps the contract of [store.Prover], in addition to [Run]. It
+// starts witnesses, and kills them: processes that run the test's executable again, with the
 // test that has called RunProver. open opens the record of a group at a place, such as a
-// directory or an address, and the processes have the same place. The test does nothing
-// before RunProver but choose the place.
+// directory or an address. The processes get the same place. The test must do nothing
+// before RunProver except choose the place.
 func RunProver(t *testing.T, place string, open func(t *testing.T, place, group string) store.Prover) {
 	if group := os.Getenv(witnessGroup); group != "" {
 		witness(t, os.Getenv(witnessPlace), group, open)
@@ -51,11 +51,11 @@ func RunProver(t *testing.T, place string, open func(t *testing.T, place, group 
 const (
 	witnessGroup = "DMUTEX_STORETEST_GROUP"
 	witnessPlace = "DMUTEX_STORETEST_PLACE"
-	witnessChild = "DMUTEX_STORETEST_CHILD" // "has" one that inherits the life, which "outlives" its own, or "is" that one
+	witnessChild = "DMUTEX_STORETEST_CHILD" // "has": starts a child that inherits the life; "outlives": and closes its own; "is": that child
 	testimony    = "DMUTEX_STORETEST_LIFE="
 )
 
-// witness is what a witness does: it lives until it is killed or its input ends.
+// witness runs in a witness, until that is killed or its input ends.
 func witness(t *testing.T, place, group string, open func(t *testing.T, place, group string) store.Prover) {
 	child := os.Getenv(witnessChild)
 	if child != "is" {
@@ -124,7 +124,7 @@ func (c *court) start(child string) process {
 	return p
 }
 
-// over requires that the life is over, and known to be.
+// over requires that Over and Living say that the life is over.
 func (c *court) over(name string) {
 	c.Helper()
 	require.NoError(c, c.Over(c.ctx, name))
@@ -186,8 +186,8 @@ func (c *court) closed() {
 	c.ends(own(), own())
 }
 
-// ends checks that two lives are over when they are ended. The one in the record stays known
-// while others begin and end.
+// ends checks that two lives are over when they are ended. The life in the record stays known
+// while other lives begin and end.
 func (c *court) ends(first, second process) {
 	c.Helper()
 	require.NotEqual(c, first.life, second.life)
@@ -216,7 +216,7 @@ func (c *court) inherited() {
 	none := l.File() == nil
 	require.NoError(c, l.Close())
 	if none {
-		c.Skip("no child can")
+		c.Skip("no child can inherit a life")
 	}
 	for _, child := range []string{"has", "outlives"} {
 		p := c.start(child)
@@ -240,14 +240,14 @@ func (c *court) unknown() {
 	l := c.live()
 	defer l.Close()
 	require.Equal(c, []string{l.Name()}, c.living())
-	made := []byte(l.Name()) // another name that looks like one
+	made := []byte(l.Name()) // a name that only looks like that of a life
 	slices.Reverse(made)
 	for _, name := range []string{"", "x", "../" + l.Name(), l.Name() + "x", l.Name() + "\n", strings.Repeat("x", 1000), string(made), elsewhere.life} {
 		require.ErrorIs(c, c.Over(c.ctx, name), store.ErrNoProof, "%q", name)
 	}
 }
 
-// Nothing waits, and what was given up leaves no life behind.
+// No canceled call waits, and none leaves a life behind.
 func (c *court) canceled() {
 	l := c.live()
 	for range 20 {

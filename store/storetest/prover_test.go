@@ -14,7 +14,7 @@ import (
 )
 
 // RunProver must catch stores whose proofs are wrong. Each mutant runs in a process of its own,
-// because it must fail.
+// because its tests must fail.
 func TestRunProverCatches(t *testing.T) {
 	for _, test := range []struct{ mutant, check, says string }{
 		{"takes all for dead", "a life is over when its process", "elements differ"},

@@ -189,7 +189,7 @@ func (b *bench) race() {
 			require.Negative(b, winner, "Swaps from one revision have succeeded")
 			winner = i
 		}
-		if winner >= 0 { // all may give way
+		if winner >= 0 { // it may be that none succeeds
 			rev = revs[winner]
 			clients[round%n].holds(value(winner), rev)
 			round++
@@ -197,7 +197,7 @@ func (b *bench) race() {
 	}
 }
 
-// What one client has swapped, all load at once, and each time with a new revision.
+// After each Swap of a client, all clients load its value at once, with a new revision.
 func (b *bench) fresh() {
 	clients := b.clients(3)
 	_, rev := clients[0].load()
@@ -225,8 +225,8 @@ func number(value []byte) uint64 {
 
 func numeral(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// All clients load a number and add 1. Each load returns at least what any client knew when
-// it began.
+// All clients load a number and add 1. Each load returns at least the number that any client
+// knew when the load began.
 func (b *bench) linearizable() {
 	var mu sync.Mutex
 	var known uint64
@@ -319,8 +319,8 @@ func (b *bench) uncertain(c client, ctx context.Context, old, new []byte, rev st
 		return new, next
 	}
 	require.NotErrorIs(b, err, store.ErrConflict, "the record has not changed")
-	// It may still be written. A Swap to the old value settles that: it comes first, or
-	// too late.
+	// The new value may still be written. A Swap to the old value settles that: it comes
+	// first, or conflicts.
 	settled, err := c.Swap(b.ctx, old, rev)
 	if err == nil {
 		c.holds(old, settled)

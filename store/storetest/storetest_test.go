@@ -15,8 +15,8 @@ import (
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
-// LESSONS L58: Run must catch stores that break the contract. Each mutant is run in a
-// process of its own, since it is meant to fail.
+// LESSONS L58: Run must catch stores that break the contract. Each mutant runs in a
+// process of its own, because its tests are meant to fail.
 func TestRunCatches(t *testing.T) {
 	for _, test := range []struct{ mutant, check, says string }{
 		{"begins with a value", "what was swapped", "Should be empty"},
@@ -56,7 +56,7 @@ func TestRunCatches(t *testing.T) {
 	}
 }
 
-// TestMutant is the other half. Called without a mutant it tests a good store.
+// TestMutant runs in the process of a mutant. Without a mutant it tests a good store.
 func TestMutant(t *testing.T) {
 	name := machinetest.Mutant()
 	groups := make(map[string]*record)
