@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each condition broken alone, and the offenders.
+// Report names the conditions that are broken, and the offenders.
 func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -115,7 +115,7 @@ func TestAssignIsBalanced(t *testing.T) {
 	}
 }
 
-// A site without a say is served too.
+// Assign gives a quorum also to a site that is in none.
 func TestAssignOthers(t *testing.T) {
 	a, err := must(Majority("centre")).Assign("x", "centre", "y")
 	require.NoError(t, err)
@@ -125,8 +125,8 @@ func TestAssignOthers(t *testing.T) {
 	require.Equal(t, []string{"x", "y"}, a.Report().Outside)
 }
 
-// Assign against all assignments: for small coteries the greatest duty is within
-// one of the least that any assignment with own membership has.
+// Assign against all assignments: for small coteries, no assignment with own membership
+// lowers the greatest duty by more than one.
 func TestAssignAgainstAll(t *testing.T) {
 	for q := range coteries(4) {
 		c := must(New(twin{4, q}.slices()...))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shapes are all builders that need no more than sites, in several shapes.
+// shapes returns all builders that need only sites, and the others in several shapes.
 func shapes() []Construction[int] {
 	list := Constructions[int]()
 	for _, columns := range []int{1, 2, 3, 5, 8} {
@@ -43,7 +43,7 @@ func shapes() []Construction[int] {
 		}})
 }
 
-// even returns widths of n sites in rows of so many, the first row the rest.
+// even returns the widths of rows for n sites. All but the first row are full.
 func even(n, width int) []int {
 	widths := []int{}
 	if n%width > 0 {
@@ -55,8 +55,8 @@ func even(n, width int) []int {
 	return widths
 }
 
-// Every builder obeys the laws for every size from 1 to 64: written out and
-// examined by New where that can be done, otherwise by a sample of quorums that
+// Every builder obeys the laws for every size from 1 to 64. New examines coteries of up
+// to 500 quorums in full. Of every coterie, a sample is examined: the quorums that
 // random costs make cheapest.
 func TestBuildersObeyTheLaws(t *testing.T) {
 	if testing.Short() {
@@ -122,7 +122,7 @@ func sampleLaws(t *testing.T, r *rand.Rand, c Coterie[int]) {
 }
 
 // Every measure of every builder, against the twin, for up to eight sites: the
-// gates' shortcuts tell the truth.
+// shortcuts of the gates are right.
 func TestBuildersAgainstTwin(t *testing.T) {
 	for _, k := range shapes() {
 		for n := 1; n <= 8; n++ {
@@ -219,7 +219,7 @@ func TestMajorityFormulas(t *testing.T) {
 	}
 }
 
-// binomial is a number of Pascal's triangle, none of whose parts exceeds it.
+// binomial returns a number of Pascal's triangle, by additions only.
 func binomial(n, k int) uint64 {
 	row := make([]uint64, k+1)
 	row[0] = 1
@@ -408,8 +408,7 @@ func TestWheelFormulas(t *testing.T) {
 
 // Walls: the triangular wall of d rows has quorums of d sites, d! * sum of 1/k!
 // of them, load at most 2/(d+1), and is non-dominated. A wall is non-dominated
-// exactly if some row is single; the number of those over n sites in which that
-// is the first row alone is a Fibonacci number (Peleg and Wool, 1997).
+// exactly if some row is single (Peleg and Wool, 1997).
 func TestWallFormulas(t *testing.T) {
 	for d := 1; d <= 10; d++ {
 		c := must(Wall(nil, ints(d*(d+1)/2)...))
@@ -463,9 +462,9 @@ func TestTriangle(t *testing.T) {
 	}
 }
 
-// The walls over n sites with a single first row and no other are as many as the
-// compositions of n-1 into parts of two or more: Fibonacci numbers. All of them are
-// different.
+// The walls over n sites in which only the first row is single are as many as the
+// compositions of n-1 into parts of two or more: a Fibonacci number (Peleg and Wool,
+// 1997). All of them are different.
 func TestWallsAreFibonacci(t *testing.T) {
 	fibonacci := []int{1, 0, 1, 1, 2, 3, 5, 8, 13, 21}
 	for n := 1; n <= 10; n++ {
@@ -516,8 +515,8 @@ func TestWeighted(t *testing.T) {
 	}
 }
 
-// What is left without a site that has no say is a majority, and its load is known exactly
-// although it is too large for a program.
+// Without the site that decides nothing, the votes are a majority. Its load is known exactly,
+// although it is too large for the linear program.
 func TestEqualWithoutDummy(t *testing.T) {
 	votes := []Vote[int]{{300, 1}}
 	for i := range 300 {
@@ -528,7 +527,7 @@ func TestEqualWithoutDummy(t *testing.T) {
 	exact(t, 151.0/300, c)
 }
 
-// Composition: measures of the parts make those of the whole.
+// Composition: the measures of the whole follow from those of the parts.
 func TestComposeFormulas(t *testing.T) {
 	outer := must(Majority(0, 1, 2))
 	c := must(Compose(outer, func(i int) Coterie[int] { return must(Majority(ints(15)[5*i : 5*i+5]...)) }))

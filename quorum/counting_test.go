@@ -9,8 +9,8 @@ import (
 )
 
 // coteries yields every coterie over n labeled sites, also those that leave sites
-// out of every quorum. It goes by the package's own laws: a family grows by any
-// subset that breaks no law with those before it.
+// out of every quorum. It uses the package's own laws: a family grows by any
+// subset that breaks no law together with an earlier one.
 func coteries(n int) iter.Seq[[]uint] {
 	lawful := make([][]bool, 1<<n)
 	for s := range lawful {
@@ -43,12 +43,12 @@ func coteries(n int) iter.Seq[[]uint] {
 // The non-dominated coteries are the self-dual monotone functions; for n = 1 to
 // 7 there are 1, 2, 4, 12, 81, 2646, 1422564 (OEIS A001206; Bioch and Ibaraki,
 // "Generating and Approximating Nondominated Coteries", IEEE TPDS 6(9), 1995).
-// A coterie over n sites corresponds to a self-dual function of n+1,
-// but for the function that would have no quorum: the same sequence, shifted by
+// Each coterie over n sites corresponds to a self-dual function of n+1. One of these
+// functions has no quorum, so the numbers of coteries are the same sequence, shifted by
 // one place and less one.
 func TestCount(t *testing.T) {
 	all := []int{1, 3, 11, 80, 2645}
-	without := []int{1, 2, 4, 12, 81} // the dominated
+	without := []int{1, 2, 4, 12, 81} // without the dominated ones
 	for n := 1; n <= 5; n++ {
 		count, non := 0, 0
 		for q := range coteries(n) {

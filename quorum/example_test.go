@@ -134,11 +134,11 @@ func ExampleWall() {
 	// Output: 7 true true true
 }
 
-// Two of three data centres, and a majority in each of them.
+// Two of three data centers, and a majority in each of them.
 func ExampleCompose() {
-	centres, _ := quorum.Majority("ams", "fra", "lon")
-	c, err := quorum.Compose(centres, func(centre string) quorum.Coterie[string] {
-		within, _ := quorum.Majority(centre+"1", centre+"2", centre+"3")
+	centers, _ := quorum.Majority("ams", "fra", "lon")
+	c, err := quorum.Compose(centers, func(center string) quorum.Coterie[string] {
+		within, _ := quorum.Majority(center+"1", center+"2", center+"3")
 		return within
 	})
 	fmt.Println(c.Len(), c.HasQuorum("ams1", "ams3", "lon2", "lon3"), err)
@@ -166,8 +166,8 @@ func ExampleCoterie_Assign() {
 	// M4 (equal duty 3): yes
 }
 
-// An even majority gives availability away in every tie. With its gap as one more
-// quorum it dominates what it was.
+// A majority of an even number of sites loses availability in every tie. With its gap as
+// one more quorum, it becomes a coterie that dominates the majority.
 func ExampleCoterie_Gap() {
 	c, _ := quorum.Majority(1, 2, 3, 4)
 	gap, _ := c.Gap()

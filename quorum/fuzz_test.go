@@ -11,7 +11,7 @@ import (
 func fuzzed(n uint8, data []byte) twin {
 	t := twin{1 + int(n%7), nil}
 	for _, b := range data[:min(len(data), 12)] {
-		t.families = append(t.families, uint(b)%(1<<t.n))
+		t.quorums = append(t.quorums, uint(b)%(1<<t.n))
 	}
 	return t
 }
@@ -27,7 +27,7 @@ func FuzzFamily(f *testing.F) {
 	})
 }
 
-// What is left of any intersecting family is a coterie whose measures are right.
+// Minimize makes a coterie of any family that it accepts, and its measures are right.
 func FuzzMinimize(f *testing.F) {
 	f.Add(uint8(4), []byte{7, 11, 13, 31, 14})
 	f.Fuzz(func(t *testing.T, n uint8, data []byte) {
@@ -113,7 +113,7 @@ func FuzzWall(f *testing.F) {
 	})
 }
 
-// Any assignment is refused or reported on, by the definition of the conditions.
+// Any assignment is refused, or its report agrees with the definition of the conditions.
 func FuzzAssignment(f *testing.F) {
 	f.Add([]byte{3, 6, 5})
 	f.Add([]byte{1, 1, 8})

@@ -11,7 +11,7 @@ import (
 
 var probabilities = []float64{0, 1e-9, 0.1, 0.25, 0.5, 0.7, 0.9, 0.99, 0.999999, 1}
 
-// closed holds availability against a closed form, to 1e-12.
+// closed compares the availability with a closed form, to 1e-12.
 func closed(t *testing.T, want float64, c Coterie[int], p float64) {
 	t.Helper()
 	got, err := c.Availability(p)
@@ -35,9 +35,9 @@ func TestAvailabilityOfMajority(t *testing.T) {
 	}
 }
 
-// Maekawa's grid of r rows and c columns: a row and a column are up whole. By
-// inclusion and exclusion over the rows and columns that are: of i given rows and
-// j given columns all i*c + j*r - i*j sites must be up.
+// Maekawa's grid of r rows and c columns is available if a whole row and a whole column
+// are up. The closed form is by inclusion and exclusion: i given rows and j given columns
+// have i*c + j*r - i*j sites.
 func TestAvailabilityOfGrid(t *testing.T) {
 	for rows := 2; rows <= enumerated/2; rows++ {
 		for columns := 2; rows*columns <= enumerated; columns++ {
@@ -143,9 +143,8 @@ func TestSampling(t *testing.T) {
 	require.Less(t, sure.Low, 1.0, "a hundred hits prove no certainty")
 }
 
-// Where the exact methods give up, the sample takes over and says so: a plane of
-// order 7, whose availability lies between that of no quorum surviving 8 crashes
-// and the union bound over its lines.
+// Where the exact methods give up, a sample takes over, and the result says so. The
+// availability of a plane of order 7 is at most the union bound over its lines.
 func TestAvailabilityBeyondTheExact(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a second of sampling")
@@ -177,8 +176,8 @@ func TestAvailabilityIsMonotone(t *testing.T) {
 	}
 }
 
-// Load: Naor and Wool's lower bounds hold, the bounds enclose one number, and
-// exactness reaches at least n = 64 in every builder.
+// Load: Naor and Wool's lower bounds hold, and the load of every builder is exact up to
+// n = 64.
 func TestLoadOfEveryBuilder(t *testing.T) {
 	most := 64
 	if testing.Short() {
@@ -219,8 +218,8 @@ func TestLoadBeyondTheProgram(t *testing.T) {
 	require.GreaterOrEqual(t, high, k/(2*k-1))
 }
 
-// The dual of the dual is the coterie, and the dual of a non-dominated coterie is
-// itself.
+// The dual of the dual is the coterie. A coterie is its own dual exactly if it is
+// non-dominated.
 func TestDualOfDual(t *testing.T) {
 	for _, k := range shapes() {
 		for n := 1; n <= 9; n++ {
@@ -230,12 +229,12 @@ func TestDualOfDual(t *testing.T) {
 			}
 			dual := twin{n, nil}
 			for q := range c.Dual() {
-				dual.families = append(dual.families, mask(q))
+				dual.quorums = append(dual.quorums, mask(q))
 			}
 			require.Equal(t, sorted(masks(quorumsOf(t, c))), dual.dual(), "%s of %d", k.Name, n)
 			non, err := nonDominated(c)
 			require.NoError(t, err)
-			require.Equal(t, non, fmt.Sprint(sorted(masks(quorumsOf(t, c)))) == fmt.Sprint(sorted(dual.families)))
+			require.Equal(t, non, fmt.Sprint(sorted(masks(quorumsOf(t, c)))) == fmt.Sprint(sorted(dual.quorums)))
 		}
 	}
 }

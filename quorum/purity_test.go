@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All that the package imports, apart from internal packages of the Go distribution.
+// The package imports only these packages, and internal ones of the Go distribution.
 func TestPurity(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

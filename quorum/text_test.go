@@ -10,7 +10,7 @@ import (
 
 type (
 	nodeID uint64 // has String, as ids have
-	bare   int32  // has nothing
+	bare   int32  // has no String
 )
 
 func (id nodeID) String() string { return "n" + string(rune('0'+id)) }

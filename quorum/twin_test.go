@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The dumb twin: coteries again, as obviously as possible and as slowly as need
-// be. A set of sites is a mask, a family is a list of masks, and every question is
-// answered by its definition, over all 2^n sets.
+// A twin is a second implementation of coteries, obvious and slow. A set of sites is a
+// mask, a family is a list of masks. A twin answers every question by its definition,
+// over all 2^n sets.
 type twin struct {
-	n        int
-	families []uint
+	n       int
+	quorums []uint
 }
 
 func (t twin) all() []uint {
@@ -29,7 +29,7 @@ func (t twin) all() []uint {
 }
 
 func (t twin) holds(s uint) bool {
-	for _, q := range t.families {
+	for _, q := range t.quorums {
 		if q&^s == 0 {
 			return true
 		}
@@ -39,16 +39,16 @@ func (t twin) holds(s uint) bool {
 
 // law returns the law that the family breaks, nil if it is a coterie.
 func (t twin) law() error {
-	if len(t.families) == 0 {
+	if len(t.quorums) == 0 {
 		return ErrEmpty
 	}
-	for _, q := range t.families {
+	for _, q := range t.quorums {
 		if q == 0 {
 			return ErrEmpty
 		}
 	}
-	for i, q := range t.families {
-		for j, r := range t.families {
+	for i, q := range t.quorums {
+		for j, r := range t.quorums {
 			switch {
 			case i >= j:
 			case q == r:
@@ -63,18 +63,18 @@ func (t twin) law() error {
 	return nil
 }
 
-// broken counts the laws broken: an empty family or quorum, or a pair.
+// broken counts violations: an empty family or quorum, or a pair that breaks a law.
 func (t twin) broken() int {
 	n := 0
-	if len(t.families) == 0 {
+	if len(t.quorums) == 0 {
 		n++
 	}
-	for i, q := range t.families {
+	for i, q := range t.quorums {
 		if q == 0 {
 			n++
 			continue
 		}
-		for _, r := range t.families[i+1:] {
+		for _, r := range t.quorums[i+1:] {
 			if r != 0 && (q&r == 0 || q&^r == 0 || r&^q == 0) {
 				n++
 			}
@@ -102,7 +102,7 @@ func (t twin) minimal(holds func(uint) bool) []uint {
 func (t twin) minimize() []uint { return t.minimal(t.holds) }
 
 func (t twin) transversal(s uint) bool {
-	for _, q := range t.families {
+	for _, q := range t.quorums {
 		if q&s == 0 {
 			return false
 		}
@@ -114,10 +114,10 @@ func (t twin) dual() []uint { return t.minimal(t.transversal) }
 
 // dominates: every quorum of u contains one of t, and they differ.
 func (t twin) dominates(u twin) bool {
-	if slices.Equal(sorted(t.families), sorted(u.families)) {
+	if slices.Equal(sorted(t.quorums), sorted(u.quorums)) {
 		return false
 	}
-	for _, q := range u.families {
+	for _, q := range u.quorums {
 		if !t.holds(q) {
 			return false
 		}
@@ -158,15 +158,15 @@ func (t twin) resilience() int {
 	return fewest - 1
 }
 
-// load is the value of the game in which one player picks a quorum and the other
-// a site, and the latter wins if it is in there. By Shapley and Snow (1950) some
-// square part of the matrix has it as the equaliser of both players; so all square
-// parts are tried, and the one that is optimal in the whole matrix is it.
+// load is the value of a game: one player picks a quorum, the other a site, and the
+// second player wins if the quorum contains the site. By Shapley and Snow (1950), the
+// strategies that make all payoffs of some square part of the matrix equal are optimal
+// in the whole matrix. So load tries all square parts until their strategies are.
 func (t twin) load() float64 {
 	for rows := range uint(1) << t.n {
-		for _, columns := range subsets(len(t.families), bits.OnesCount(rows)) {
-			strategy, ok := t.equalise(members(rows), columns, false)
-			prices, ok2 := t.equalise(members(rows), columns, true)
+		for _, columns := range subsets(len(t.quorums), bits.OnesCount(rows)) {
+			strategy, ok := t.equalize(members(rows), columns, false)
+			prices, ok2 := t.equalize(members(rows), columns, true)
 			if !ok || !ok2 {
 				continue
 			}
@@ -174,11 +174,11 @@ func (t twin) load() float64 {
 			for i := range t.n {
 				busy := 0.0
 				for k, c := range columns {
-					busy += strategy[k] * float64(t.families[c]>>i&1)
+					busy += strategy[k] * float64(t.quorums[c]>>i&1)
 				}
 				high = max(high, busy)
 			}
-			for _, q := range t.families {
+			for _, q := range t.quorums {
 				cost := 0.0
 				for k, i := range members(rows) {
 					cost += prices[k] * float64(q>>i&1)
@@ -193,9 +193,9 @@ func (t twin) load() float64 {
 	return math.NaN()
 }
 
-// equalise finds probabilities on columns that make rows equal (or the other way
+// equalize finds probabilities on columns that make rows equal (or the other way
 // round), by elimination; false if there are none.
-func (t twin) equalise(rows, columns []int, transposed bool) ([]float64, bool) {
+func (t twin) equalize(rows, columns []int, transposed bool) ([]float64, bool) {
 	k := len(rows)
 	m := make([][]float64, k+1) // unknowns: k probabilities and the value
 	for i := range m {
@@ -207,7 +207,7 @@ func (t twin) equalise(rows, columns []int, transposed bool) ([]float64, bool) {
 			if transposed {
 				r, c = rows[j], columns[i]
 			}
-			m[i][j] = float64(t.families[c] >> r & 1)
+			m[i][j] = float64(t.quorums[c] >> r & 1)
 		}
 		m[i][k] = -1
 		m[k][i] = 1
@@ -283,13 +283,13 @@ func sorted[T cmp.Ordered](list []T) []T { return slices.Sorted(slices.Values(li
 
 func (t twin) slices() [][]int {
 	list := [][]int{}
-	for _, q := range t.families {
+	for _, q := range t.quorums {
 		list = append(list, members(q))
 	}
 	return list
 }
 
-// compare holds a family against the package in everything the twin knows.
+// compare checks that the package and the twin agree about a family.
 func (t twin) compare(tb testing.TB) {
 	tb.Helper()
 	quorums := t.slices()
@@ -308,22 +308,22 @@ func (t twin) compare(tb testing.TB) {
 
 	c, err = Minimize(quorums...)
 	least := twin{t.n, t.minimize()}
-	if law := least.law(); law == nil && !slices.Contains(t.families, 0) {
+	if law := least.law(); law == nil && !slices.Contains(t.quorums, 0) {
 		require.NoError(tb, err, "%v", quorums)
-		require.Equal(tb, least.families, sorted(masks(quorumsOf(tb, c))), "%v", quorums)
+		require.Equal(tb, least.quorums, sorted(masks(quorumsOf(tb, c))), "%v", quorums)
 	} else {
 		require.Error(tb, err, "%v", quorums)
 	}
 }
 
-// offends checks that a violation tells the truth.
+// offends checks that a violation is right.
 func (t twin) offends(tb testing.TB, v *Violation[int]) {
 	tb.Helper()
 	if v.First < 0 {
-		require.Empty(tb, t.families)
+		require.Empty(tb, t.quorums)
 		return
 	}
-	q := t.families[v.First]
+	q := t.quorums[v.First]
 	require.Equal(tb, q, mask(v.Quorums[0]))
 	if v.Second < 0 {
 		require.ErrorIs(tb, v, ErrEmpty)
@@ -331,18 +331,18 @@ func (t twin) offends(tb testing.TB, v *Violation[int]) {
 		return
 	}
 	require.Less(tb, v.First, v.Second)
-	require.Equal(tb, t.families[v.Second], mask(v.Quorums[1]))
-	require.Equal(tb, twin{t.n, []uint{q, t.families[v.Second]}}.law(), v.Law)
+	require.Equal(tb, t.quorums[v.Second], mask(v.Quorums[1]))
+	require.Equal(tb, twin{t.n, []uint{q, t.quorums[v.Second]}}.law(), v.Law)
 }
 
-// measure holds the measures of a coterie against the twin's.
+// measure compares the measures of a coterie with the twin's.
 func (t twin) measure(tb testing.TB, c Coterie[int]) {
 	tb.Helper()
-	require.Equal(tb, sorted(t.families), sorted(masks(quorumsOf(tb, c))))
-	require.Equal(tb, len(t.families), c.Len())
+	require.Equal(tb, sorted(t.quorums), sorted(masks(quorumsOf(tb, c))))
+	require.Equal(tb, len(t.quorums), c.Len())
 	for _, s := range t.all() {
 		require.Equal(tb, t.holds(s), c.HasQuorum(members(s)...))
-		require.Equal(tb, slices.Contains(t.families, s), isQuorum(c, members(s)...))
+		require.Equal(tb, slices.Contains(t.quorums, s), isQuorum(c, members(s)...))
 	}
 	require.Equal(tb, t.dual(), sorted(masks(slices.Collect(c.Dual()))), "dual of %v", c)
 
@@ -371,13 +371,7 @@ func (t twin) measure(tb testing.TB, c Coterie[int]) {
 	require.InDelta(tb, t.availability(p), got.Value, 1e-12, "availability of %v at %v", c, p)
 
 	sizes := []int{}
-	for i := range t.n {
-		degree := 0
-		for _, q := range t.families {
-			degree += int(q >> i & 1)
-		}
-	}
-	for _, q := range t.families {
+	for _, q := range t.quorums {
 		sizes = append(sizes, bits.OnesCount(q))
 	}
 	require.Equal(tb, slices.Min(sizes), smallest(c))
@@ -403,7 +397,6 @@ func (t twin) domination(tb testing.TB, c Coterie[int]) {
 	require.True(tb, twin{t.n, masks(quorumsOf(tb, better))}.dominates(t))
 }
 
-// quorumsOf returns the quorums of a coterie.
 // isQuorum reports whether these sites are a quorum, none missing and none too many.
 func isQuorum[T cmp.Ordered](c Coterie[T], sites ...T) bool {
 	for i := range sites {
@@ -414,6 +407,7 @@ func isQuorum[T cmp.Ordered](c Coterie[T], sites ...T) bool {
 	return c.HasQuorum(sites...)
 }
 
+// quorumsOf returns the quorums of a coterie.
 func quorumsOf[T cmp.Ordered](tb testing.TB, c Coterie[T]) [][]T {
 	tb.Helper()
 	require.LessOrEqual(tb, c.Len(), 1<<20)
@@ -426,7 +420,7 @@ func nonDominated[T cmp.Ordered](c Coterie[T]) (bool, error) {
 	return gap == nil && err == nil, err
 }
 
-// must unwraps a builder's answer.
+// must unwraps the result of a builder.
 func must[T cmp.Ordered](c Coterie[T], err error) Coterie[T] {
 	if err != nil {
 		panic(err)
@@ -458,7 +452,7 @@ func TestTwinExhaustive(t *testing.T) {
 		for chosen := range uint(1) << (1 << n) {
 			family := twin{n, nil}
 			for _, s := range members(chosen) {
-				family.families = append(family.families, uint(s))
+				family.quorums = append(family.quorums, uint(s))
 			}
 			family.compare(t)
 			if family.law() == nil {
@@ -469,8 +463,8 @@ func TestTwinExhaustive(t *testing.T) {
 	}
 }
 
-// Random families over up to seven sites: arbitrary ones, and ones that are made
-// of a random coterie or are nearly one.
+// Random families over up to seven sites, most of them nearly coteries, and their
+// minimized families.
 func TestTwinRandom(t *testing.T) {
 	rounds := 1000
 	switch {
@@ -486,10 +480,10 @@ func TestTwinRandom(t *testing.T) {
 		for range r.IntN(12) {
 			s := r.UintN(1 << n)
 			meets := func(q uint) bool { return q&s != 0 }
-			if r.IntN(10) > 0 && (!all(family.families, meets) || slices.Contains(family.families, s)) {
+			if r.IntN(10) > 0 && (!all(family.quorums, meets) || slices.Contains(family.quorums, s)) {
 				continue
 			}
-			family.families = append(family.families, s)
+			family.quorums = append(family.quorums, s)
 		}
 		family.compare(t)
 		family = twin{n, family.minimize()}
