@@ -1,4 +1,4 @@
-// Package lock_test holds every lock of the module against the interface.
+// Package lock_test tests that every lock of the module keeps the contract of package lock.
 package lock_test
 
 import (
@@ -51,13 +51,13 @@ func (l listener) Addr() network.Addr { return nil }
 // A system is a lock as two processes see it.
 type system struct {
 	one, two lock.Mutex
-	trouble  func() // one will lose what it holds
-	over     func() // and then goes on
+	trouble  func() // makes one lose what it holds
+	over     func() // ends the trouble
 	cause    error  // of the loss, if it is known
 	leased   bool   // the loss is the end of a lease
 }
 
-// systems has a constructor for each lock. What it opens ends with the test.
+// systems has a constructor for each lock. The system ends with the test.
 var systems = map[string]func(t *testing.T) system{
 	"member, strict": func(t *testing.T) system {
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
@@ -139,7 +139,7 @@ var systems = map[string]func(t *testing.T) system{
 	},
 }
 
-// outages returns two ways to a store, which fail until done is called.
+// outages returns two ways to one store. done ends an outage of the first.
 func outages(t *testing.T) (ways [2]*outagetest.Store, done func()) {
 	s := new(store.Memory)
 	for i := range ways {
@@ -189,7 +189,7 @@ func isFree(t *testing.T, m lock.Mutex, after lock.Held) {
 	require.NoError(t, h.Release())
 }
 
-// A handle ends with Release, which may be repeated, and ends no other grant.
+// Release ends its handle and no other, and may be repeated.
 func TestRelease(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		require.Equal(t, "x", s.one.Name())
@@ -288,7 +288,7 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// Do returns what its function returns, and releases the lock however that ends.
+// Do returns the error of its function, and releases the lock however the function ends.
 func TestDo(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		broken := errors.New("broken")

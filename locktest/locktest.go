@@ -4,9 +4,9 @@
 //	nightly.Fail(errors.New("no network"))
 //	require.Error(t, backup(t.Context(), nightly))
 //
-// It excludes goroutines, as a real lock does. The test says when it is lost or suspended, and when
-// Acquire fails, which with a real lock takes an outage. It starts no goroutine, and runs in a
-// testing/synctest bubble, too.
+// It excludes goroutines, as a real lock does. The test decides when the lock is lost or suspended,
+// and when Acquire fails. With a real lock that takes an outage. A Lock starts no goroutine, and
+// runs in a testing/synctest bubble, too.
 package locktest
 
 import (
@@ -92,11 +92,11 @@ func (l *Lock) Lose(why error) {
 	}
 }
 
-// Suspend says that the holder's lease is late to be renewed, if there is a holder: the lock is lost
-// when so much time has passed, at [lock.Held.Until], unless Resume is called.
+// Suspend acts as if the renewal of the holder's lease were late, if there is a holder. The lock is
+// lost after the time left, at [lock.Held.Until], unless Resume is called.
 func (l *Lock) Suspend(left time.Duration) { l.extend("suspended", left) }
 
-// Resume ends what Suspend has begun.
+// Resume ends a suspension.
 func (l *Lock) Resume() { l.extend("resumed", lease-lease/leases.Margin) }
 
 func (l *Lock) extend(what string, left time.Duration) {

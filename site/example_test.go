@@ -10,8 +10,8 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// A hub is an algorithm of one's own: the lowest member grants the lock to one request
-// after the other. (Package central does that as one would use it.)
+// A hub is an algorithm of your own: the lowest member grants the lock to one request
+// after the other. (Package central does the same, for use.)
 type hub struct {
 	site.Site
 	queue []dmutex.Stamp // at the lowest member: the request that is granted, and those that wait
@@ -138,14 +138,14 @@ func (m *hub) AppendText(b []byte) ([]byte, error) {
 
 func (m *hub) Clone() dmutex.Machine { return &hub{m.Site.Clone(), slices.Clone(m.queue)} }
 
-// A machine of one's own, through every run of three nodes that request once or twice,
-// cancel, and carry a holder over from before.
+// Explore checks your own machine in every run of three nodes that request once or twice,
+// and cancel. Node 2 holds the lock from before.
 func Example() {
 	report, err := dmutextest.Explore(dmutextest.Config{
 		Algorithm: newHub, Members: dmutextest.Nodes(3), Holder: 2, Requests: []int{1, 2, 1}, Cancels: []int{1},
 	})
 	if err != nil {
-		log.Fatal(err) // the shortest run to what went wrong
+		log.Fatal(err) // the shortest run that fails
 	}
 	fmt.Println("complete:", report.Complete)
 	// Output: complete: true

@@ -17,9 +17,9 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// Machines that share do what they would do alone: some locks in random runs,
-// each machine beside a twin that shares nothing and is a fresh clone at every
-// step, as in an exploration.
+// Machines that share with siblings do what they would do alone. Random runs of some locks
+// compare each machine with a twin that shares nothing. The twin is cloned at every step,
+// as in an exploration.
 func TestSiblingsAreNotSeen(t *testing.T) {
 	const seed, locks, steps = 1, 4, 20_000
 	for name, algorithm := range map[string]dmutex.Algorithm{
@@ -83,7 +83,7 @@ func TestSiblingsAreNotSeen(t *testing.T) {
 				for k := range locks {
 					require.Equal(t, state(t, alone[k][i]), state(t, sharing[k][i]), where)
 				}
-				require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), where) // to look at a machine is no input
+				require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), where) // AppendText has not changed the output
 				for _, m := range want {
 					route := [3]int{k, i, int(m.To) - 1}
 					wire[route] = append(wire[route], m.Clone())
@@ -99,7 +99,7 @@ func state(t *testing.T, m dmutex.Machine) string {
 	return string(b)
 }
 
-// Siblings are of one node and one group, in whatever order its members are given.
+// Siblings are of one node and one group. The order of the members does not matter.
 func TestSiblingsAreOfOneGroup(t *testing.T) {
 	sibling, err := lamport.New(dmutex.Start{Self: 2, Members: members(3, 2)})
 	require.NoError(t, err)

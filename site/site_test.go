@@ -88,7 +88,7 @@ func TestSitePeers(t *testing.T) {
 	require.Equal(t, members(5, 1, 3), given, "the caller's list stays as it was")
 }
 
-// The life of a request, as the comment of Site tells it.
+// The course of a request, as the comment of Site describes it.
 func TestSiteLife(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
 	check := func(phase dmutex.Phase, pending bool, want string) {
@@ -106,7 +106,7 @@ func TestSiteLife(t *testing.T) {
 
 	cancel(t, &s)
 	check(dmutex.Idle, true, "1 withdrawn attempt=1 clock=1")
-	require.False(t, s.Idle(), "it is still on its way")
+	require.False(t, s.Idle(), "the request is still pending")
 
 	fresh, err = s.Ask()
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestSiteMisuse(t *testing.T) {
 	}
 }
 
-// A group that is at its limit is nobody's mistake, and the next one is fresh.
+// A group at its limit is exhausted, which is nobody's mistake. The next group has new fences.
 func TestSiteExhausted(t *testing.T) {
 	const fence, limit = 7 << 22, 8<<22 - 1
 	for _, tt := range []struct {
@@ -197,7 +197,7 @@ func TestSiteExhausted(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Limit: limit})
 	s.Witness(1<<61-1, limit-5)
 	_, err := s.Ask()
-	require.NoError(t, err, "one is left of each")
+	require.NoError(t, err, "one time and one fence are left")
 }
 
 // A machine without a limit has all fences, and goes on after four million grants.
@@ -222,8 +222,8 @@ func TestNoLimit(t *testing.T) {
 	require.ErrorIs(t, err, dmutex.ErrExhausted)
 }
 
-// Requests that are pending when the limit is near still fit below it, also when a peer
-// claims more than is true.
+// Requests that are pending near the limit still get fences, even if a peer claims a fence
+// that is too high.
 func TestPendingAtLimit(t *testing.T) {
 	const limit = 1000
 	all := members(1, 2, 3)
@@ -304,7 +304,7 @@ func TestSiteCheck(t *testing.T) {
 	}
 }
 
-// A driver that keeps the output beyond the next input sends nonsense at once.
+// The next input clears the output, so a driver that keeps the output sends nonsense at once.
 func TestSiteOutput(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2, 3), Fence: 8})
 	_, err := s.Ask()
@@ -346,8 +346,8 @@ func TestSiteRefuse(t *testing.T) {
 	require.EqualError(t, err, "dmutex: peer's mistake: 2->1 TOKEN len(numbers)=1000 len(nodes)=3: why")
 }
 
-// Whatever time a peer claims, a correct node's own messages are accepted by
-// the others, and it may be forgotten and born again.
+// Whatever time a peer claims, the others accept the messages of a correct node, and its
+// machine may be forgotten and born again.
 func TestSiteLastTime(t *testing.T) {
 	group := func(self dmutex.NodeID, clock uint64) dmutex.Machine {
 		m, err := lamport.New(dmutex.Start{Self: self, Members: members(1, 2, 3), Clock: clock})

@@ -8,8 +8,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A trace of a node in production, replayed in a test: what its machines did
-// then, they do now. This one was tampered with.
+// A test replays the trace of a node in production: its machines do again what they did
+// then. The second trace was tampered with.
 func ExampleReplay() {
 	const file = `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1000,"do":"born","lock":"x","phase":"idle"}

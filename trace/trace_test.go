@@ -62,7 +62,7 @@ func TestWriteRead(t *testing.T) {
 	require.Equal(t, want.Header, got.Header)
 	require.Equal(t, want.Events, got.Events)
 
-	// A process that ended in the middle of a line: all others are read.
+	// If a process ended in the middle of a line, all other lines are read.
 	for cut := strings.Index(file, "\n") + 1; cut < len(file); cut++ {
 		tr, err := trace.Read("f", strings.NewReader(file[:cut]))
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestRefused(t *testing.T) {
 		require.ErrorContains(t, err, "f:1: ")
 		require.ErrorContains(t, err, tt.why)
 	}
-	// With a store, a view gives the number.
+	// With a store, the number comes from a view, not from the header.
 	for _, line := range []string{`{"t":1,"do":"request","lock":"x","phase":"idle"}`, `{"t":1,"do":"view","n":1,"members":[0]}`} {
 		_, err := trace.Read("f", strings.NewReader(`{"dmutex":"trace","version":5}`+"\n"+line+"\n"))
 		require.ErrorIs(t, err, trace.ErrFormat)
@@ -140,7 +140,7 @@ func TestRefused(t *testing.T) {
 	require.EqualValues(t, 7, tr.Events[1].In.To)
 	require.EqualValues(t, 7, tr.Events[1].Out[0].From)
 
-	// A line that is wrong is not repeated at any length.
+	// An error does not quote a long line in full.
 	for _, line := range []string{
 		`{"t":1,"do":"ready","err":"` + strings.Repeat("x", 1000) + `"} `,
 		`{"t":1,"do":"ready","n":1` + strings.Repeat("0", 100_000) + `}`,
@@ -178,8 +178,8 @@ func TestTooLong(t *testing.T) {
 	require.Equal(t, []trace.Event{{What: trace.Gap, N: 1, Line: 2}, {Time: 4, What: trace.Ready, Line: 3}}, tr.Events)
 }
 
-// A slow writer leaves gaps, which are counted in place. Nobody waits for it, and its buffer is
-// bounded.
+// Record does not wait for a slow writer, and the buffer is bounded. Events that do not fit are
+// counted in gaps, in their place.
 func TestSlowWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w slow
@@ -266,7 +266,7 @@ func TestRecordAllocates(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(100, record), 8.0)
 }
 
-// conversation is node 2 of 2 under Ricart and Agrawala: it enters once.
+// conversation is the trace of node 2 of 2 under Ricart and Agrawala. The node enters once.
 const conversation = `{"dmutex":"trace","version":5,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1,"do":"born","lock":"x","phase":"idle"}
 {"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],"phase":"waiting"}
@@ -288,7 +288,7 @@ func TestReplay(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, trace.Replayed{Machines: 2, Inputs: 5}, r)
 
-	// Any line that is changed is noticed there.
+	// Replay notices a changed line.
 	for _, tt := range []struct{ old, new, want string }{
 		{`"seq":2,"to":1,"attempt":1}],`, `"seq":2,"to":1,"attempt":3}],`, `f:3: trace: replays differently: lock "x", request: recorded 2->1 REQUEST attempt=3, now 2->1 REQUEST attempt=1`},
 		{`"out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],`, ``, `f:3: trace: replays differently: lock "x", request: recorded no message, now 2->1 REQUEST attempt=1`},
@@ -315,7 +315,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, trace.Replayed{Machines: 2, Inputs: 4, Skipped: 1}, r)
 }
 
-// What is read is what would be written.
+// A file that Read accepts is what Write would write.
 func FuzzRead(f *testing.F) {
 	f.Add(text(f, trace.Trace{Header: header, Events: events()}))
 	f.Add(conversation)

@@ -68,13 +68,13 @@ func TestReplayAcrossViews(t *testing.T) {
 			}
 			require.Equal(t, 4, born)
 
-			// A machine that outlives its view is noticed, and so is a wrong view.
+			// Replay notices a machine that outlives its view.
 			at := slices.IndexFunc(holder.Events, func(e trace.Event) bool { return e.What == trace.Forget })
 			_, err := trace.Replay(without(holder, at), a.Algorithm)
 			require.ErrorIs(t, err, trace.ErrDiffers)
 			require.ErrorContains(t, err, ": view: the machine of lock")
 
-			// Where the gap has a view, its machines are skipped, and no others.
+			// If a gap hides a view, Replay skips the machines of that view, and no others.
 			at = slices.IndexFunc(holder.Events, func(e trace.Event) bool { return e.What == trace.View })
 			gap := without(holder, at)
 			gap.Events = slices.Insert(gap.Events, at, trace.Event{What: trace.Gap, N: 1})
