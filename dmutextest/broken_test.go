@@ -135,7 +135,7 @@ func (b broken) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 
 func (b broken) born(s dmutex.Start) (dmutex.Machine, error) { return b.of(ricart.New)(s) }
 
-// catch is a game: every message goes back.
+// catch sends every message back.
 var catch = broken{handle: func(_ *broken, m dmutex.Message) ([]dmutex.Message, error) {
 	m.From, m.To = m.To, m.From
 	return []dmutex.Message{m}, nil
@@ -298,7 +298,7 @@ func TestMachineFails(t *testing.T) {
 		},
 		{
 			"text without the clock", "futures",
-			broken{text: func(b *broken) string { // and hence without a future
+			broken{text: func(b *broken) string { // so equal texts may have different futures
 				s, _ := b.Machine.AppendText(nil)
 				words := strings.Fields(string(s))
 				kept := words[:0]

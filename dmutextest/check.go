@@ -82,7 +82,7 @@ var verbs = [...]string{"request", "cancel", "tick", "forget", "release", "deliv
 
 func (v verb) String() string { return verbs[v] }
 
-// local reports whether it is an input of the node itself, not of a message.
+// local reports whether v is an input of the node itself, not a message.
 func (v verb) local() bool { return v < deliver }
 
 // consumes reports whether a message is received or lost.
@@ -91,7 +91,7 @@ func (v verb) consumes() bool { return v == deliver || v == lose }
 // inPhase is the only phase in which a node may do something.
 var inPhase = map[verb]dmutex.Phase{request: dmutex.Idle, cancel: dmutex.Waiting, release: dmutex.Held}
 
-// lawful reports whether a node may do it in a phase.
+// lawful reports whether a node may do v in a phase.
 func (v verb) lawful(p dmutex.Phase) bool {
 	only, limited := inPhase[v]
 	return !limited || p == only
@@ -115,8 +115,8 @@ func (c *Config) start(i int) dmutex.Start {
 	return s
 }
 
-// again says how the machine is born that replaces a forgotten one, with a clock and a
-// fence that are higher by more than they need be.
+// again says how a machine is born that replaces a forgotten one. Its clock and its
+// fence are the necessary ones plus more.
 func (c *Config) again(m dmutex.Machine, self dmutex.NodeID, more uint64) dmutex.Start {
 	clock, known, _ := m.Forget()
 	return dmutex.Start{Self: self, Members: c.Members, Home: c.Home, Fence: c.Fence, Clock: clock + more, Known: known + more}
@@ -157,7 +157,7 @@ func (c *Config) rebirth(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmu
 	return born, nil
 }
 
-// act gives a machine a lawful input, and checks what the machine alone shows.
+// act gives a machine a lawful input, and checks what can be seen of this machine alone.
 func (c *Config) act(m dmutex.Machine, was *local, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	out, err := input(m, do, msg)
 	if err != nil {
@@ -181,7 +181,7 @@ func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, err
 	}
 }
 
-// contract checks what an input has made of a machine that was in this state.
+// contract checks a machine after an input. Its state before was was.
 func (c *Config) contract(m dmutex.Machine, was *local, do verb, out []dmutex.Message) error {
 	self, is, fence := was.self, m.Phase(), m.Fence()
 	switch {
@@ -225,8 +225,8 @@ type local struct {
 	taken []taken // the steps that are known from here
 }
 
-// inspect looks at a machine, and keeps it. It checks what WaitsFor returns, and the law
-// of Forget.
+// inspect makes a local of a machine. It checks what WaitsFor returns, and the law of
+// Forget.
 func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 	l := &local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
 	if t := text(m.Clone()); t != l.text {
@@ -260,7 +260,7 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 		return l, nil
 	}
 	born, err := c.rebirth(m, self, 0)
-	if err != nil || keeps { // something is lost if it keeps it: Config.Forgets shows whether it may be
+	if err != nil || keeps { // what a Keeper keeps is lost: Config.Forgets shows whether it may be
 		return l, err
 	}
 	if t := text(born); t != l.text {
@@ -301,8 +301,8 @@ func (w *world) born() error {
 	return w.knows()
 }
 
-// enters checks the grant of a node with a fence, when the last one had fence last. The
-// other node is in the critical section, or None.
+// enters checks the grant of node self. The grant before had the fence last. other is a
+// node that is in the critical section already, or None.
 func enters(self dmutex.NodeID, fence, last uint64, other dmutex.NodeID) error {
 	if other != dmutex.None {
 		return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(self, other), max(self, other))
@@ -314,10 +314,10 @@ func enters(self dmutex.NodeID, fence, last uint64, other dmutex.NodeID) error {
 }
 
 // knows checks what all nodes say of the holder: the first law of WaitsFor, for those
-// that wait, and the law of Excludes. A node that stops looks to the others like one that
-// is slow, so every run in which it has stopped is the beginning of one that is explored
-// anyway, and its machine is in the same state throughout. So it is enough that no node
-// excludes the holder, in any state.
+// that wait, and the law of Excludes. For Excludes it is enough that no node excludes the
+// holder, in any state: a stopped node looks to the others like a slow one. So a run with
+// a stopped node is the beginning of a run that is explored anyway, with the machine of
+// that node in the same state.
 func (w *world) knows() error {
 	h := slices.IndexFunc(w.places, func(p place) bool { return p.phase == dmutex.Held })
 	if h < 0 {
@@ -339,7 +339,7 @@ func (w *world) knows() error {
 	return nil
 }
 
-// waits is what is wrong if a node is Waiting and nothing will happen.
+// waits returns the violation of a node that is Waiting when nothing will happen.
 func waits(self dmutex.NodeID) error {
 	return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", self)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A machine needs no network: what it sends is what its methods return.
+// A machine needs no network: its methods return the messages to send.
 func Example() {
 	machines := map[dmutex.NodeID]dmutex.Machine{}
 	for _, self := range []dmutex.NodeID{1, 2} {
@@ -36,7 +36,8 @@ func Example() {
 	// 1 is held and 2 is waiting
 }
 
-// Every order of events of a small group, and what was proved in one line.
+// Explore runs every order of events of a small group, and reports in one line what was
+// proved.
 func ExampleExplore() {
 	report, err := dmutextest.Explore(dmutextest.Config{
 		Algorithm: ricart.New,
@@ -52,7 +53,7 @@ func ExampleExplore() {
 	// 19571 states, 85953 steps, depth 18, unordered, at most 2 in a channel, 12 to 12 messages a run, dense fences, complete
 }
 
-// If something is wrong, the shortest run to it is a script. Ricart and
+// If something goes wrong, the error is the shortest run to it, as a script. Ricart and
 // Agrawala's algorithm does not survive the loss of a message.
 func ExampleExplore_violation() {
 	_, err := dmutextest.Explore(dmutextest.Config{

@@ -17,16 +17,16 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A halting is a world in which one node may stop while its machine excludes others, which go
-// on: the law of Excludes, word by word. Explore checks the law in the states of a group in
-// which no node stops: see knows.
+// A halting is a world in which one node may stop while its machine excludes others, and the
+// others go on: the law of Excludes, word by word. Explore checks the law without stopping
+// a node: see knows.
 type halting struct {
 	*world
 	claims  func(m dmutex.Machine, peer dmutex.NodeID) bool
 	stopped int // the place of the node; -1 while none has stopped
 }
 
-// A halt is an action, or the end of the node at a place.
+// A halt is an action, or the stop of the node at a place.
 type halt struct {
 	action
 	ends bool
@@ -109,7 +109,7 @@ func TestExcludesLaw(t *testing.T) {
 		holder            dmutex.NodeID
 		requests, cancels int
 		network           Network
-		states            [2]int // of the group, and with those in which a node has stopped
+		states            [2]int // without and with the states in which a node has stopped
 	}{
 		{"central", central.New, 2, 0, 3, 2, free, [2]int{3_323, 4_819}},
 		{"central", central.New, 3, 0, 1, 1, free, [2]int{518, 1_108}},

@@ -46,7 +46,7 @@ type Report struct {
 	Network  Network
 	States   int  // different states of the group; 0 for random runs
 	Steps    int  // transitions between them
-	Depth    int  // length of the longest of the shortest runs to a state; of the longest run if they are random
+	Depth    int  // steps to the farthest state; of random runs, steps of the longest
 	Most     int  // messages in flight from one node to another at one time
 	Least    int  // messages received or lost in a whole run, at least
 	Greatest int  // and at most
@@ -164,7 +164,7 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 	return r, nil
 }
 
-// A run that is so long does not end.
+// A run of this many steps counts as endless.
 const endless = 1_000_000
 
 // random makes one run.

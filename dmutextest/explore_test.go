@@ -17,8 +17,8 @@ import (
 	"github.com/dmutex/dmutex/ring"
 )
 
-// The violations that none of our locks commits, even weakened; the others are in
-// the tests of the machines.
+// These violations occur in no weakened machine of ours. The tests of the machines
+// have the other violations.
 func TestExploreFinds(t *testing.T) {
 	good := Config{Algorithm: ricart.New, Members: Nodes(2), Requests: []int{1}}
 	for _, tt := range []struct {
@@ -33,12 +33,12 @@ func TestExploreFinds(t *testing.T) {
 			ErrChannel, "2 messages are in flight from 2 to 1",
 		},
 		{
-			"a game of catch",
+			"messages that always go back",
 			func(c *Config) { c.Algorithm = catch.born },
 			ErrLivelock, "the last 2 steps may repeat forever",
 		},
 		{
-			"a fit of pique",
+			"a refused reply",
 			func(c *Config) {
 				c.Algorithm = broken{
 					handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
@@ -52,7 +52,7 @@ func TestExploreFinds(t *testing.T) {
 			ErrRefused, "dmutex: peer's mistake",
 		},
 		{
-			"a letter to a stranger",
+			"a message to a stranger",
 			func(c *Config) {
 				c.Algorithm = broken{
 					request: func(b *broken) ([]dmutex.Message, error) {
@@ -95,8 +95,8 @@ func TestExploreBirth(t *testing.T) {
 		kind      error
 		why       string
 	}{
-		{"everybody is held", held.born, 0, ErrMutualExclusion, "1 and 2 both hold the lock at birth"},
-		{"the holder is not", heedless, 2, ErrContract, "2 is born idle with fence 0, not held with fence 7"},
+		{"everybody holds", held.born, 0, ErrMutualExclusion, "1 and 2 both hold the lock at birth"},
+		{"the holder does not", heedless, 2, ErrContract, "2 is born idle with fence 0, not held with fence 7"},
 		{"the holder by another fence", broken{fence: func(b *broken) uint64 { return b.Machine.Fence() / 2 }}.born, 2, ErrContract, "2 is born held with fence 3"},
 		{"a clone differs", broken{clone: func(b *broken) dmutex.Machine {
 			return &broken{Machine: b.Machine, text: func(*broken) string { return "other" }}
@@ -118,8 +118,8 @@ func TestExploreBirth(t *testing.T) {
 	}
 }
 
-// A node that forgets may go on from a higher clock and a higher fence than it
-// had, at any time that its machine lets it.
+// A node may forget its machine whenever the machine allows it, and then go on with a
+// higher clock and a higher fence.
 func TestExploreForgets(t *testing.T) {
 	fifo, unordered := Network{}, Network{Unordered: true}
 	for _, tt := range []struct {
@@ -132,7 +132,7 @@ func TestExploreForgets(t *testing.T) {
 		{"ricart", ricart.New, unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"ricart", ricart.New, unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
 		{"carvalho", ricart.Carvalho, unordered, []int{2, 2}, []int{1}, []int{2}},
-		{"carvalho", ricart.Carvalho, unordered, []int{2, 1, 1}, nil, []int{1}}, // permissions too
+		{"carvalho", ricart.Carvalho, unordered, []int{2, 1, 1}, nil, []int{1}}, // forgets permissions too
 		{"central", central.New, unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"central", central.New, unordered, []int{1, 1, 1}, []int{1}, []int{1}},
 		{"ring", ring.New, fifo, []int{2, 2}, []int{1}, []int{2}},
@@ -323,7 +323,7 @@ func TestWalkEnds(t *testing.T) {
 	require.ErrorContains(t, err, "steps (seed 1)")
 }
 
-// A run that fails prints its seed, and itself as a script that runs again.
+// The violation of a run has the seed of the run, and a script that runs again.
 func TestWalkFails(t *testing.T) {
 	c := Config{Algorithm: ricart.New, Members: Nodes(4), Requests: []int{3}, Network: Network{Unordered: true, Losses: 1}}
 	_, err := Walk(c, 7, 100)
@@ -369,7 +369,7 @@ func TestRunScriptRefuses(t *testing.T) {
 	}
 }
 
-// A prefix names the oldest of the messages that begin with it, unless one is named
+// A prefix names the oldest message that begins with it, unless a message is named
 // in full.
 func TestRunScriptFindsMessage(t *testing.T) {
 	const begin = "group 1 2\nnetwork unordered\nrequest 2\ndeliver 2->1\ndeliver 1->2\nrequest 1\ndeliver 1->2\nrelease 2\nrequest 2\n"
@@ -387,8 +387,8 @@ func TestRunScriptFindsMessage(t *testing.T) {
 	}
 }
 
-// A script shows what machines do whose text leaves something out, not what another
-// machine of that text did.
+// If the texts of machines leave something out, a script still shows what each machine
+// does, not what another machine of equal text did.
 func TestRunScriptTextless(t *testing.T) {
 	mute := broken{text: func(*broken) string { return "a machine" }}
 	got, err := RunScript(mute.born, "group 1 2\n\nrequest 1\ndeliver all\nrelease 1")
@@ -419,7 +419,7 @@ release 1`
 	require.Equal(t, first, again)
 }
 
-// Delivery to machines that always answer ends.
+// "deliver all" ends even if the machines always answer.
 func TestRunScriptEnds(t *testing.T) {
 	got, err := RunScript(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
 	require.NoError(t, err)

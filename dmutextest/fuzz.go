@@ -69,7 +69,7 @@ func (z *fuzz) turn() error {
 	case len(z.wire) > 0:
 		k := z.below(len(z.wire))
 		msg := z.wire[k]
-		if z.below(8) > 0 { // else it comes again
+		if z.below(8) > 0 { // else the message comes again
 			z.wire = slices.Delete(z.wire, k, k+1)
 		}
 		return z.input(slices.Index(z.Members, msg.To), deliver, msg.Clone())
@@ -87,7 +87,7 @@ func (z *fuzz) forge() dmutex.Message {
 		}
 		return uint64(k % 8)
 	}
-	member := func() dmutex.NodeID { // mostly one
+	member := func() dmutex.NodeID { // mostly a member
 		switch k := z.below(32); k {
 		case 0:
 			return dmutex.None
@@ -110,7 +110,7 @@ func (z *fuzz) forge() dmutex.Message {
 	return msg
 }
 
-// input gives a machine any input, and returns what is wrong then.
+// input gives a machine any input, and returns what goes wrong.
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
 	m := z.machines[i]
 	was := &local{self: z.Members[i], text: text(m), phase: m.Phase(), fence: m.Fence()}

@@ -181,8 +181,8 @@ func futures(t testing.TB, c Config) {
 	}
 }
 
-// outputs checks that a driver which keeps the output notices it, and that an input to a
-// clone leaves the output alone.
+// outputs checks that a driver which keeps the output notices its mistake, and that an
+// input to a clone leaves the output alone.
 func outputs(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 	for i, m := range births(t, algorithm, members) {
 		out, _ := m.Request()

@@ -21,7 +21,7 @@ type model struct {
 	localID  map[string]int    // by node and text
 	flightID map[string]uint32 // by text
 
-	apart  bool // states of equal text are not taken for one: in scripts
+	apart  bool // states of equal text stay apart, as scripts need
 	sparse bool // some grant's fence was not the last one plus one
 	most   int  // messages in one channel
 }
@@ -56,7 +56,7 @@ type step struct {
 	fault  error
 }
 
-// A taken is an input and its step. Few differ at a state of a machine.
+// A taken is an input and its step. A state of a machine has few of them.
 type taken struct {
 	input uint32
 	*step
@@ -101,7 +101,7 @@ func newWorld(c Config) (*world, error) {
 	return w, cmp.Or(wrong, w.born())
 }
 
-// budget returns the number of the i-th of n members. A single number stands for all of them.
+// budget returns the number for the i-th of n members. A single number stands for all of them.
 func budget(times []int, i, n int) (uint8, error) {
 	if len(times) == 0 {
 		return 0, nil
@@ -208,7 +208,8 @@ func (m *model) run(i int, was *local, do verb, msg uint32) (s step) {
 	return s
 }
 
-// lane is what keeps two messages in order: their channel, or nothing.
+// lane returns what messages that keep their order have in common: their channel, or
+// nothing if the network is unordered.
 func (m *model) lane(msg uint32) uint32 {
 	if m.Network.Unordered {
 		return msg
@@ -237,7 +238,7 @@ func (w *world) Steps(list []action) []action {
 	}
 	for k, msg := range w.wire {
 		if k > 0 && w.lane(msg) == w.lane(w.wire[k-1]) {
-			continue // it comes later, or is the same
+			continue // this message comes later, or is the same
 		}
 		list = append(list, action{deliver, k})
 		if w.duplicates > 0 {

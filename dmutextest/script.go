@@ -210,7 +210,7 @@ func (p *play) state(rest string) error {
 	return nil
 }
 
-// local is what a node does by itself.
+// local gives a node an input of its own.
 func (p *play) local(do verb, rest string) error {
 	i, err := p.node(rest)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *play) local(do verb, rest string) error {
 	return nil
 }
 
-// message is what happens to a message that begins like the words.
+// message does something to the message that begins with the words.
 func (p *play) message(do verb, words string) error {
 	k := slices.IndexFunc(p.wire, func(m trace.Message) bool { return m.String() == words })
 	if k < 0 {
@@ -335,7 +335,7 @@ func (c *Config) script(commands string, v *Violation) string {
 			fmt.Fprintln(&b, carried.what, carried.over)
 		}
 	}
-	fmt.Fprintf(&b, "network %v\n%s", c.Network, cmp.Or(commands, "\nstate\n")) // so that they are born
+	fmt.Fprintf(&b, "network %v\n%s", c.Network, cmp.Or(commands, "\nstate\n")) // so that the machines are born
 	script, err := RunScript(c.Algorithm, b.String())
 	switch {
 	case err != nil:

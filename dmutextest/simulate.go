@@ -26,7 +26,7 @@ type SimConfig struct {
 	// 0 is the saturated load: every node requests again at once. math.Inf(1) is
 	// the rare load, one request at a time: a node drawn at random makes the next
 	// request when no message of the last one is in flight. (With ticks there may
-	// always be messages; then it comes a random time later, up to T for each node.)
+	// always be messages; then the request comes a random time later, up to T for each node.)
 	Think float64
 
 	// Hold is the time from an entry to the release. If it is T or more, and the
@@ -70,7 +70,7 @@ type SimReport struct {
 	Next Spread // from a release to the next entry, if that node was waiting already
 
 	Time       float64 // from the beginning to the last release
-	Throughput float64 // entries in T
+	Throughput float64 // entries per T
 	Fairness   float64 // of ByNode, by Jain's index: 1 if all are equal, 1/N if only one entered
 }
 

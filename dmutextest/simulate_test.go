@@ -164,8 +164,8 @@ func TestSimulateRandomDelays(t *testing.T) {
 	}
 }
 
-// Ticks are what moves a circulating token: the faster the nodes tick, the more
-// often it goes around.
+// Ticks move a circulating token: the faster the nodes tick, the more often it goes
+// around.
 func TestSimulateTick(t *testing.T) {
 	last := math.Inf(1)
 	for _, tick := range []float64{0.5, 2, 8} {

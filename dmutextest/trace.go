@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// second is a step of a script, and a T of a simulation, in a trace.
+// In a trace, a step of a script and a T of a simulation take a second.
 const second = 1_000_000_000
 
 // A tracer makes the events of a group and passes them to tell. If tell is nil, it does nothing

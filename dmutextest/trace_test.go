@@ -18,8 +18,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Every script of the algorithms makes a trace that replays, and says what the script
-// says.
+// Scripts of the algorithms make traces that replay, and have the entries of the
+// script.
 func TestTraceScripts(t *testing.T) {
 	pairs := map[dmutex.NodeID][]dmutex.NodeID{1: {1, 2}, 2: {2, 3}, 3: {1, 3}}
 	for file, algorithm := range map[string]dmutex.Algorithm{
@@ -51,8 +51,8 @@ func TestTraceScripts(t *testing.T) {
 	}
 }
 
-// replay writes, reads and replays, and matches what was received with what was
-// sent.
+// replay writes, reads and replays traces, and compares each message that was received
+// with the one that was sent.
 func replay(t *testing.T, algorithm dmutex.Algorithm, traces []*trace.Trace) {
 	type number struct {
 		from, to dmutex.NodeID

@@ -141,8 +141,8 @@ func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
 	return all
 }
 
-// A herald never shares the lock. Node 1 announces each request to node 2, which
-// echoes it. It works on any network.
+// A herald shares no lock. Node 1 announces each request to node 2, which echoes it. That
+// works on any network.
 type herald struct {
 	dmutex.Machine
 	self        dmutex.NodeID

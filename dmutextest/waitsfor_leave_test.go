@@ -19,16 +19,16 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A leaving is a random run in which one node stops for good when it has no
-// request: the second law of WaitsFor.
+// A leaving is a random run in which one node leaves while it has no request. It
+// tests the second law of WaitsFor.
 type leaving struct {
 	luck     *rand.Rand
 	machines []dmutex.Machine // node 1 first
-	requests []int            // that each may still make
+	requests []int            // how many each node may still make
 	wire     [][]dmutex.Message
 	leaver   int // its place
 	left     bool
-	unnamed  dmutex.NodeID // left out of WaitsFor
+	unnamed  dmutex.NodeID // not looked for in WaitsFor
 }
 
 var errStuck = errors.New("some wait forever, and none of them for the leaver")
@@ -50,8 +50,8 @@ func newLeaving(t *testing.T, a dmutex.Algorithm, seed uint64) *leaving {
 // channel is what is in flight from the i-th node to the j-th, oldest first.
 func (l *leaving) channel(i, j int) *[]dmutex.Message { return &l.wire[i*len(l.machines)+j] }
 
-// run goes on until nothing can happen any more, or until a request awaits the
-// leaver, all of whose messages were heard.
+// run goes on until nothing can happen any more, or until a machine waits for the
+// leaver and has received all messages of the leaver.
 func (l *leaving) run() (stopped bool, err error) {
 	for {
 		steps := l.steps()
@@ -132,7 +132,7 @@ func (l *leaving) take(out []dmutex.Message, err error) error {
 	return err
 }
 
-// A node that awaits nothing of a node that has left continues without it.
+// If no WaitsFor names the node that has left, the others continue without it.
 func TestWaiterSecondLaw(t *testing.T) {
 	seeds := uint64(500)
 	switch {
@@ -144,7 +144,7 @@ func TestWaiterSecondLaw(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		algorithm dmutex.Algorithm
-		needs     dmutex.NodeID // if it is not among WaitsFor, some wait forever
+		needs     dmutex.NodeID // if WaitsFor did not name this node, some would wait forever
 	}{
 		{"central", central.New, 1},
 		{"lamport", lamport.New, 2},

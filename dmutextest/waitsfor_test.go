@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// No node that a machine names can be left out.
+// Explore finds a WaitsFor or Lends that leaves out a node, or names a wrong one.
 func TestWaiterLaw(t *testing.T) {
 	without := func(id dmutex.NodeID) broken {
 		return broken{waits: func(good []dmutex.NodeID, _ dmutex.Phase) []dmutex.NodeID {
