@@ -13,12 +13,11 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// For all waits, and all changes of them while messages travel: a node in each deadlock declares
-// it, and no node declares one that does not exist.
-// The numbers are those found: a change of one is a finding. DMUTEX_LONG=1
-// adds the large groups: four nodes that wait once each, for one other. In the OR
-// model they call Detect only together with Wait, because Detect at any time needs more
-// than 3 GB.
+// Whatever waits begin and end while messages are in flight: a node in each deadlock declares
+// it, and no node declares one that does not exist. The numbers are those found: a change
+// of one is a finding. DMUTEX_LONG=1 adds the large groups, such as four nodes that wait
+// once each, for one other. In the OR model those four call Detect only together with
+// Wait, because Detect at any time needs more than 3 GB.
 func TestExplore(t *testing.T) {
 	for _, tt := range []struct {
 		or        bool
@@ -61,9 +60,8 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// Every rule and every assumption is needed: without it a deadlock is missed,
-// or one is declared that does not exist, and the shortest run that shows it is in
-// testdata.
+// Every rule and every assumption is needed: without it a deadlock is missed, or one is
+// declared that does not exist. The shortest run that shows it is in testdata.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -20,7 +20,7 @@ func (m AnyProbe) Handle(msg Message) ([]Message, error) {
 	return out, err
 }
 
-// NewAnyProbe returns a node of it.
+// NewAnyProbe returns an AnyProbe.
 func NewAnyProbe(self dmutex.NodeID, members []dmutex.NodeID) (AnyProbe, error) {
 	m, err := NewAnd(self, members)
 	return AnyProbe{m}, err
@@ -29,8 +29,7 @@ func NewAnyProbe(self dmutex.NodeID, members []dmutex.NodeID) (AnyProbe, error) 
 // Clone returns an independent copy.
 func (m AnyProbe) Clone() AnyProbe { return AnyProbe{m.And.Clone()} }
 
-// Dependent has a flag for each initiator, which is never reset, instead of a
-// number.
+// Dependent has a flag for each initiator instead of a number. The flag is never reset.
 type Dependent struct{ *And }
 
 func (m Dependent) Handle(msg Message) ([]Message, error) {
@@ -40,7 +39,7 @@ func (m Dependent) Handle(msg Message) ([]Message, error) {
 	return m.And.Handle(msg)
 }
 
-// NewDependent returns a node of it.
+// NewDependent returns a Dependent.
 func NewDependent(self dmutex.NodeID, members []dmutex.NodeID) (Dependent, error) {
 	m, err := NewAnd(self, members)
 	return Dependent{m}, err
@@ -49,7 +48,7 @@ func NewDependent(self dmutex.NodeID, members []dmutex.NodeID) (Dependent, error
 // Clone returns an independent copy.
 func (m Dependent) Clone() Dependent { return Dependent{m.And.Clone()} }
 
-// Deaf takes its next wait for the last one.
+// Deaf gives its next wait the number of the last one.
 type Deaf struct{ *Or }
 
 func (m Deaf) Granted(by dmutex.NodeID) error {
@@ -66,7 +65,7 @@ func (m Deaf) Handle(msg Message) ([]Message, error) {
 	return out, err
 }
 
-// NewDeaf returns a node of it.
+// NewDeaf returns a Deaf.
 func NewDeaf(self dmutex.NodeID, members []dmutex.NodeID) (Deaf, error) {
 	m, err := NewOr(self, members)
 	return Deaf{m}, err
@@ -87,7 +86,7 @@ func (m Unnumbered) Handle(msg Message) ([]Message, error) {
 	return m.Or.Handle(msg)
 }
 
-// NewUnnumbered returns a node of it.
+// NewUnnumbered returns an Unnumbered.
 func NewUnnumbered(self dmutex.NodeID, members []dmutex.NodeID) (Unnumbered, error) {
 	m, err := NewOr(self, members)
 	return Unnumbered{m}, err

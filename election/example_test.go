@@ -7,8 +7,8 @@ import (
 	"github.com/dmutex/dmutex/election"
 )
 
-// The driving loop, without a network: what a call returns is handed
-// over. The lowest of three nodes begins; the highest leads.
+// The driving loop, without a network, hands over the messages that a call returns.
+// The lowest of three nodes begins; the highest leads.
 func Example() {
 	members := []dmutex.NodeID{1, 2, 3}
 	machines := map[dmutex.NodeID]election.Machine{}

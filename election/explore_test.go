@@ -30,13 +30,12 @@ func explored(t *testing.T, tr trial, states, rests int) {
 	require.Equal(t, rests, r.Some, "at rest")
 }
 
-// Every run of these groups ends, and then all nodes that reach each other
-// have the highest of them as the leader, in one epoch; or none, if the
-// majority rule is on and they are no majority. Before that there are never two
-// leaders of one epoch, at no node does an epoch fall, and under the majority
-// rule there are never two leaders on the sides of a partition that all have
-// noticed. The numbers are those found: a change of one is a finding.
-// DMUTEX_LONG=1 adds the large groups.
+// Every run of these groups ends. Then the nodes that reach each other have the
+// highest of them as the leader, in one epoch. Under the majority rule they have no
+// leader if they are no majority. Before that, no epoch has two leaders, and no
+// node's epoch falls. Under the majority rule, never both sides of a partition have
+// a leader once all nodes have noticed it. The numbers are those found: a change of
+// one is a finding. DMUTEX_LONG=1 adds the large groups.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -263,8 +262,8 @@ func TestNoMajority(t *testing.T) {
 	}
 }
 
-// requireWrong finds what is wrong with three nodes, and compares a shortest run
-// to it with a file in testdata.
+// requireWrong requires that three nodes go wrong, and compares a shortest such run
+// with a file in testdata.
 func requireWrong(t *testing.T, name string, tr trial, why string) {
 	t.Helper()
 	tr.Nodes = 3

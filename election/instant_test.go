@@ -10,9 +10,9 @@ import (
 )
 
 // TestToldOneSideFirst: "the side that is told first may elect a leader while the
-// other side's leader still leads". Node 3 leads, and is cut off. That nodes 1 and 2
-// are told, and elect node 2, before node 3 is told is an order of events in which
-// each node is told before anything else happens to it. TestOneLeader explores the
+// other side's leader still leads". Node 3 leads, and is cut off. Nodes 1 and 2
+// are told, and elect node 2, before node 3 is told. Still each node is told before
+// anything else happens to it. TestOneLeader explores the
 // claim itself, where all are told at the same instant.
 func TestToldOneSideFirst(t *testing.T) {
 	for name, algorithm := range map[string]election.Algorithm{

@@ -25,7 +25,7 @@ func text(t testing.TB, m Machine) string {
 	return string(b)
 }
 
-// A Config that is not lawful is refused, with what to change.
+// A bad Config is refused, and the error says what to change.
 func TestBirth(t *testing.T) {
 	two := dmutextest.Nodes(2)
 	for _, tt := range []struct {
@@ -137,13 +137,13 @@ func TestTicks(t *testing.T) {
 
 	out, err := m.Handle(Message{Kind: Coordinator, From: 2, To: 1, Epoch: 1})
 	require.NoError(t, err)
-	require.Equal(t, []Message{{Kind: Coordinator, From: 1, To: 2, Epoch: 2}}, out, "it is told of the newer")
+	require.Equal(t, []Message{{Kind: Coordinator, From: 1, To: 2, Epoch: 2}}, out, "node 2 is told the newer epoch")
 	_, err = m.Handle(Message{Kind: Coordinator, From: 2, To: 1, Epoch: 3})
 	require.NoError(t, err)
 	require.Equal(t, "bully 1 idle led epoch=3 met=3", text(t, m))
 }
 
-// The output is the caller's, and a clone has nothing in common that changes.
+// The caller may keep the output, and a clone shares nothing that changes.
 func TestOutput(t *testing.T) {
 	for _, f := range families {
 		m, err := f.algorithm(Config{Self: 1, Members: dmutextest.Nodes(3), Answer: 1, Outcome: 2})

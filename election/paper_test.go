@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// A group is machines on a network that delivers in the order of sending, with
-// everything counted.
+// A group is machines on a network that delivers in the order of sending. It counts the
+// messages.
 type group struct {
 	machines map[dmutex.NodeID]Machine // those that are alive
 	queue    []Message
@@ -46,8 +46,7 @@ func (g *group) start(nodes ...dmutex.NodeID) {
 	}
 }
 
-// run delivers everything, and lets time pass as long as the timeout of an
-// answer when nothing is left.
+// run delivers all messages, lets the timeout of an answer pass, and does both again.
 func (g *group) run(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -80,8 +79,8 @@ func (g *group) requireLeader(t *testing.T, leader dmutex.NodeID) {
 
 // The highest of n processes has crashed. If the lowest notices, all run
 // once: n(n-1)/2 ELECTION, (n-1)(n-2)/2 ANSWER and n-2 COORDINATOR to those
-// alive, n²-n-1 in all. If the second highest notices, 1 and n-2. Ours also
-// tells the dead.
+// alive, n²-n-1 in all. If the second highest notices, it sends 1 ELECTION
+// and n-2 COORDINATOR. Ours also sends COORDINATOR to the crashed process.
 func TestBullyMessages(t *testing.T) {
 	for n := 2; n <= 20; n++ {
 		g := newGroup(t, Bully, dmutextest.Nodes(n), false)
@@ -121,7 +120,7 @@ func TestBullyHighest(t *testing.T) {
 }
 
 // ELECTION and COORDINATOR go around once each: 2n messages, no matter which node starts.
-// Several that start at once elect the same, and cost at most as much each.
+// Several that start at once elect the same leader, and each costs at most as much.
 func TestRingMessages(t *testing.T) {
 	for n := 2; n <= 12; n++ {
 		for _, majority := range []bool{false, true} {
@@ -144,8 +143,8 @@ func TestRingMessages(t *testing.T) {
 	}
 }
 
-// All orders of the ring, of up to 7 nodes, or 8 with DMUTEX_LONG=1. One that
-// starts alone costs 2n messages to 3n-1. If all start, ELECTION costs 2n-1 at
+// All orders of the ring, of up to 7 nodes, or 8 with DMUTEX_LONG=1. A node
+// that starts alone costs 2n to 3n-1 messages. If all start, ELECTION costs 2n-1 at
 // best, n(n+1)/2 at worst, and n(1 + 1/2 + ... + 1/n) on the average; ELECTED n
 // more.
 func TestChangRobertsMessages(t *testing.T) {
@@ -187,8 +186,8 @@ func TestChangRobertsMessages(t *testing.T) {
 			g.start(starter)
 			g.run(t)
 			g.requireLeader(t, dmutex.NodeID(n))
-			// Its name goes as far as the highest, whose name goes around, as
-			// does the news.
+			// Its name goes as far as the highest node. The name of the highest
+			// goes around, and so does the news.
 			require.Equal(t, [...]int{Election: (n - 1 - i) + n, Coordinator: n}, g.count, fmt.Sprint(starter, " of ", n))
 		}
 	}

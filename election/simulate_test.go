@@ -64,8 +64,8 @@ func (s *simulation) does(t *testing.T, i int, out []Message, err error) {
 	}
 }
 
-// look lets the detectors of all nodes notice the state of one node, and its own that
-// of all.
+// look lets the detectors of all nodes notice the state of one node, and the detector of
+// that node the states of all.
 func (s *simulation) look(t *testing.T, node int) {
 	for i := range s.machines {
 		for _, pair := range [][2]int{{i, node}, {node, i}} {
@@ -132,9 +132,9 @@ func (s *simulation) quiet() bool {
 }
 
 // Groups of up to 100 nodes, with crashes and recoveries of up to half of them,
-// alone and in the middle of elections. Once they stop, all that are alive have
-// the highest as the leader, in one epoch; on the way no epoch has two leaders
-// and at no node does an epoch fall.
+// alone and in the middle of elections. Once these stop, all living nodes have
+// the highest of them as the leader, in one epoch. Before that, no epoch has two
+// leaders, and no node's epoch falls.
 func TestSimulate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
