@@ -18,7 +18,7 @@ func (m *machine) withdraw(r dmutex.Stamp) {
 	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
 }
 
-// cancelAtOnce tells the coordinator at once that a request is withdrawn. The machine waits for the
+// cancelAtOnce tells the coordinator at once that a request is withdrawn. Cancel itself waits for the
 // grant and releases it.
 func cancelAtOnce(m *machine) ([]dmutex.Message, error) {
 	r := m.Stamp()
@@ -40,7 +40,7 @@ func withdraws(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Handle(msg)
 }
 
-// anyGrant takes every GRANT as one of the present request.
+// anyGrant takes every GRANT for the present request.
 func anyGrant(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	if msg.Kind == dmutex.Grant && m.Pending() {
 		msg.Attempt = m.Stamp().Clock
@@ -53,8 +53,8 @@ func anyGrant(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 func TestMutants(t *testing.T) {
 	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{
-			// Even the whole algorithm fails if a REQUEST is repeated late:
-			// it is granted when nobody is there to release.
+			// Even the unchanged algorithm fails if a REQUEST is repeated late:
+			// the repeated one is granted, and no node releases it.
 			Name:      "repeated-message",
 			Algorithm: New,
 			Nodes:     2, Requests: []int{1},
@@ -136,8 +136,8 @@ func TestMutants(t *testing.T) {
 }
 
 // With attempt numbers and channels in order, a client may even tell the
-// coordinator at once that it no longer waits. Without either it may not: see
-// no-attempt and cancel-overtakes.
+// coordinator at once that it no longer waits. If one of the two is missing it may
+// not: see no-attempt and cancel-overtakes.
 func TestCancelAtOnce(t *testing.T) {
 	r, err := dmutextest.Explore(dmutextest.Config{
 		Algorithm: mutant{Cancel: cancelAtOnce, Handle: withdraws}.Of(New),

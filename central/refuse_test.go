@@ -40,7 +40,7 @@ func TestCoordinatorIsAway(t *testing.T) {
 	}
 }
 
-// What no correct peer sends is refused, and what comes again or too late is
+// A message that no correct peer sends is refused, and one that is repeated or late is
 // ignored. Neither changes anything.
 func TestRefuses(t *testing.T) {
 	// Node 1 coordinates: it has granted request 4 of node 2, and node 3's request 5

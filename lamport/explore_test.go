@@ -36,7 +36,7 @@ func TestExplore(t *testing.T) {
 	})
 }
 
-// Nodes that omit replies and nodes that do not understand each other.
+// A node that omits replies and a node that sends all of them work together.
 func TestMixed(t *testing.T) {
 	machinetest.Explore(t, dmutextest.Config{
 		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {

@@ -46,8 +46,8 @@ func TestMutants(t *testing.T) {
 			},
 		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrFenceOrder},
 
-		// A node whose request has not come yet may enter: what lets it in, a later
-		// RELEASE, may have been sent before.
+		// A peer may enter before its request arrives here: a RELEASE that this node
+		// has sent, with a later time, may let the peer in.
 		{Name: "excludes-the-unqueued", Algorithm: probe{
 			Excludes: func(m *machine, peer dmutex.NodeID) bool {
 				return m.Idle() && m.queue[slices.Index(m.Peers(), peer)] == 0

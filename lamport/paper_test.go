@@ -34,8 +34,8 @@ func TestMessages(t *testing.T) {
 }
 
 // "(II) Different requests for the resource must be granted in the order in
-// which they are made", that is by their stamps. The explorer checks it if it
-// takes these for the fences.
+// which they are made", that is by their stamps. The explorer checks this if
+// the machines show their stamps as fences.
 //
 // LESSONS L51.
 func TestGrantsFollowStamps(t *testing.T) {
@@ -59,8 +59,8 @@ func TestGrantsFollowStamps(t *testing.T) {
 	}
 }
 
-// When every node always requests, OmitReplies omits every reply. The rule in textbooks omits fewer:
-// only those to requests that cross the node's own, which is half of them when all first ask at once.
+// When every node always requests, OmitReplies omits every reply. The rule in textbooks omits only
+// replies to requests that cross the node's own: half of the replies when all first ask at once.
 func TestTextbookRule(t *testing.T) {
 	textbook := machinetest.Probe[*machine]{
 		After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// What no correct peer sends is refused, whatever this node does.
+// A message that no correct peer sends is refused, whatever this node does.
 func TestRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		msg dmutex.Message

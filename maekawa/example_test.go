@@ -8,8 +8,8 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// The seven nodes of the smallest projective plane ask three each, one of which
-// is the node itself.
+// Each of the seven nodes of the smallest projective plane asks three nodes, among them
+// itself.
 func ExampleWith() {
 	plane, err := quorum.Plane[dmutex.NodeID](1, 2, 3, 4, 5, 6, 7)
 	if err != nil {

@@ -47,8 +47,8 @@ var (
 
 var quorums = map[string]rows{"pair": pair, "pairs": pairs, "others": others, "full": full, "grid": grid, "fano": fano}
 
-// lawful checks what the theory of operation claims of a machine, after each
-// step, so that the explorer sees it refuse where it does not hold.
+// lawful checks after each step what the theory of operation claims of a machine. If
+// a claim is false, the machine refuses the input, and the explorer fails.
 var lawful = mutation{Excludes: (*machine).Excludes, After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 	broken := ""
 	for k, e := range m.queue {
@@ -74,7 +74,7 @@ var lawful = mutation{Excludes: (*machine).Excludes, After: func(m *machine, out
 	return out, nil
 }}
 
-// Every interleaving of small groups. No run has more than 6 messages an entry and
+// Every interleaving of small groups. No run has more than 6 messages for each entry and
 // other arbiter, and at most 6 are in flight from one node to another. With
 // DMUTEX_LONG=1 it takes a minute and 2.5 GB.
 func TestExplore(t *testing.T) {

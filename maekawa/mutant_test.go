@@ -33,7 +33,7 @@ func forget(m *machine, out []dmutex.Message) []dmutex.Message {
 }
 
 // eager withdraws a request as soon as it is canceled, by a RELEASE that may
-// find it in the queue.
+// find the request in the queue.
 var eager = mutation{
 	Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		if msg.Kind == dmutex.Release {
@@ -55,8 +55,8 @@ func (m *machine) dequeue(r dmutex.Stamp) {
 	m.queue = slices.DeleteFunc(m.queue, func(e entry) bool { return e.request == r })
 }
 
-// Each rule is there for a reason: without it the explorer finds a run that
-// goes wrong, the shortest of which is in testdata.
+// Every rule is needed: without it the explorer finds a run that goes wrong. The
+// shortest is in testdata.
 func TestMutants(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -96,7 +96,7 @@ func TestMutants(t *testing.T) {
 			}},
 			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 18,
 		}, {
-			name: "failed-and-yielded", // YIELD if FAILED came *and* it has yielded Before: the first is never sent
+			name: "failed-and-yielded", // YIELD if FAILED came *and* the node has yielded before: it never yields first
 			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				return forget(m, out), nil
 			}},
@@ -208,8 +208,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// The mutant that withdraws eagerly is wrong only for what is done to it: with
-// requests that are named, and channels in order, it is right.
+// To withdraw eagerly is right if messages name their requests and channels keep the
+// order.
 func TestEagerTaggedInOrder(t *testing.T) {
 	report, err := dmutextest.Explore(dmutextest.Config{
 		Algorithm: eager.Of(With(pairs.of)),

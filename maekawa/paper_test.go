@@ -221,8 +221,8 @@ func TestFairness(t *testing.T) {
 	most := 0
 	for seed := range uint64(runs) {
 		l := load{start(t, New, 9), rand.New(rand.NewPCG(seed, 0)), 9}
-		// By node that waits: how often each other has entered since its
-		// REQUEST was everywhere.
+		// By waiting node: how often each other node has entered since the
+		// REQUEST reached all arbiters.
 		entries := make(map[dmutex.NodeID]map[dmutex.NodeID]int)
 		for range 5000 {
 			was := l.holder()
@@ -248,9 +248,9 @@ func TestFairness(t *testing.T) {
 	require.Equal(t, 2, most, "the bound is reached")
 }
 
-// The number of messages of an entry where many want to enter, in
-// testdata/messages.txt: between the 3(K-1) of one alone and, on average, the
-// 6(K-1) that is proved. A single unlucky entry may cost more.
+// testdata/messages.txt has the number of messages of an entry when many nodes want to
+// enter: at least 3(K-1), as for a node alone, and on average at most 6(K-1), which is
+// proved. A single entry may cost more.
 func TestMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -332,8 +332,8 @@ func TestRowAndColumn(t *testing.T) {
 		rowAndColumn([]dmutex.NodeID{10, 20, 30, 40, 50, 60, 70}, 40))
 }
 
-// An arbiter excludes the nodes that ask it, but for the one that has its vote, and a
-// holder excludes all.
+// An arbiter excludes the nodes that ask it, except the one that has its vote. A holder
+// excludes all.
 func TestExcludes(t *testing.T) {
 	of := With(pairs.of) // {1, 2}, {2, 3} and {1, 3}
 	machinetest.Excludes(t, of, dmutex.Start{}, [][]dmutex.NodeID{{3}, {1}, {2}})

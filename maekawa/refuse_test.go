@@ -9,8 +9,8 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// What no correct peer sends is refused; what is late or repeated is taken and
-// does nothing. Neither changes anything.
+// A message that no correct peer sends is refused, and one that is late or repeated is
+// ignored. Neither changes anything.
 func TestRefuses(t *testing.T) {
 	msg := func(kind dmutex.Kind, from dmutex.NodeID, attempt uint64) dmutex.Message {
 		return dmutex.Message{Kind: kind, From: from, To: 1, Attempt: attempt}
@@ -88,8 +88,8 @@ func TestYieldAfterNextRequest(t *testing.T) {
 	require.ErrorContains(t, err, "the sender has a later request")
 }
 
-// An INQUIRE that finds its node in the critical section gets no answer but the
-// RELEASE; one that overtakes its REPLY is answered when that has come.
+// An INQUIRE to a node in the critical section is answered only by the RELEASE. An
+// INQUIRE that overtakes the REPLY is answered after the REPLY.
 func TestInquire(t *testing.T) {
 	answer := func(kind dmutex.Kind, from dmutex.NodeID) dmutex.Message {
 		return dmutex.Message{Kind: kind, From: from, To: 1, Attempt: 1}
@@ -135,7 +135,7 @@ func text(m *machine) string {
 	return string(b)
 }
 
-// LESSONS L60: quorums that need not meet are refused.
+// LESSONS L60: quorums that share no node are refused.
 func TestWithRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -170,8 +170,8 @@ func TestWithRefuses(t *testing.T) {
 }
 
 // TestOutdatedYield: a YIELD of a request that no longer has the vote is ignored, also
-// when a later request of its node waits. Only one of the request that has the vote
-// would be a mistake then.
+// when a later request of its node waits. Then only a YIELD of the request that has the
+// vote is a mistake.
 func TestOutdatedYield(t *testing.T) {
 	m, err := With(rows{{1, 2}, {1, 2}, {1, 2}}.of)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3)})
 	require.NoError(t, err)

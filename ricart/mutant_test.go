@@ -179,9 +179,9 @@ func TestMutants(t *testing.T) {
 	})
 }
 
-// It is the attempt numbers that make canceling safe: with them a node may
-// even leave the protocol at once; without them it may not, see no-attempt.
-// And as long as nobody leaves the protocol, they are not missed.
+// The attempt numbers make canceling safe: with them a node may even leave the
+// protocol at once. Without them it may not: see no-attempt. As long as no node leaves
+// the protocol, the numbers are not needed.
 //
 // LESSONS L17, L25.
 func TestAttemptNumbers(t *testing.T) {

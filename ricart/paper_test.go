@@ -32,8 +32,8 @@ func TestMessages(t *testing.T) {
 
 // "... unbounded sequence numbers are used to provide first-come first-served
 // priority into the critical section." (Ricart and Agrawala, abstract.) In the
-// order of the grants the requests' stamps rise: the explorer checks it if it
-// takes them for the fences.
+// order of the grants the requests' stamps rise: the explorer checks this if the
+// machines show their stamps as fences.
 //
 // LESSONS L51.
 func TestGrantsFollowStamps(t *testing.T) {
@@ -50,8 +50,8 @@ func TestGrantsFollowStamps(t *testing.T) {
 	require.False(t, r.Dense, "stamps are no count of the grants")
 }
 
-// Grants follow stamps only where requests conflict: taken for fences, stamps
-// go down.
+// Under Carvalho, grants follow stamps only where requests conflict: a later grant may
+// have a lower stamp.
 func TestCarvalhoOrder(t *testing.T) {
 	dmutextest.Refute(t, dmutextest.Config{
 		Algorithm: carvalhoProbe{Fence: func(m *carvalho) uint64 {
@@ -63,7 +63,7 @@ func TestCarvalhoOrder(t *testing.T) {
 }
 
 // While nobody else asks, a node that has entered enters again without a
-// message; and it need ask only those who asked since.
+// message. Later it need ask only the nodes that have asked since.
 func TestMessagesCarvalho(t *testing.T) {
 	const n = 5
 	machines := make([]dmutex.Machine, n)

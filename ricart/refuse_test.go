@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// What no correct peer sends is refused, and what comes again or too late is
+// A message that no correct peer sends is refused, and one that is repeated or late is
 // ignored. Neither changes anything.
 func TestRefuses(t *testing.T) {
 	for _, tt := range []struct {

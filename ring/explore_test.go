@@ -25,7 +25,7 @@ func TestExplore(t *testing.T) {
 	})
 }
 
-// However time passes, an entry comes. At most one message is in flight from one node
+// Every request is granted, however time passes. At most one message is in flight from one node
 // to another.
 func TestExploreCirculating(t *testing.T) {
 	one := dmutextest.Network{Unordered: true, Channel: 1}

@@ -44,8 +44,7 @@ func (g *group) deliver() {
 	}
 }
 
-// An isolated request costs N messages, wherever the token rests, and none
-// where it does.
+// An isolated request costs N messages, and none at the node where the token rests.
 func TestIsolatedCost(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		for rests := 1; rests <= n; rests++ {
@@ -65,7 +64,7 @@ func TestIsolatedCost(t *testing.T) {
 	}
 }
 
-// When everybody always wants it, a circulating token costs 1 message an entry,
+// When all nodes always want the token, a circulating token costs 1 message an entry,
 // and a parked one 2: a WANT need only go to the next node.
 func TestSaturatedCost(t *testing.T) {
 	const n, entries = 5, 50
@@ -92,8 +91,7 @@ func TestSaturatedCost(t *testing.T) {
 	}
 }
 
-// Of requests that the parked token knows of, each costs the token 1 hop of the
-// way around.
+// Each request that the parked token knows of costs 1 hop of the token.
 func TestSharedWay(t *testing.T) {
 	const n = 6
 	g := newGroup(t, New, n, 1)
@@ -140,8 +138,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// The node where the token rests, and the one where a fresh one would, must
-// remember; the others need not.
+// The node where the token rests and the node where a fresh token would begin must
+// remember that. The other nodes may forget.
 func TestForget(t *testing.T) {
 	g := newGroup(t, New, 4, 3)
 	g.send(g.machines[2].Release())

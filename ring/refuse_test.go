@@ -19,7 +19,7 @@ func TestRefusedConfiguration(t *testing.T) {
 		"order too long":            Order(1, 2, 3, 3),
 		"order, circulating":        Circulate(1, 1, 2),
 		"no pace":                   Circulate(0),
-		"a pace that is no pace":    Circulate(-1),
+		"negative pace":             Circulate(-1),
 		"no pace, and an odd order": Circulate(0, 1),
 	} {
 		_, err := algorithm(start)
@@ -27,7 +27,7 @@ func TestRefusedConfiguration(t *testing.T) {
 	}
 }
 
-// What cannot come along the ring is refused, and changes nothing.
+// A message that cannot come along the ring is refused, and changes nothing.
 func TestRefuses(t *testing.T) {
 	token := func(nodes ...dmutex.NodeID) dmutex.Message {
 		return dmutex.Message{Kind: dmutex.Token, From: 1, Nodes: nodes}
@@ -77,7 +77,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The list of those who want the token is a set.
+// A node that wants the token is on the list once.
 func TestNotedOnce(t *testing.T) {
 	m := newGroup(t, New, 3, 1).machines[0].(*parked)
 	for range 2 {

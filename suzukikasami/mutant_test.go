@@ -8,8 +8,8 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-// eager abandons the number of a canceled request at once; the next request
-// has one of its own, and sends it. A token that comes all the same is taken.
+// eager abandons the number of a canceled request at once. The next request has a
+// number of its own. A token for the canceled request is still taken.
 var eager = machinetest.Probe[*machine]{
 	Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		if msg.Kind == dmutex.Token {

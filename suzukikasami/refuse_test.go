@@ -9,8 +9,8 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// A TOKEN that no correct peer sends is refused, one that comes again is
-// dropped, and neither changes anything.
+// A TOKEN that no correct peer sends is refused, and one that is repeated is dropped.
+// Neither changes anything.
 func TestRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		attempt uint64
