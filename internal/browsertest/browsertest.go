@@ -29,9 +29,9 @@ onload = async () => {
 
 var said = regexp.MustCompile(`(?s)<pre>(.*)</pre>`)
 
-// Look opens a page in the browser that the environment names in DMUTEX_BROWSER, a Chromium, in a
-// frame of that size. It stores what a script returns, which is the body of a function of the
-// window and the document in the frame. Without DMUTEX_BROWSER it skips the test.
+// Look opens a page in a frame of the given size, in the Chromium that DMUTEX_BROWSER names, and
+// stores in result what the script returns. The script is the body of a function of the frame's
+// window and document. Without DMUTEX_BROWSER the test is skipped.
 func Look(t *testing.T, page []byte, width, height int, dark bool, script string, result any) {
 	t.Helper()
 	browser := os.Getenv("DMUTEX_BROWSER")
@@ -47,7 +47,7 @@ func Look(t *testing.T, page []byte, width, height int, dark bool, script string
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(profile) // what is left of the browser may still write there
+	defer os.RemoveAll(profile) // processes of the browser may still write there
 	scheme := 1
 	if dark {
 		scheme = 0

@@ -34,7 +34,7 @@ func (a *Authority) Below(template *x509.Certificate) *Authority {
 	return &Authority{own.Leaf, own.PrivateKey.(*ecdsa.PrivateKey), a.t}
 }
 
-// Issue signs a certificate, which is good for a day unless it says otherwise.
+// Issue signs a certificate. It is valid for a day, unless the template says otherwise.
 func (a *Authority) Issue(template *x509.Certificate) tls.Certificate {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,10 +18,9 @@ import (
 
 type at = []dmutex.NodeID
 
-// Whatever transactions wait for, withdraw and release while chases travel:
-// every cycle that stays is found by its youngest member and by no other, and
-// no wait is ended but for a cycle that was. DMUTEX_LONG=1 adds the large
-// groups.
+// Transactions wait, withdraw and release while chases travel. The youngest member of
+// every cycle that stays finds it, and no other member does. A wait is ended only for a
+// cycle that existed. DMUTEX_LONG=1 adds the large groups.
 func TestExploreChases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -82,8 +81,8 @@ func (l liar) Holder(lock string) (chase.Wait, uint64, bool) {
 	return w, began, held
 }
 
-// Every rule is needed: without it a wait is ended for a cycle that never was,
-// or two for one. The shortest run that shows it is in testdata.
+// Every rule is needed: without it a wait is ended for a cycle that never existed, or two
+// waits for one cycle. The shortest such run is in testdata.
 func TestChaseMutants(t *testing.T) {
 	type rule = func(*chase.Chase, chase.Locks) (dmutex.NodeID, bool)
 	for _, tt := range []struct {
@@ -140,7 +139,7 @@ func TestChaseMutants(t *testing.T) {
 	}
 }
 
-// A view of one node on which every lock that is waited for is held.
+// A fixed is what one node knows of locks that never change.
 type fixed struct {
 	self  dmutex.NodeID
 	locks map[string]chase.Wait
@@ -177,8 +176,8 @@ func follow(locks map[string]chase.Wait, of chase.Wait) (c *chase.Chase, hops in
 	}
 }
 
-// Each cycle of up to MaxPath is found, in as many hops as are claimed; a
-// longer one is not.
+// A chase finds a cycle of up to MaxPath waits, in at most 5 hops a wait. It does not
+// find a longer one.
 func TestChaseLengths(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10, chase.MaxPath} {
 		locks := round(n)
@@ -194,7 +193,7 @@ func TestChaseLengths(t *testing.T) {
 	require.False(t, found)
 }
 
-// A chase that comes into a cycle of others ends: it is for them to find.
+// A chase that runs into a cycle of other transactions ends: they find it themselves.
 func TestChaseIntoACycle(t *testing.T) {
 	locks := round(3)
 	_, hops, found := follow(locks, chase.Wait{Node: 2, Txn: 99, Number: 1, Lock: "0"})
@@ -202,7 +201,7 @@ func TestChaseIntoACycle(t *testing.T) {
 	require.Less(t, hops, 20)
 }
 
-// Where the next node cannot be reached, others are asked, and that ends.
+// A chase that cannot reach the next node asks the others, and ends.
 func TestChaseAround(t *testing.T) {
 	locks := map[string]chase.Wait{"x": {Node: 3, Txn: 1, Number: 1, Lock: "y"}}
 	c := chase.New(5, chase.Wait{Node: 1, Txn: 5, Number: 1, Lock: "x"}, fixed{1, locks})
@@ -215,10 +214,10 @@ func TestChaseAround(t *testing.T) {
 		}
 		asked = append(asked, next)
 	}
-	require.Equal(t, at{3, 2, 3, 3, 3}, asked, "before each, who has borrowed")
+	require.Equal(t, at{3, 2, 3, 3, 3}, asked, "the borrower before each")
 }
 
-// Nonsense ends.
+// A chase with nonsense in it does no harm: it finds a cycle only at the node of its first wait.
 func FuzzChase(f *testing.F) {
 	f.Add(2, 1, uint64(3), []byte("0123"))
 	f.Add(0, 0, uint64(0), []byte{})

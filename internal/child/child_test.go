@@ -40,7 +40,7 @@ func TestTellAndHear(t *testing.T) {
 		require.Equal(t, 2*n, doubled)
 	}
 	require.NoError(t, p.Tell(7), "nobody hears the answer")
-	require.NoError(t, p.Close(), "the end of its input ends it")
+	require.NoError(t, p.Close(), "the child ends when its input ends")
 	require.Equal(t, io.EOF, p.Hear(new(int)))
 	require.Error(t, p.Tell(8))
 	require.ErrorIs(t, p.Signal(os.Kill), os.ErrProcessDone)
@@ -61,7 +61,7 @@ func TestDeath(t *testing.T) {
 	require.ErrorContains(t, p.Hear(new(int)), "died (signal: killed)")
 }
 
-// A child that says something else than reports is killed.
+// A child that prints something other than a report is killed.
 func TestMalformed(t *testing.T) {
 	p, err := Start("child", "mumble")
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func frame(t *testing.T, s string) []byte {
 	return append([]byte{0, byte(len(b))}, b...)
 }
 
-// A tape is a connection from which these bytes are read.
+// A tape is a connection that reads from a Reader.
 type tape struct {
 	net.Conn
 	io.Reader
@@ -70,7 +70,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// What no correct program sends is refused, whatever it is.
+// A message that no correct program sends is refused.
 func TestRefused(t *testing.T) {
 	for _, wire := range []string{
 		"0000", "90", "90 00", "91 00", "91 0b", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
@@ -82,7 +82,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that no bytes make Read panic, and that what it takes is what Append writes.
+// FuzzRead checks that no bytes make Read panic, and that Append writes a message as Read read it.
 func FuzzRead(f *testing.F) {
 	for _, x := range examples {
 		f.Add(Append(nil, &x.m))
@@ -110,25 +110,25 @@ func TestLongest(t *testing.T) {
 	got, err = play(Append(nil, &long)).Read()
 	require.NoError(t, err)
 	require.Len(t, got.Text, 1000)
-	long.Text = "" // as of an error that says nothing
+	long.Text = "" // as from an error without a text
 	got, err = play(Append(nil, &long)).Read()
 	require.NoError(t, err)
 	require.Equal(t, "no reason was given", got.Text)
 }
 
-// A peer that announces much is refused before there is memory for it.
+// A frame that is too long is refused before its body is read.
 func TestTooLong(t *testing.T) {
 	_, err := play([]byte{0xff, 0xff}).Read()
 	require.ErrorIs(t, err, dmutex.ErrPeer)
 }
 
-// A tunnel is a connection without deadlines, as some that a user dials.
+// A tunnel is a connection without deadlines, such as a user's dialer may return.
 type tunnel struct{ net.Conn }
 
 func (tunnel) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
 func (tunnel) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
 
-// Hurry ends Read of all connections. Where there are deadlines, what was sent arrives.
+// Hurry ends Read on any connection. If the connection has deadlines, earlier messages still arrive.
 func TestHurry(t *testing.T) {
 	for _, deadlines := range []bool{true, false} {
 		near, far := net.Pipe()
@@ -156,7 +156,7 @@ func TestHurry(t *testing.T) {
 	}
 }
 
-// A connection that takes nothing is closed when too much waits for it, and not when its time is over.
+// A connection whose peer reads nothing is closed once too much waits for it, before any timeout.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -188,8 +188,8 @@ func (s sticky) Close() error {
 	return s.Conn.Close()
 }
 
-// Send does not wait for a Close, and keeps no more meanwhile: a member sends to all clients under one mutex. The Close of TLS
-// waits for a peer that takes nothing, and that of natsclient for the server.
+// Send does not wait for a Close, and its buffer stays bounded: a member sends to all clients under one mutex. The Close
+// of TLS waits for a peer that reads nothing, and the Close of natsclient for the server.
 func TestSendDoesNotWaitForClose(t *testing.T) {
 	for _, failed := range []bool{true, false} {
 		near, far := net.Pipe()

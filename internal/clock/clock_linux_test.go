@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel tells how long the machine has slept, but not of the time of a bubble.
+// The kernel tells how long the machine has slept. In a synctest bubble it is not asked.
 func TestSleepMeter(t *testing.T) {
 	meter := sleepMeter()
 	require.NotNil(t, meter)

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// LESSONS L12, L55: what the wall clock runs ahead of the monotonic one counts as time,
-// such as that of a machine that slept. What it runs behind does not, and hides no later
-// sleep. Small steps, as of a clock that is being disciplined, add up.
+// LESSONS L12, L55: if the wall clock gains on the monotonic one, as when the machine
+// slept, the gain counts as time. A wall clock that falls behind does not count, and
+// hides no later sleep. Small gains, as of a clock that is being corrected, add up.
 func TestLeaseClock(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -44,9 +44,9 @@ func TestLeaseClock(t *testing.T) {
 	})
 }
 
-// What the kernel knows of a sleep counts although the wall clock was set back. A wall clock
-// that has run ahead counts although the kernel knows of no sleep: a host may have stopped
-// this virtual machine. A sleep that both show counts once.
+// A sleep that the kernel reports counts even if the wall clock was set back. A gain of the
+// wall clock counts even if the kernel reports no sleep: a host may have stopped this
+// virtual machine. A sleep that both show counts once.
 func TestLeaseClockOfKernel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asleep time.Duration

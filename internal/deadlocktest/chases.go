@@ -17,8 +17,8 @@ import (
 // and to which of them, which locks are released early and which waits are
 // withdrawn, when a chase begins and when each of its messages arrives.
 //
-// A transaction is younger than those before it. The locks themselves are
-// atomic: of a machine a chase needs only the first law of [dmutex.Machine.WaitsFor].
+// A transaction is younger than those before it. The locks are atomic, without machines:
+// a chase relies only on the first law of [dmutex.Machine.WaitsFor].
 type Chases struct {
 	At          []dmutex.NodeID // at which node each transaction is
 	Locks       int
@@ -38,8 +38,8 @@ var ErrTwice = errors.New("two victims")
 // Explore visits every state, shortest runs first. It checks that a transaction that ends
 // its wait was in a cycle, that the cycle loses no other wait, and that the youngest member
 // of every cycle would find it if it stayed. It returns a [*search.Violation] with a
-// shortest run to the first state that is wrong, and in any case how far it came. In some
-// states there is a cycle; a victim is a wait that is ended.
+// shortest run to the first state that is wrong, and in any case how far it came.
+// Report.Some counts the states with a cycle, and victims the waits that were ended.
 func (t *Chases) Explore(limits search.Limits) (r search.Report, victims int, err error) {
 	r, err = search.Search[*chases, chaseEvent]{
 		Limits: limits,
@@ -78,7 +78,7 @@ type txn struct {
 type flight struct {
 	chase.Chase
 	to   dmutex.NodeID
-	true bool // when its first lap ended there was this cycle
+	true bool // the cycle existed when the first lap ended
 }
 
 func (f flight) clone() flight {
@@ -88,7 +88,7 @@ func (f flight) clone() flight {
 
 func (f flight) String() string { return fmt.Sprint(f.to, f.true, f.Checked, f.Lent, f.Ask, f.Path) }
 
-// A lock is written as the chases have it.
+// A lock is the index of a lock, written as chases name it.
 type lock int
 
 func (k lock) String() string { return string(rune('a' + k)) }

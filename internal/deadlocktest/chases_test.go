@@ -13,9 +13,9 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// Random schedules of larger groups. Where all transactions ask for the locks in one
-// order there are no cycles, and so no victims; where they do not, all of them
-// still end. DMUTEX_LONG=1 makes a million of each.
+// Random schedules of larger groups. If all transactions ask for the locks in one order
+// there are no cycles and no victims. If they ask in any order, all of them still end.
+// DMUTEX_LONG=1 makes a million schedules of each kind.
 func TestSimulateChases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -45,9 +45,9 @@ func TestSimulateChases(t *testing.T) {
 }
 
 // simulate makes a random run of the given number of steps, and then lets every
-// transaction end what it has begun: a waiting one chases, any other releases. It
-// returns how many waits were ended; none may be left. Like Explore, it returns a
-// [*search.Violation] if anything is wrong.
+// transaction end what it has begun: a waiting one chases, any other releases. It returns
+// how many waits were ended. No transaction may be left waiting. Like Explore, it returns
+// a [*search.Violation] if anything is wrong.
 func (t *Chases) simulate(seed uint64, steps int) (victims int, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := t.begin()

@@ -9,8 +9,8 @@ import (
 	"github.com/dmutex/dmutex/deadlock"
 )
 
-// settled returns the machines of nodes that wait as a graph says, bit 4i+j for
-// a wait of i for j, all requests being in.
+// settled returns a world in which i waits for j if bit 4i+j of the graph is set, and all
+// requests have arrived.
 func settled(model Model, n, graph int) *world {
 	w := (&Trial{Model: model, Waits: make([]int, n)}).begin()
 	for i := range n {
@@ -38,12 +38,11 @@ func (w *world) drain() (count [withdraw + 1]int) {
 	return count
 }
 
-// All wait-for graphs of 4 nodes that do not change, with each node as the
-// initiator, against what is so. A computation sends one PROBE over each wait
-// that can be reached from the initiator, no more and no less; one QUERY, and
-// at most one REPLY, exactly one if it finds a deadlock. A node finds a deadlock
-// that it is in itself: on a cycle, or in the OR model if every way ends
-// nowhere.
+// All wait-for graphs of 4 nodes that do not change, with each node as the initiator. In
+// the AND model a computation sends exactly one PROBE over each wait that the initiator
+// reaches, and finds a deadlock exactly if the initiator is on a cycle. In the OR model
+// it sends one QUERY and at most one REPLY over each of these waits. It gets all the
+// REPLYs exactly if the initiator is deadlocked.
 func TestGraphs(t *testing.T) {
 	const n = 4
 	for graph := range 1 << (n * n) {

@@ -54,9 +54,9 @@ var (
 	Or  = Of(true, deadlock.NewOr)
 )
 
-// A Trial is a small group of an application that waits, with a machine at each
-// node. [Trial.Explore] tries every order of everything: which nodes a node asks,
-// when it grants, when it calls Detect (once in each wait), what arrives.
+// A Trial is a small group of nodes that wait for each other, with a machine at each.
+// [Trial.Explore] tries every order of everything: which nodes a node asks, when it
+// grants, when it calls Detect (once in each wait), what arrives.
 type Trial struct {
 	Model
 	Waits     []int // how often each node may wait
@@ -66,11 +66,11 @@ type Trial struct {
 	Withdraws int   // how many waits may be withdrawn
 }
 
-// Explore visits every state of a trial, shortest runs first. Once all nodes
-// have called Detect and no message is in flight, a node in each deadlock must have
-// declared it, and no node may have declared one that does not exist. It returns a
-// [*search.Violation] with a shortest run to the first state that is wrong, and
-// in any case how far it came. In some states a deadlock is declared.
+// Explore visits every state of a trial, shortest runs first. Once all nodes have called
+// Detect and no message is in flight, a node in each deadlock must have declared it, and
+// no node may have declared one that does not exist. It returns a [*search.Violation]
+// with a shortest run to the first state that is wrong, and in any case how far it came.
+// Report.Some counts the states with a declared deadlock.
 func (t *Trial) Explore(limits search.Limits) (search.Report, error) {
 	return search.Search[*world, event]{
 		Limits: limits,

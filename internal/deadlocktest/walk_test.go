@@ -11,7 +11,7 @@ import (
 	"github.com/dmutex/dmutex/deadlock"
 )
 
-// walk goes one way at random to the end, and counts what is sent.
+// walk makes a random run to its end, and counts the messages.
 func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 	type edge struct {
 		deadlock.Message

@@ -18,7 +18,7 @@ const (
 	withdraw
 )
 
-// An item is a message of either kind, as it is written.
+// An item is a message of the application or of a machine, as Tell writes it.
 type item deadlock.Message
 
 func (t item) String() string {

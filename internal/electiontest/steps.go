@@ -10,8 +10,8 @@ import (
 
 // Explore visits every state of a trial, shortest runs first. It returns a
 // [*search.Violation] with a shortest run to the first state that is wrong, and in any case
-// how far it came. Some states are at rest: nothing happens any more unless something
-// fails.
+// how far it came. Report.Some counts the states at rest, where nothing happens unless
+// something fails.
 //
 // Besides what the trial asks for, it checks that no epoch has two leaders, that
 // epochs never fall at a node, and that every run comes to rest. At rest, all nodes
@@ -156,7 +156,7 @@ func (w *world) title() string {
 	return string(append(b, '\n'))
 }
 
-// Tell writes a step, and where another node leads then.
+// Tell writes a step, and each node's new leader or epoch after it.
 func (w *world) Tell(b []byte, step event, after *world) []byte {
 	b = fmt.Appendln(b, step)
 	for i, n := range after.nodes {

@@ -18,7 +18,7 @@ import (
 type Trial struct {
 	Algorithm election.Algorithm
 	Nodes     int   // numbered from 1; at most 9
-	Starts    []int // ranks of the nodes that run at first, all at once; nil: all have run, and it is over
+	Starts    []int // ranks of the nodes that run at first, all at once; nil: all have run, and the election is over
 	Majority  bool
 
 	Prompt    bool // the detectors tell at once, and elections die out before their starter recovers

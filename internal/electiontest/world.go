@@ -199,7 +199,7 @@ func (w *world) atRest() bool { return w.quiet() && len(w.timed()) == 0 }
 // quiet reports whether no message is in flight and no detector has news.
 func (w *world) quiet() bool { return len(w.wire) == 0 && len(w.news()) == 0 }
 
-// timed returns the nodes that a timeout runs at.
+// timed returns the nodes with a running timeout.
 func (w *world) timed() (list []int) {
 	for i, n := range w.nodes {
 		if n.Machine != nil && n.TicksLeft() > 0 {
@@ -222,7 +222,7 @@ func (w *world) news() (pairs [][2]int) {
 	return pairs
 }
 
-// tell lets the detector of i be right about j, or wrong about a node that is there.
+// tell lets the detector of i change its mind about j.
 func (w *world) tell(i, j int) {
 	n := &w.nodes[i]
 	n.suspects[j] = !n.suspects[j]
@@ -235,8 +235,8 @@ func (w *world) tell(i, j int) {
 	w.send(i, out)
 }
 
-// loose drops messages in flight to nodes that are not reached, and lets the detectors
-// tell of them if they are prompt. What a crashed node has sent still arrives.
+// loose drops messages in flight to crashed nodes and across the partition. Prompt
+// detectors tell of both at once. Messages of a crashed node still arrive.
 func (w *world) loose() {
 	w.wire = slices.DeleteFunc(w.wire, func(msg election.Message) bool {
 		i, j := ends(msg)

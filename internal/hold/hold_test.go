@@ -34,7 +34,7 @@ func TestUntil(t *testing.T) {
 	const end = int64(time.Hour)
 	h := hold.New(t.Context(), c, 16*time.Second, 1, end+int64(time.Second), lapsed)
 	defer h.End(errLapsed)
-	latest := func() time.Time { // when the clock stands at the end
+	latest := func() time.Time { // the time at which the clock reaches the end
 		left := time.Duration(end - c.Now())
 		return time.Now().Add(left)
 	}
@@ -58,5 +58,5 @@ func TestUntil(t *testing.T) {
 	}
 	group.Wait()
 	_, slept := c.Read() // which has brought the end nearer since
-	require.LessOrEqual(t, last.Sub(bound), time.Duration(slept), "it is too late")
+	require.LessOrEqual(t, last.Sub(bound), time.Duration(slept), "Until is too late")
 }

@@ -37,7 +37,7 @@ func throttled(t *testing.T, f func(l *slog.Logger, take func() []string)) {
 	})
 }
 
-// paper is what was written.
+// A paper keeps the lines that were written.
 type paper struct {
 	mu    sync.Mutex
 	lines []string
@@ -84,7 +84,7 @@ func TestOftenEqual(t *testing.T) {
 	})
 }
 
-// Different records are limited, those of each level for themselves.
+// Different records are limited, separately for each level.
 func TestOftenDifferent(t *testing.T) {
 	throttled(t, func(l *slog.Logger, take func() []string) {
 		for i := range 1000 {

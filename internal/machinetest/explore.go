@@ -1,7 +1,7 @@
-// Package machinetest is what the tests of several machines share in addition to
-// package dmutextest. An [Exploration] is a group with all its interleavings. A
-// [Probe] breaks a rule of a machine, and the exploration must fail; [Kill] takes away one
-// condition of its source after the other, and a test must fail.
+// Package machinetest is what the tests of several machines share in addition to package
+// dmutextest. An [Exploration] is a group with all its interleavings. A [Probe] breaks a
+// rule of a machine, and the exploration must fail. [Kill] removes one condition of its
+// source at a time, and a test must fail.
 //
 // The tests of each algorithm are in files of the same names:
 //
@@ -42,7 +42,7 @@ type Exploration struct {
 	Home      dmutex.NodeID
 	Network   dmutextest.Network
 
-	// In a run, for all nodes or for each.
+	// How often in a run, for all nodes or for each.
 	Requests, Cancels, Ticks []int
 
 	Long bool // see [Long]
@@ -54,8 +54,8 @@ type Exploration struct {
 	Want error // such as dmutextest.ErrMutualExclusion; the shortest run is in testdata/mutant-NAME.txt
 }
 
-// ExploreAll explores each of the groups to the end. It checks that nothing is wrong but
-// what is wanted, that no fence is skipped, and that the numbers are those expected.
+// ExploreAll explores each of the groups to the end. It checks that nothing is wrong
+// except Want, that no fence is skipped, and that the numbers are as expected.
 func ExploreAll(t *testing.T, all []Exploration) {
 	for _, e := range all {
 		name := e.Name

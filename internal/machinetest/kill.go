@@ -40,8 +40,8 @@ func Kill(t *testing.T, file string, edits []Edit) {
 	}
 }
 
-// Catches runs a part of a test that checks a contract, in a process of its own, and fails
-// unless that part fails and says so. The process is told by [Mutant] which rule to break.
+// Catches runs a subtest that checks a contract, in a process of its own, and fails unless
+// the subtest fails and prints says. There [Mutant] returns the rule to break.
 func Catches(t *testing.T, test, mutant, check, says, timeout string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$/^"+strings.ReplaceAll(check, " ", "_"), "-test.timeout="+timeout)

@@ -5,12 +5,12 @@ import (
 	"container/heap"
 )
 
-// An Agenda has what is to happen in a simulation, in order of time. What is planned for the
-// same time happens in the order in which it was planned. It is a heap, because a large
-// simulation has tens of thousands of plans.
+// An Agenda has the plans of a simulation in order of time. Plans for the same time are
+// taken in the order in which they were made. It is a heap, because a large simulation has
+// tens of thousands of plans.
 type Agenda[T any] struct {
 	plans plans[T]
-	count int // that were ever planned
+	count int // plans that were ever made
 }
 
 type plan[T any] struct {
@@ -19,19 +19,19 @@ type plan[T any] struct {
 	what  T
 }
 
-// Len returns how many things are to happen.
+// Len returns the number of plans.
 func (a *Agenda[T]) Len() int { return len(a.plans) }
 
-// Plan adds something.
+// Plan adds a plan.
 func (a *Agenda[T]) Plan(at int64, what T) {
 	a.count++
 	heap.Push(&a.plans, &plan[T]{at, a.count, what})
 }
 
-// Next returns when the next thing happens. There must be one.
+// Next returns the time of the next plan. There must be one.
 func (a *Agenda[T]) Next() int64 { return a.plans[0].at }
 
-// Take removes and returns the next thing.
+// Take removes and returns the next plan.
 func (a *Agenda[T]) Take() (at int64, what T) {
 	p := heap.Pop(&a.plans).(*plan[T])
 	return p.at, p.what

@@ -34,7 +34,7 @@ type World[W, S any] interface {
 	Do(step S) error
 
 	// Tell appends a line on a step, and lines on what it changed: after is the world
-	// after it, or where Do returned with an error.
+	// after Do, even if Do returned an error.
 	Tell(b []byte, step S, after W) []byte
 }
 
@@ -100,16 +100,16 @@ type Search[W World[W, S], S any] struct {
 	Some  func(w W) bool              // what Report.Some counts
 
 	// Liveness. It is about steps that happen sooner or later by themselves.
-	Fair  func(w W, step S) bool // whether a step of a state does; nil: all do
-	Ends  error                  // not nil: such steps never go on forever, else it is the kind of the violation
+	Fair  func(w W, step S) bool // whether a step is one of these; nil: all are
+	Ends  error                  // if not nil, such steps never go on forever; the kind of the violation if they do
 	Good  func(w W) bool         // from every state, such steps can reach one in which this holds
 	Stuck func(w W) error        // the violation in a state from which they cannot; goes with Good
 	Lean  bool                   // only check that such a step leaves every state that is not Good: half the memory
 
 	Counts func(step S) bool // what Report.Least and Greatest count, if Ends is set
 
-	// Script writes the run to a violation, from what its steps have told; nil: that, and
-	// the violation.
+	// Script writes the run to a violation, from what Tell wrote. If it is nil, the run
+	// is that and the violation.
 	Script func(told string, last W, v *Violation) string
 }
 
@@ -133,14 +133,14 @@ func Tell[W World[W, S], S any](first W, run []S) (told string, last W) {
 	last = first.Clone(none)
 	for _, step := range run {
 		after := last.Clone(none)
-		_ = after.Do(step) // what is wrong with the last one is known
+		_ = after.Do(step) // the error of the last step is known
 		b = last.Tell(b, step, after)
 		last = after
 	}
 	return string(b), last
 }
 
-// An exploration is how far Run is. States are numbered as they are found. Only the
+// An exploration is the state of a Run. States are numbered as they are found. Only the
 // worlds whose steps are not known yet are kept: others are reached again from the
 // beginning through parent.
 type exploration[W World[W, S], S any] struct {
@@ -155,8 +155,8 @@ type exploration[W World[W, S], S any] struct {
 	key    []byte            // scratch
 
 	live  bool
-	ends  []uint32 // by state: where the edges of the one before it end
-	edges []uint32 // fair steps: the state that it leads to, with the mark counted
+	ends  []uint32 // by state: where its edges begin
+	edges []uint32 // of fair steps: the state after it, marked if the step counts
 	good  []bool   // by state: it is good, or a fair step leaves the bounds
 }
 
@@ -370,7 +370,7 @@ func (x *exploration[W, S]) way(id uint32) []S {
 	return x.through(nil, states, false)
 }
 
-// through lets a run go on through these states, by fair steps if need be.
+// through extends a run through these states, by fair steps only if fair is set.
 func (x *exploration[W, S]) through(run []S, states []uint32, fair bool) []S {
 	_, w := Tell(x.First, run)
 	for _, id := range states {

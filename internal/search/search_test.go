@@ -13,7 +13,7 @@ type pair struct {
 	at [2]int
 	on func(p *pair) error // what Do returns; may be nil
 
-	around bool // the second number begins again at 0
+	around bool // the second number is counted modulo 3
 }
 
 type event = Event[*pair]
@@ -87,7 +87,7 @@ func TestRun(t *testing.T) {
 	require.Equal(t, [2]int{}, s.First.at, "the first world stays as it is")
 }
 
-// A violation of a state, of a step or of what a step does comes with a shortest run.
+// A violation that State, Step or Do returns comes with a shortest run.
 func TestViolation(t *testing.T) {
 	late := func(before, after *pair) error {
 		if before.at[1] == 0 && after.at[1] == 1 && before.at[0] == 2 {
@@ -126,7 +126,7 @@ func TestViolation(t *testing.T) {
 	require.Equal(t, other, err)
 }
 
-// A run without an end is found where there must be none, and told with its cycle.
+// If Ends is set, a run that never ends is a violation, and the script shows its cycle.
 func TestEnds(t *testing.T) {
 	s := search(&pair{around: true})
 	r, err := s.Run()
@@ -142,10 +142,10 @@ func TestEnds(t *testing.T) {
 
 	s.Fair = func(_ *pair, step event) bool { return step.args[0] == 0 }
 	_, err = s.Run()
-	require.NoError(t, err, "only what happens by itself must end")
+	require.NoError(t, err, "only fair steps must end")
 }
 
-// From every state, what happens by itself can reach a good one, or leaves the bounds.
+// From every state, fair steps must be able to reach a good state, or to leave the bounds.
 func TestGood(t *testing.T) {
 	s := search(&pair{around: true})
 	s.Fair = func(_ *pair, step event) bool { return step.args[0] == 1 }
@@ -169,7 +169,7 @@ func TestGood(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3*(bound+1)-1, r.States)
 
-	// A state that nothing leaves by itself is found at once, and by a lean search too.
+	// A bad state without a fair step is found at once, also by a lean search.
 	s = search(new(pair))
 	s.Good = func(p *pair) bool { return p.at[0] < bound }
 	s.Stuck = func(p *pair) error { return Wrong(errBad, "stuck at %v", p.at) }
@@ -194,7 +194,7 @@ func TestStopped(t *testing.T) {
 	require.Equal(t, 3, r.States)
 }
 
-// A run can be told that no search has found.
+// Tell takes any run, also one that no search has found.
 func TestTell(t *testing.T) {
 	first := new(pair)
 	told, last := Tell(first, first.Steps(nil))
