@@ -14,9 +14,9 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// Every run of two clients and a member does nothing wrong: one client at most holds the lock while
-// it is valid, and from every state all that wait can get the lock, and all members that close can
-// leave, without further faults. The numbers are what is there: a change of one is a finding.
+// In every run of two clients and a member, at most one client has a valid hold of the lock. From
+// every state, without further faults, all waiting clients can get the lock and a closing member
+// can leave. A changed number of states is a finding.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -49,7 +49,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// Each rule is needed: without it something goes wrong, in the shortest run, which stands in
+// Each rule is needed: without it something goes wrong. The shortest run to it is in
 // testdata.
 func TestMutants(t *testing.T) {
 	if testing.Short() {

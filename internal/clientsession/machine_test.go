@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pair is a client and the member's end of its session, with what they say to each other.
+// A pair is a client and the member's end of its session. It collects their orders and events.
 type pair struct {
 	t      *testing.T
 	now    int64
@@ -45,14 +45,14 @@ func (p *pair) talk() {
 	}
 }
 
-// A session that is resumed goes on where it was: what was released meanwhile is given back, and
-// what was granted meanwhile is told.
+// A resumed session goes on where it was: the member gives back what the client released
+// meanwhile, and the client learns what the member was granted meanwhile.
 func TestResume(t *testing.T) {
 	p := newPair(t)
 	p.c.Connect(0, "x")
 	one, two, three := p.c.Ask("a", false), p.c.Ask("b", false), p.c.Ask("b", false)
 	p.talk()
-	require.Equal(t, []Message{order(one, "a"), order(two, "b"), order(three, "b")}, p.orders, "as goroutines of the member would")
+	require.Equal(t, []Message{order(one, "a"), order(two, "b"), order(three, "b")}, p.orders, "in the order of the calls")
 	p.m.Granted(one, 7)
 	p.talk()
 	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 7}}, p.events)
@@ -81,10 +81,11 @@ func TestResume(t *testing.T) {
 	p.orders = nil
 	p.c.Connect(unit/2, "y")
 	p.talk()
-	require.Equal(t, []Message{order(three, "b")}, p.orders, "it is asked for again")
+	require.Equal(t, []Message{order(three, "b")}, p.orders, "the client asks for it again")
 }
 
-// A session that ends drops what waits for a lock before the hold, which would pass the lock on to it.
+// A session that ends drops its waiting requests before its holds. Otherwise they would get the
+// lock.
 func TestWaitsEndFirst(t *testing.T) {
 	p := newPair(t)
 	p.c.Connect(0, "x")
@@ -99,7 +100,7 @@ func TestWaitsEndFirst(t *testing.T) {
 	require.Empty(t, append(held, waited...))
 }
 
-// A session is bounded: a client that asks for more than it may is told so.
+// The requests of a session are bounded: a client that makes more is refused.
 func TestBounds(t *testing.T) {
 	p := newPair(t)
 	p.c.Connect(0, "x")
@@ -121,8 +122,8 @@ func TestBounds(t *testing.T) {
 	require.Equal(t, []string{"a", "a", "a"}, waited[MaxRequests-3:])
 }
 
-// A grant counts only while the session is valid, and a member that holds nothing surely confirms
-// nothing.
+// A grant counts only while the session is valid. A member without a valid lease confirms no
+// session.
 func TestGrantBeforeValid(t *testing.T) {
 	p := newPair(t)
 	p.term = 0
@@ -142,8 +143,8 @@ func TestGrantBeforeValid(t *testing.T) {
 	require.Empty(t, p.c.Session())
 }
 
-// A client that leaves a closing member first gives back what it holds, and then asks the next
-// member for what it waits for.
+// A client of a closing member first gives back what it holds, and then asks the next member
+// for what it waits for.
 func TestLeave(t *testing.T) {
 	p := newPair(t)
 	p.c.Connect(0, "x")

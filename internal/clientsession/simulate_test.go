@@ -31,7 +31,7 @@ func simulate(seed uint64, alter func(w *world, do string, i int, input func()))
 		return h.base + t*millisecond/1000*h.rate
 	}
 	often := func(ms int) bool { return luck.IntN(ms) == 0 }
-	freeAt := int64(0) // by no clock
+	freeAt := int64(0) // in true time
 	for ; t < minutes*60*1000; t++ {
 		for i := range w.clients {
 			p, h := &w.clients[i], &hosts[i]
@@ -68,7 +68,7 @@ func simulate(seed uint64, alter func(w *world, do string, i int, input func()))
 			w.succeed()
 			hosts[len(w.clients)] = draw()
 			w.leaseFrom = w.at(theMember)
-			freeAt = t + 1011 // the longest of a lease by any clock
+			freeAt = t + 1011 // the longest that a lease lasts by any clock
 		}
 		switch h := &hosts[len(w.clients)]; {
 		case t < h.pausedTo:
@@ -132,9 +132,8 @@ func TestSimulate(t *testing.T) {
 	require.Greater(t, caught, 0, "a session must not count from the receipt")
 }
 
-// The wait of a member allows for clocks that are wrong by 1 %, and hardly more: a beat that is
-// not confirmed later is valid at the slowest client until just before the fastest member's wait
-// ends.
+// The wait of a member allows for clocks that are wrong by 1 %, and hardly more: the session of
+// the slowest client ends just before the wait of the fastest member.
 func TestRates(t *testing.T) {
 	for _, length := range []int64{unit / 10, unit, 3600 * unit} {
 		client, member := length*1000/990, leases.Drain(length)*1000/1010 // in true time

@@ -12,8 +12,8 @@ import (
 )
 
 // A world is a state of some clients, the member that serves them, and one lock. Time passes in
-// units, for all at once. Everybody may look at the clock late. Messages arrive at once, but some
-// connections are slow: there each arrives at any time, in order.
+// units, for all at once. Clients and members may look at the clock late. Messages arrive at
+// once. Over a slow connection they arrive in order, each at any time.
 //
 // When the member has crashed or closed, another takes its place. After a crash the lock is not
 // granted before the end of the dead member's lease.
@@ -49,7 +49,7 @@ func (w *world) at(i int) int64 {
 // A place is where one client at a time runs.
 type place struct {
 	m        *Client
-	sessions int // that there were
+	sessions int // so far
 	linked   bool
 	slow     bool
 	up, down []Message // on their way to the member, and to the client
@@ -74,7 +74,7 @@ type setup struct {
 	lease        int64 // of the member, in units; 0 if it has no end
 	sessions     int   // of each client, at most
 	asks         int   // at most
-	hasty        bool  // a member that has crashed is taken for the end of its clients
+	hasty        bool  // a crash of the member ends the holds of its clients at once
 	faults       faults
 
 	alter func(w *world, do string, i int, input func()) // breaks a rule
@@ -87,7 +87,7 @@ func (s setup) name() string {
 	return fmt.Sprintf("session %d, wait %d, lease %d, sessions %d, asks %d, %+v", s.length, s.wait, s.lease, s.sessions, s.asks, s.faults)
 }
 
-// unit is what the unit of time is to the machines.
+// unit is the unit of time, in nanoseconds.
 const unit = 1_000_000_000
 
 type event = search.Event[*world]
@@ -117,7 +117,7 @@ func (w *world) Clone(*world) *world {
 	return &c
 }
 
-// AppendState names times by how long ago they were.
+// AppendState writes times relative to now.
 func (w *world) AppendState(b []byte) []byte {
 	ago := func(t int64) int64 { return min(w.now-t, 4*unit) }
 	to := func(t int64) int64 { return max(t-w.now, 0) }
@@ -152,12 +152,12 @@ func (w *world) AppendState(b []byte) []byte {
 	return b
 }
 
-// holds reports whether the driver of a client holds the lock, and it is valid.
+// holds reports whether the driver of a client has a valid hold of the lock.
 func (w *world) holds(i int) bool {
 	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.endAt-w.clients[i].m.length/leases.Margin
 }
 
-// term is how long the member may surely hold locks.
+// term is for how long the member's lease still runs.
 func (w *world) term() int64 {
 	switch {
 	case w.lapsed:
@@ -268,7 +268,7 @@ func fair(_ *world, step event) bool {
 	return true
 }
 
-// client gives a client an input, and does what it wants.
+// client gives a client an input, and carries out its output.
 func (w *world) client(do string, i int, input func()) {
 	if w.alter != nil {
 		w.alter(w, do, i, input)
@@ -376,8 +376,8 @@ func (w *world) deliver(i int) {
 	}
 }
 
-// greet brings the member a hello of a client over a connection that is lost. What the member says
-// to it is lost, too.
+// greet brings the member a hello of a client over a connection that is lost. The member's answer
+// is lost, too.
 func (w *world) greet(i int) {
 	p := &w.clients[i]
 	msg := p.late[0]
@@ -392,7 +392,7 @@ func (w *world) greet(i int) {
 	}
 }
 
-// find returns the session of a message, which a hello may begin.
+// find returns the session of a message. A hello may begin it.
 func (w *world) find(name string, msg *Message) *session {
 	s := w.session(name)
 	if s == nil && msg.Kind == Hello && msg.Fresh {
@@ -412,7 +412,7 @@ func (w *world) find(name string, msg *Message) *session {
 	return s
 }
 
-// member gives the member's end of a session an input, and does what it wants.
+// member gives the member's end of a session an input, and carries out its output.
 func (w *world) member(do string, s *session, input func(m *Member, now int64)) {
 	name, m := s.name, s.m
 	i := int(name[0] - 'a')
@@ -448,7 +448,7 @@ func (w *world) grant() {
 	w.member("is granted", w.session(c.session), func(m *Member, _ int64) { m.Granted(c.number, w.fence) })
 }
 
-// lapse ends all sessions. The member gives its locks back when its lease has ended.
+// lapse ends the member's lease: all sessions end, and the lock is free.
 func (w *world) lapse() {
 	w.lapsed = true
 	for _, s := range slices.Clone(w.sessions) {
@@ -473,7 +473,7 @@ var (
 	errStuck = errors.New("a client cannot get the lock, or it cannot become free")
 )
 
-// wrong looks at what has become of the world.
+// wrong checks that at most one client has a valid hold.
 func (w *world) wrong() error {
 	for i := range w.clients {
 		if w.clients[i].sessions > w.setup.sessions {
