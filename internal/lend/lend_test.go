@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/lock"
 )
 
-// A member is all that a Server needs of one.
+// A member is the part of a member that a Server needs.
 type member struct {
 	*Server
 	t      *testing.T
@@ -29,7 +29,7 @@ type member struct {
 	allow    func(name, lock string) error
 	take     func() error
 	lapsed   chan struct{}
-	why      atomic.Pointer[error] // this member closes
+	why      atomic.Pointer[error] // why this member closes
 	returned []bool                // lost or not
 }
 
@@ -77,7 +77,7 @@ func serve(t *testing.T, test func(m *member)) {
 	})
 }
 
-// left returns how many connections no session has.
+// left returns how many connections belong to no session.
 func (m *member) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +114,7 @@ func (m *member) begin() *caller {
 	return c
 }
 
-// A client is served if it speaks a version of the member.
+// A client is served if it shares a version of the protocol with the member.
 func TestVersions(t *testing.T) {
 	serve(t, func(m *member) {
 		hello := clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Versions{Oldest: 1, Newest: 2}, Number: 1, Session: "s", Name: "n", Fresh: true}
@@ -130,8 +130,8 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// What a client gives back is free at once. What the member has lost is not: the client may hold it
-// until it notices.
+// A lock that a client gives back is free at once. A lock that the member has lost is not: the
+// client may still hold it until it notices.
 func TestReturn(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
@@ -154,7 +154,7 @@ func TestReturn(t *testing.T) {
 	})
 }
 
-// A connection begins with a hello and has no other. What comes out of turn changes nothing.
+// A connection begins with a hello and has no other. A message out of turn ends only the connection.
 func TestOneHello(t *testing.T) {
 	serve(t, func(m *member) {
 		ends := func(c *caller, msg clientsession.Message) {
@@ -175,8 +175,8 @@ func TestOneHello(t *testing.T) {
 	})
 }
 
-// A hello that arrives late, behind a newer connection of its client, ends nothing: what the
-// client has asked for since is not in it.
+// A hello that arrives after a newer connection of its client ends nothing, although it does
+// not name the client's later requests.
 func TestStaleHello(t *testing.T) {
 	serve(t, func(m *member) {
 		m.begin()
@@ -200,7 +200,7 @@ func TestStaleHello(t *testing.T) {
 	})
 }
 
-// What arrived on a connection before a newer one, but is handled after that, does not count.
+// A request on an old connection does not count if it is handled after the hello of a newer one.
 func TestStaleAsk(t *testing.T) {
 	serve(t, func(m *member) {
 		old, slow := m.begin(), make(chan struct{})
@@ -221,7 +221,7 @@ func TestStaleAsk(t *testing.T) {
 	})
 }
 
-// A session that is over does not end another one of the same name: its lock comes later.
+// A late grant to a session that is over is given back. A new session of the same name goes on.
 func TestSameName(t *testing.T) {
 	serve(t, func(m *member) {
 		taken := make(chan struct{})
@@ -239,7 +239,7 @@ func TestSameName(t *testing.T) {
 	})
 }
 
-// Close waits for what a connection is doing.
+// Close waits for a call of Allow.
 func TestCloseWaits(t *testing.T) {
 	serve(t, func(m *member) {
 		slow, closed := make(chan struct{}), make(chan struct{})
@@ -254,7 +254,7 @@ func TestCloseWaits(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closed:
-			t.Error("it does not wait")
+			t.Error("Close does not wait")
 		default:
 		}
 		close(slow)
@@ -262,7 +262,7 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// What clients hold when the Server closes is not given back, although their sessions run out.
+// Locks that clients hold when the Server closes are not given back, even when sessions run out.
 func TestCloseGivesNothingBack(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
@@ -274,8 +274,8 @@ func TestCloseGivesNothingBack(t *testing.T) {
 	})
 }
 
-// What is allowed once stays so when the client asks again on another connection: the client
-// would forget a request that the member goes on with.
+// A request that was allowed stays allowed when the client repeats it on another connection.
+// If it were refused, the client would forget it while the member goes on with it.
 func TestAllowedOnce(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
@@ -336,7 +336,7 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// A stubborn is a connection that has no deadlines, and whose Close waits.
+// A stubborn is a connection without deadlines that waits in Close.
 type stubborn struct {
 	net.Conn
 	closed chan struct{}
@@ -363,8 +363,8 @@ func TestSlowToClose(t *testing.T) {
 	})
 }
 
-// A member that closes lends nothing more, and refuses nothing: its clients ask elsewhere. What it was
-// granted at that moment it gives back. The session notices both in one input. No session begins.
+// A closing member lends nothing and refuses no request: its clients ask elsewhere. It gives back a
+// lock that it is granted at that moment. It begins no session.
 func TestOutcomeWhileClosing(t *testing.T) {
 	closes := errors.New("the member closes")
 	for _, outcome := range []error{nil, lock.ErrBusy, closes} {
@@ -389,8 +389,8 @@ func TestOutcomeWhileClosing(t *testing.T) {
 	}
 }
 
-// A client may use the number of a request that it has dropped again. What the former one was granted
-// meanwhile is given back.
+// A client may reuse the number of a request that it has dropped. A late grant to the dropped request
+// is given back.
 func TestNumberAgain(t *testing.T) {
 	serve(t, func(m *member) {
 		taken := make(chan struct{})
@@ -416,8 +416,8 @@ func TestNumberAgain(t *testing.T) {
 	})
 }
 
-// Connections that a session has left count as those of strangers while they are written to, so a client
-// that connects again and again, and takes nothing, costs little.
+// Old connections of a session count as those of strangers while they are written to. So a client that
+// connects again and again, and reads nothing, costs little.
 func TestLeftConnections(t *testing.T) {
 	serve(t, func(m *member) {
 		begin := time.Now()
@@ -427,7 +427,7 @@ func TestLeftConnections(t *testing.T) {
 			m.call().say(hello)
 			synctest.Wait()
 		}
-		require.Equal(t, 10+strangers-1, m.left(), "the session has one more")
+		require.Equal(t, 10+strangers-1, m.left(), "the session has one connection more")
 		require.Zero(t, time.Since(begin))
 		time.Sleep(clientlink.Patience)
 		synctest.Wait()
