@@ -11,9 +11,9 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// Every run of two contenders does nothing wrong: at most one holds the lock while its lease runs,
-// fences rise even if the record is deleted, and from every state all that wait can get the lock
-// without further faults. A change of the number of states is a finding.
+// In every run of two contenders, at most one holds the lock while its lease runs, and fences rise
+// even if the record is deleted. From every state, without further faults, all waiting contenders
+// can get the lock. A changed number of states is a finding.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

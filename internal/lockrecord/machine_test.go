@@ -34,7 +34,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// The fences of a lock fit 63 bits.
+// A fence has at most 63 bits. After the highest one, the lock is refused.
 func TestLastFence(t *testing.T) {
 	m := New("l", "A", unit)
 	m.Operation(0, 0)
@@ -44,7 +44,7 @@ func TestLastFence(t *testing.T) {
 	require.ErrorContains(t, m.Err(), "its fences are used up")
 }
 
-// A clock that is set forward ends a lease, but no wait.
+// A clock that is set forward does not shorten a wait.
 func TestLeapt(t *testing.T) {
 	m := New("l", "A", unit)
 	m.Operation(0, 0)

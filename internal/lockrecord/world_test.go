@@ -11,13 +11,13 @@ import (
 )
 
 // A world is a state of some contenders for one lock, the store, and time. Time passes in
-// units, for all at once; leases and waits are some units long. A contender may stand still at
-// any time, and for as long as it likes: all that it does, and each answer that it takes, is a
-// step of its own. So a life that is paused is in here, too.
+// units, for all at once; leases and waits are some units long. A contender may pause at any
+// time, for any time: each of its actions, and each answer that it takes, is a step of its
+// own.
 //
-// The store answers at once, but some operations are slow. A slow one takes effect some time
-// after it was asked for, and is answered some time after that. It may be given up at any
-// time, and a swap that was given up before it has taken effect may still do so.
+// The store answers at once, but some operations are slow. A slow operation takes effect
+// some time after it was asked for, and is answered some time after that. It may be given up
+// at any time. A swap that was given up may still take effect later.
 type world struct {
 	*setup
 	now    int64
@@ -35,7 +35,7 @@ type world struct {
 // A place is where one life at a time runs.
 type place struct {
 	m     *Machine // nil if there is no life
-	lives int      // that there were
+	lives int      // so far
 	op    pending
 
 	robbed bool // the record was deleted while the life was there
@@ -75,7 +75,7 @@ func (s setup) name() string {
 	return fmt.Sprintf("lease %d, wait %d, lives %d, grants %d, prover %v, empty %v, %+v", s.lease, s.wait, s.lives, s.grants, s.prover, s.empty, s.faults)
 }
 
-// unit is what the unit of time is to the machines.
+// unit is the unit of time, in nanoseconds.
 const unit = 1_000_000_000
 
 type event = search.Event[*world]
@@ -106,7 +106,7 @@ func (w *world) Clone(*world) *world {
 	return &c
 }
 
-// AppendState names revisions by their order, and times by how long ago they were.
+// AppendState writes revisions as their ranks, and times as how long ago they were.
 func (w *world) AppendState(b []byte) []byte {
 	revs := []int{w.rev}
 	for _, p := range w.places {
@@ -163,7 +163,7 @@ func number(rev string) int {
 	return n
 }
 
-// holds reports whether the lease of the life at a place runs, and it holds the lock.
+// holds reports whether the life at a place holds the lock and its lease runs.
 func (w *world) holds(i int) bool {
 	m := w.places[i].m
 	return m != nil && !w.places[i].robbed && m.phase == Held && w.now < m.LeaseEnd()
@@ -340,7 +340,7 @@ var (
 	errStuck = errors.New("nobody can get the lock")
 )
 
-// input gives a machine an input, and looks at what it has become.
+// input gives a machine an input, and checks what it was granted.
 func (w *world) input(i int, do string, input func()) error {
 	p := &w.places[i]
 	before, m := p.m.phase, p.m
