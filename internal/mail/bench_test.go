@@ -34,7 +34,7 @@ func BenchmarkAsk(b *testing.B) {
 				require.NoError(b, a.Open())
 				all = append(all, a)
 			}
-			all[0].ask(2, 3) // after which they have met
+			all[0].ask(2, 3) // now they have met
 			b.ReportAllocs()
 			for b.Loop() {
 				all[0].ask(2, 3)

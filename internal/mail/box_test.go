@@ -19,7 +19,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A box is a Mail and the Handler that writes down what it is told.
+// A box is a Mail and a Handler that notes what it is told.
 type box struct {
 	*mail.Mail
 	t      *testing.T
@@ -225,8 +225,8 @@ func (l *burstLink) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)
 	})
 }
 
-// hold runs f, whose next Send waits until resume is called. resume waits for f, and returns
-// how many frames were sent before and in all.
+// hold runs f, and lets its next Send wait until resume is called. resume waits for f, and
+// returns how many frames were sent before and in all.
 func (l *burstLink) hold(f func()) (resume func() (before, all int64)) {
 	sent, stall := l.sent.Load(), make(chan struct{})
 	l.stall.Store(&stall)

@@ -36,7 +36,7 @@ func TestBurstIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// FlushSoon waits for no link, and what it leaves to another goroutine waits for no Tick.
+// FlushSoon does not wait for the link. The goroutine that sends for it does not wait for Tick.
 func TestFlushSoon(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
@@ -66,7 +66,7 @@ func TestBurstHoldsUpNobody(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
 		before := link.sent.Load()
-		var by []int64 // how many frames were sent by the time that each arrives
+		var by []int64 // how many frames were sent when each message arrives
 		one.answer = func(from dmutex.NodeID, _ uint64, _ []byte) {
 			if by = append(by, link.sent.Load()-before); len(by) > 1 {
 				return
@@ -92,9 +92,8 @@ func TestBurstHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// A goroutine that is sending to a peer while a frame of it comes in does not
-// acknowledge that before its answers are there: the peer would believe that there
-// is none.
+// A goroutine that is sending to a peer does not acknowledge an incoming frame before the
+// answers to it are there. Otherwise the peer would believe that there are none.
 func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
@@ -118,8 +117,8 @@ func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// While one goroutine sends to a peer, others leave what they have to it and do not
-// wait. It goes out in one frame.
+// While one goroutine sends to a peer, others leave their messages to it and do not wait.
+// All these messages go out in one frame.
 func TestOneSendsForAll(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()

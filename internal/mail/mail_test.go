@@ -23,20 +23,20 @@ import (
 
 const never = math.MaxInt64
 
-// bad is a network that does to frames whatever it may.
+// bad is a network that loses, duplicates, delays and reorders frames.
 func bad(seed uint64) memlink.Config {
 	return memlink.Config{Seed: seed, Loss: 0.2, Duplicate: 0.2, MinDelay: time.Millisecond, MaxDelay: 30 * time.Millisecond}
 }
 
-// Every message arrives once and in order, between all members at once, and Left
-// comes behind the last.
+// Every message arrives once and in order while all members send to each other, and Left
+// comes after the last.
 func TestOrder(t *testing.T) {
 	const each = 200
 	for seed := range uint64(5) {
 		run(t, bad(seed), 3, func(t *testing.T, p *post) {
 			var boxes []*box
 			for _, id := range p.members {
-				boxes = append(boxes, p.open(id)) // and send before anybody was met
+				boxes = append(boxes, p.open(id)) // it sends before it has met anybody
 			}
 			var sending sync.WaitGroup
 			for i, b := range boxes {
@@ -75,7 +75,7 @@ func TestOrder(t *testing.T) {
 				}
 				for _, from := range p.members {
 					if from != p.members[i] {
-						require.GreaterOrEqual(t, heard[from], each) // a box that closes need not hear who left with it
+						require.GreaterOrEqual(t, heard[from], each) // a closing box may not hear that others left
 					}
 				}
 			}
@@ -83,9 +83,9 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A message that is acknowledged was answered before, if it was answered at all:
-// also while other goroutines of both ends send what they like. (Where frames are
-// lost or overtake one another, an acknowledgement may overtake the answer.)
+// The acknowledgement of a message does not come before the answers to it, even while
+// other goroutines of the answering end send. (If frames are lost or reordered, it may
+// overtake them.)
 func TestReceiptIsBehindTheAnswers(t *testing.T) {
 	const questions = 300
 	for _, delay := range []time.Duration{0, time.Millisecond, 7 * time.Millisecond} {
@@ -128,7 +128,7 @@ func TestReceiptIsBehindTheAnswers(t *testing.T) {
 	}
 }
 
-// A receipt is given at once for what has one, and never for what is lost.
+// Receipt of messages that are already acknowledged comes at once, and of lost messages never.
 func TestReceipt(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -142,7 +142,7 @@ func TestReceipt(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-given:
-			require.Fail(t, "nothing was flushed")
+			require.Fail(t, "a receipt before the flush")
 		default:
 		}
 		one.Flush()
@@ -161,15 +161,15 @@ func TestReceipt(t *testing.T) {
 		<-one.Receipt(2)
 		select {
 		case <-lost:
-			require.Fail(t, "the life that it was sent to is gone")
+			require.Fail(t, "a receipt of a life that is gone")
 		default:
 		}
 		closeAll(t, one, again)
 	})
 }
 
-// A peer that comes back as another life is met again. What its former life lacked
-// is gone, and its numbers begin anew.
+// A peer that comes back as another life is met again. Messages that its former life did
+// not get are gone, and its numbers begin anew.
 func TestRestart(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -206,8 +206,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Nothing of a former life is handled once the next one was met, whatever the
-// network still has of it; nor are messages for the former life.
+// Once the next life of a peer was met, no message of a former life is handled, even if
+// the network still delivers its frames.
 func TestNothingOfAFormerLife(t *testing.T) {
 	for seed := range uint64(20) {
 		run(t, bad(seed), 2, func(t *testing.T, p *post) {
@@ -246,8 +246,7 @@ func TestNothingOfAFormerLife(t *testing.T) {
 	}
 }
 
-// Left comes after all messages. What is sent to the peer from then on is refused until it is back.
-// A peer that closed tells what it did not handle.
+// Left comes after all messages. From then on Send refuses messages to the peer, until it is back.
 func TestLeft(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -343,8 +342,8 @@ func count(log []string, prefix string) (n int) {
 	return n
 }
 
-// Tick comes at the time that it asked for, or after Wake, whichever is first, and what it sends
-// leaves.
+// Tick comes at the time that its last call returned, or that Wake was given, whichever is
+// first. Its messages are flushed.
 func TestTick(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -403,7 +402,7 @@ func TestCloseWaitsForTick(t *testing.T) {
 	})
 }
 
-// What is sent and flushed before Open leaves after it.
+// A message that is sent and flushed before Open leaves after it.
 func TestFlushBeforeOpen(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two := p.new(p.config(1, 10)), p.open(2)
@@ -532,7 +531,7 @@ func TestRenameUnderWay(t *testing.T) {
 	}
 }
 
-// A link that is closed underneath is told once, and keeps nobody waiting.
+// A link that is closed under a Mail is reported once, and no call waits for it.
 func TestLinkClosed(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		cfg := p.config(1, 10)
@@ -620,7 +619,7 @@ func TestCloseWaitsForLastFrame(t *testing.T) {
 		synctest.Wait()
 		closed := make(chan error, 1)
 		go func() { closed <- one.Close(t.Context()) }()
-		for range 4 { // through the message and the farewell, which is acknowledged: the answer is to leave
+		for range 4 { // the message and the farewell leave, and one more frame is to leave
 			synctest.Wait()
 			link.step <- struct{}{}
 		}
@@ -707,7 +706,7 @@ type small struct {
 
 func (l small) MaxFrame() int { return l.maxFrame }
 
-// A link that does not open remains the caller's.
+// A Mail whose link fails to open can be opened again.
 func TestOpenFails(t *testing.T) {
 	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
 		b := p.open(1)
@@ -720,8 +719,8 @@ func TestOpenFails(t *testing.T) {
 	})
 }
 
-// What no correct peer sends is reported and changes nothing. That a peer belongs to another group
-// is reported once.
+// A frame that no correct peer sends is reported and changes nothing. A peer of another group is
+// reported once.
 func TestRefused(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one := p.open(1)
@@ -732,7 +731,7 @@ func TestRefused(t *testing.T) {
 			two := p.new(cfg)
 			require.NoError(t, two.Open())
 			synctest.Wait()
-			require.Equal(t, "7", two.Status(1).Other.Settings, "it is told at once")
+			require.Equal(t, "7", two.Status(1).Other.Settings, "it hears at once")
 			time.Sleep(time.Minute) // for many challenges
 			require.Equal(t, settings, one.Status(2).Other.Settings)
 			closeAll(t, two)

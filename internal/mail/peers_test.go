@@ -97,7 +97,7 @@ func TestAddStranger(t *testing.T) {
 	})
 }
 
-// A removed peer is a stranger. What was queued for it is gone, and others notice
+// A removed peer is a stranger. Messages queued for it are gone, and other peers notice
 // nothing.
 func TestRemove(t *testing.T) {
 	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
@@ -135,7 +135,7 @@ func TestRemove(t *testing.T) {
 		require.Contains(t, log, "3.1: so am I")
 		require.Greater(t, count(log, "stranger 2"), 1)
 		require.Zero(t, count(log, "2"))
-		require.Empty(t, two.take(), "a farewell")
+		require.Empty(t, two.take(), "a removed peer gets no farewell")
 		require.Contains(t, three.take(), "1.1: I am")
 		settle(one, three)
 		closeAll(t, one, three)
@@ -317,8 +317,8 @@ func sendErr(b *box, to dmutex.NodeID) error {
 	return err
 }
 
-// Peers come and go while everything else goes on, on a bad network. Those that stay miss nothing,
-// and all meet and close in the end.
+// Peers come and go while everything else goes on, on a bad network. In the end all meet, hear
+// each other and close.
 func TestComeAndGo(t *testing.T) {
 	for seed := range uint64(5) {
 		run(t, bad(seed), 4, func(t *testing.T, p *post) {
@@ -364,7 +364,7 @@ func TestComeAndGo(t *testing.T) {
 					}
 				})
 			}
-			// Two goroutines add and remove the same one.
+			// Two goroutines add a peer that another removes.
 			repeat(&busy, func() { one.Remove(5) })
 			for range 2 {
 				repeat(&busy, func() { _ = one.Add(5) })
@@ -377,7 +377,7 @@ func TestComeAndGo(t *testing.T) {
 			busy.Wait()
 			chatter.Wait()
 			one.Remove(5)
-			one.Rename(200) // since peers were added again in the same life
+			one.Rename(200) // because peers were added again in the same life
 			for _, id := range []dmutex.NodeID{2, 3, 4} {
 				one.say(id, "hello") // without traffic, a peer whose last HELLO was lost does not meet life 200
 			}
@@ -433,8 +433,8 @@ func TestCloseWhilePeersComeAndGo(t *testing.T) {
 	})
 }
 
-// Each frame of a stranger is reported, also those that the link has refused. What the
-// Handler sends then leaves. An empty frame of a peer is ignored.
+// Each frame of a stranger is reported, also an empty one. Messages that the Handler
+// sends then are flushed. An empty frame of a peer is ignored.
 func TestStranger(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()

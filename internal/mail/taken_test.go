@@ -16,8 +16,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A hub is a network in which several processes may have one number: each hears
-// what is sent to it.
+// A hub is a network in which several processes may have the same number. Each of them
+// gets the frames for that number.
 type hub struct {
 	mu    sync.Mutex
 	links []*hubLink
@@ -86,9 +86,9 @@ func (l *hubLink) leave(away bool) {
 	l.away = away
 }
 
-// A second process with a number whose first answers is told so by everybody, and
-// nothing else happens. One that was replaced while it was away learns of it when it
-// first says something.
+// If a second process opens with the number of a live one, every peer tells it so, and
+// nothing else happens. A process that was replaced while it was away learns that when it
+// next sends.
 func TestTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hub{}
@@ -137,7 +137,7 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// A life above MaxLife has no effect, and when the clock has come near it, it is met.
+// A peer whose life is above MaxLife is not met before the clock has come near it.
 func TestMaxLife(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		start := time.Now()
@@ -171,8 +171,8 @@ func (l *lifeLink) SetLife(life uint64, maxLife func() uint64, taken func(peer d
 	l.lives, l.maxLife, l.taken = append(l.lives, life), maxLife, taken
 }
 
-// The link learns each life and their bound, and its word that a peer is connected with another one counts
-// like that of the peer.
+// The link learns each life of the node and the bound of lives. Its report that a peer is connected with
+// another life counts like a report of the peer.
 func TestLinkIsTaken(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		cfg := p.config(1, 10)

@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A Wake is in time, also between the looks at the clock, which come each second.
+// A Wake is in time, also between two looks at the clock, which are a second apart.
 func TestWakeIsInTime(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -84,7 +84,7 @@ func TestLostFrameIsSentAgainInTime(t *testing.T) {
 	}
 }
 
-// No timer keeps a Mail that nobody uses.
+// No timer keeps an unused Mail from being collected.
 func TestGarbage(t *testing.T) {
 	wake := func(b *box) { b.Wake(b.Now() + int64(time.Hour)) }
 	open := func(b *box) { require.NoError(t, b.Open()) }
