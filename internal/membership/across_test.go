@@ -21,9 +21,9 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// The machines of a lock survive a view change, at whatever moment each node freezes and acts: at
-// most one node holds the lock, fences rise, and every request is granted in one view or the other.
-// The last node may restart between the views, and then loses what it held or wanted.
+// The machines of a lock survive a view change, whenever each node freezes and acts: at most one
+// node holds the lock, fences rise, and every request is granted in the old or the new view. The
+// last node may restart between the views, and then loses its hold or request.
 func TestAcross(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -69,7 +69,7 @@ func TestAcross(t *testing.T) {
 // A crossing is one lock while the view changes from epoch 1 to epoch 2.
 type crossing struct {
 	algorithm dmutex.Algorithm
-	restarts  bool // whether the last node does, between the views
+	restarts  bool // whether the last node restarts between the views
 	nodes     []crosser
 	wire      []letter // in the order in which they were sent
 	last      uint64   // the highest fence of a grant
@@ -184,7 +184,7 @@ func (w *crossing) Steps(steps []crossed) []crossed {
 	return steps
 }
 
-// freeze ends the old machine of node i. What comes for it is dropped.
+// freeze ends the old machine of node i. Messages to it are dropped.
 func (w *crossing) freeze(i int) {
 	p := &w.nodes[i]
 	if p.epoch, p.machine = 2, nil; w.restarts && i == len(w.nodes)-1 {

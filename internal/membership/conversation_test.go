@@ -42,8 +42,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// converse does what a script says, and returns the script with what follows. At the end
-// all is well.
+// converse runs a script, and returns it with its output. At the end all must be well.
 func (w *world) converse(t *testing.T, script string) string {
 	var b strings.Builder
 	do := func(a action) {
@@ -89,8 +88,8 @@ func (w *world) converse(t *testing.T, script string) string {
 	return b.String()
 }
 
-// A process was paused before it was in a view, and its member now runs under another number. The
-// paused process learns that from the first peer that knows the new number.
+// A process was paused before it was in a view, and a later life of its member runs now. The
+// paused process learns that from the first peer that knows the later life.
 func TestReplaced(t *testing.T) {
 	paused, err := New(Config{Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Life: 5})
 	require.NoError(t, err)

@@ -8,12 +8,13 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// doubts are the rules of doubt, one by one. Life 10 acts in the first view, with 20 and 30.
+// doubts are the rules of doubt, one by one. Life 10 acts in the first view, with 20 and 30. A word
+// says that the others go on without it.
 var doubts = []struct {
 	name string
 	play func(t *testing.T, s *soloist)
 }{
-	{"one word stops nothing for good, and asks", func(t *testing.T, s *soloist) {
+	{"one word freezes a life, and it asks", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11))
 		s.is(Frozen)
 		s.says("1->2 PREPARE round=2", "1->3 PREPARE round=2")
@@ -21,7 +22,7 @@ var doubts = []struct {
 		require.Equal(t, dmutex.NodeID(3), by)
 		require.EqualValues(t, 11, later)
 	}},
-	{"so does a later view without it that is complete", func(t *testing.T, s *soloist) {
+	{"a complete later view without it is a word", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)))
 		s.is(Frozen)
 		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
@@ -29,19 +30,19 @@ var doubts = []struct {
 		require.Equal(t, dmutex.NodeID(3), by)
 		require.Zero(t, later)
 	}},
-	{"and a view with a later life", func(t *testing.T, s *soloist) {
+	{"a view with a later life of its number is a word", func(t *testing.T, s *soloist) {
 		s.hears(from(30).decide(view(2, 11, 20, 30)))
 		s.is(Frozen)
 		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
 	}},
-	{"and the word of a session", func(t *testing.T, s *soloist) {
+	{"a session gives a word", func(t *testing.T, s *soloist) {
 		s.input(s.Taken(s.now, 3, 11))
 		s.is(Frozen)
 		s.input(s.Taken(s.now, 2, 11))
 		s.is(Stopped)
 		require.EqualValues(t, 11, s.Later())
 	}},
-	{"of a peer", func(t *testing.T, s *soloist) {
+	{"a session of a stranger gives no word", func(t *testing.T, s *soloist) {
 		s.input(s.Taken(s.now, 1, 11))
 		s.input(s.Taken(s.now, 7, 11))
 		s.is(Acting)
@@ -52,20 +53,20 @@ var doubts = []struct {
 		s.hears(from(30).complete(view(2, 20, 30)))
 		require.False(t, s.inDoubt())
 	}},
-	{"nor is a later one, if this life has never acted", func(t *testing.T, _ *soloist) {
+	{"a later view is no word for a life that has never acted", func(t *testing.T, _ *soloist) {
 		s := solo(t, 10, 0)
 		s.met(20, 30)
 		s.hears(from(20).prepare(2), from(20).decide(view(2, 10, 20, 30)), from(20).complete(view(3, 20, 30)))
 		require.False(t, s.inDoubt())
 	}},
 
-	// It ends.
+	// The life ends.
 	{"two words end it", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).complete(view(2, 20, 30)))
 		s.is(Stopped)
 		require.EqualValues(t, 11, s.Later())
 	}},
-	{"two words of an eviction", func(t *testing.T, s *soloist) {
+	{"two words of an eviction end it", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)), from(20).complete(view(2, 20, 30)))
 		s.is(Stopped)
 		require.Zero(t, s.Later())
@@ -76,7 +77,7 @@ var doubts = []struct {
 		s.hears(from(31).refuse(1, 11))
 		s.is(Frozen)
 	}},
-	{"a word without an answer ends it after a second", func(t *testing.T, s *soloist) {
+	{"a word that nobody contradicts ends it after a second", func(t *testing.T, s *soloist) {
 		s.lost(20)
 		s.hears(from(30).complete(view(2, 20, 30)))
 		for s.now < maxDoubt {
@@ -86,7 +87,7 @@ var doubts = []struct {
 		s.is(Stopped)
 		require.EqualValues(t, maxDoubt, s.now)
 	}},
-	{"and it asks until then", func(t *testing.T, s *soloist) {
+	{"it asks until somebody contradicts", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).refuse(7, 0))
 		s.waits()
 		require.EqualValues(t, askPause, s.now)
@@ -95,7 +96,7 @@ var doubts = []struct {
 		s.is(Acting)
 	}},
 
-	// It goes on.
+	// The life goes on.
 	{"a member of its view contradicts", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first))
 		s.is(Acting)
@@ -103,12 +104,12 @@ var doubts = []struct {
 		by, _ := s.Doubt()
 		require.Zero(t, by)
 	}},
-	{"against a complete view, too", func(t *testing.T, s *soloist) {
+	{"a member contradicts a complete view, too", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 30)), from(20).promise(3, first, first))
 		s.is(Acting)
 		s.says()
 	}},
-	{"a member that said so takes it back", func(t *testing.T, s *soloist) {
+	{"a member takes its word back", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(30).promise(2, first, first))
 		s.is(Acting)
 	}},
@@ -119,7 +120,7 @@ var doubts = []struct {
 		s.is(Acting)
 		s.says("1->2 PREPARE round=4", "1->3 PREPARE round=4")
 	}},
-	{"what was contradicted is forgotten", func(t *testing.T, s *soloist) {
+	{"a contradicted word is forgotten", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first), from(20).refuse(1, 11))
 		s.is(Frozen)
 	}},
@@ -133,11 +134,11 @@ var doubts = []struct {
 	}},
 
 	// What contradicts nothing.
-	{"a later view without this life does not", func(t *testing.T, s *soloist) {
+	{"a later view without this life does not contradict", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)), from(20).promise(3, view(2, 20, 30), first))
 		s.is(Frozen)
 	}},
-	{"nor does a promise of another round", func(t *testing.T, s *soloist) {
+	{"a promise of another round does not contradict", func(t *testing.T, s *soloist) {
 		s.input(s.Trouble(0, 1))
 		s.waits()
 		s.hears(from(30).refuse(1, 11))
@@ -145,30 +146,30 @@ var doubts = []struct {
 		s.hears(from(20).promise(2, first, first))
 		s.is(Frozen)
 	}},
-	{"nor a member that leaves", func(t *testing.T, s *soloist) {
+	{"a leaving member does not contradict", func(t *testing.T, s *soloist) {
 		promise := from(20).promise(2, first, first)
 		promise.Leaving = true
 		s.hears(from(30).refuse(1, 11), promise)
 		s.is(Frozen)
 	}},
-	{"nor a life that is not in the view", func(t *testing.T, s *soloist) {
+	{"a life outside the view does not contradict", func(t *testing.T, s *soloist) {
 		s.met(21)
 		s.hears(from(30).refuse(1, 11))
 		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
 		s.hears(from(21).promise(3, View{}, View{}))
 		s.is(Frozen)
 	}},
-	{"nor a life that was replaced", func(t *testing.T, s *soloist) {
+	{"a replaced life does not contradict", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 21, 30)), from(20).promise(3, first, first))
 		s.is(Frozen)
 	}},
 
 	// What it does not do in doubt.
-	{"it promises nothing", func(t *testing.T, s *soloist) {
+	{"in doubt it promises nothing", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).prepare(5))
 		s.says("1->2 REFUSE round=5")
 	}},
-	{"it decides nothing", func(t *testing.T, s *soloist) {
+	{"in doubt it decides nothing", func(t *testing.T, s *soloist) {
 		s.input(s.Trouble(0, 1))
 		s.waits()
 		s.hears(from(20).promise(2, first, first), from(30).refuse(1, 11), from(30).promise(2, first, first))
@@ -176,31 +177,31 @@ var doubts = []struct {
 		s.says()
 		require.Equal(t, first, s.View())
 	}},
-	{"it begins nothing", func(t *testing.T, s *soloist) {
+	{"in doubt it begins nothing", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11))
 		s.input(s.Trouble(0, 1))
 		require.EqualValues(t, askPause, s.Deadline())
 		_, err := s.Evict(0, 2)
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
 	}},
-	{"it installs nothing", func(t *testing.T, s *soloist) {
+	{"in doubt it installs nothing", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(30).decide(view(5, 10, 20, 30)))
 		require.Equal(t, first, s.View())
 	}},
 
-	// Others have nothing to lose.
+	// A life that leaves has nothing to lose.
 	{"a life that leaves believes one word", func(t *testing.T, s *soloist) {
 		s.leaves()
 		s.hears(from(30).refuse(2, 11))
 		s.is(Stopped)
 	}},
-	{"also when it leaves in doubt", func(t *testing.T, s *soloist) {
+	{"a life that leaves in doubt believes the word", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(2, 11))
 		s.leaves()
 		s.is(Stopped)
 		require.EqualValues(t, 11, s.Later())
 	}},
-	{"an eviction does not keep it from leaving", func(t *testing.T, s *soloist) {
+	{"the word of an eviction does not keep a life from leaving", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)))
 		s.leaves()
 		s.is(Acting)

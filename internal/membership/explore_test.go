@@ -9,10 +9,10 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// explore visits every state within the bounds. Beside what Do checks, no state in which
-// nothing happens by itself is other than good, and what happens by itself comes to an
-// end. So every run without further faults ends well, or leaves the bounds. A lean
-// exploration does not look whether what happens by itself comes to an end.
+// explore visits every state within the bounds. Beside what Do checks, every state
+// without a fair step is good, and fair steps come to an end. So every run without
+// further faults ends well, or leaves the bounds. A lean exploration does not check that
+// fair steps come to an end.
 func explore(s setup, most int, lean bool) (search.Report, error) {
 	return search.Search[*world, action]{
 		First:  newWorld(s),
@@ -28,19 +28,17 @@ func explore(s setup, most int, lean bool) (search.Report, error) {
 
 // LESSONS L64, L67, L70.
 //
-// Every run of these groups does nothing wrong: one life at most holds the lock,
-// fences rise (also over a restart of all, if clocks are right), no epoch has two
-// views, all members of a view have the same report of the holder, a life that
-// nobody has vouched for as dead is never stopped, and of two members one that was
-// evicted is never back in a view with what it held. (Of three it may be: if the one
-// that knows of the view without it ends, or has promised the next view before.) When
-// nothing more goes wrong every run ends, in a view of all that are there, also without
-// those that have left.
-// A member that lies once (slanders) ends no other that somebody would contradict. A life
-// that goes on though it was evicted (lies) ends, and a new one takes its place.
-// The numbers are what is there: a change of one is a finding. A run that promises
-// more rounds than are stated is left there. DMUTEX_LONG=1 adds all but the short ones;
-// those that are cut end after that many states. The lean one takes minutes.
+// In every run of these groups, at most one life holds the lock, fences rise (also over a
+// restart of all, if clocks are right), no epoch has two views, and all members of a view
+// have the same report of the holder. A life is stopped only if somebody has vouched that
+// it is dead. In a group of two, an evicted member never comes back into a view with what
+// it held. (In a group of three it may: if the member that knows of the view without it
+// ends, or has promised the next view before.) Without further faults every run ends in a
+// view of all lives that are there. A member that lies once (slanders) ends no life for
+// which another member would speak. An evicted life that goes on (lies) ends, and a new
+// life takes its place. A changed number of states is a finding. A run is not followed
+// beyond the stated number of rounds. DMUTEX_LONG=1 adds all but the short groups. Those
+// that are cut stop after that many states. The lean one takes minutes.
 func TestExplore(t *testing.T) {
 	type form int
 	const (

@@ -7,9 +7,8 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// AppendText appends the canonical state: machines of equal text behave alike,
-// but for when their pauses end and what their clocks say. What can no longer matter is left out. The error is
-// always nil.
+// AppendText appends the canonical state: machines of equal text behave alike, except for their clocks and the
+// ends of their pauses. State that can no longer matter is left out. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Number(canon.Number(b, "", uint64(m.me().node)), "#", m.life)
 	b = append(append(b, ' '), m.Phase().String()...)

@@ -9,9 +9,8 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// exploreLeases visits every state within the bounds. Beside what Do checks, from each of
-// them one is reached in which all is well, by what happens by itself, or the bounds are
-// left.
+// exploreLeases visits every state within the bounds. Beside what Do checks, fair steps
+// can lead from each of them to one in which all is well, or out of the bounds.
 func exploreLeases(s leaseSetup, most int) (search.Report, error) {
 	return search.Search[*leaseWorld, action]{
 		First:  newLeaseWorld(s),
@@ -25,12 +24,12 @@ func exploreLeases(s leaseSetup, most int) (search.Report, error) {
 
 // LESSONS L64, L67, L70.
 //
-// Every run of these groups does nothing wrong: one life at most holds the lock, fences
-// rise, no epoch has two views, and all members of a view have the same report of the
-// holder. From every state one is reached in which all lives that are there are the
-// members and act, without further faults. Any member may exclude any other at any time
-// within the bounds. The numbers are what is there: a change of one is a finding.
-// DMUTEX_LONG=1 adds the large groups; those with a round million are cut there.
+// In every run of these groups, at most one life holds the lock, fences rise, no epoch
+// has two views, and all members of a view have the same report of the holder. From every
+// state, without further faults, all lives that are there can become the members and act.
+// Any member may exclude any other at any time within the bounds. A changed number of
+// states is a finding. DMUTEX_LONG=1 adds the large groups. Those that are cut stop after
+// that many states.
 func TestLeaseExplore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -94,8 +94,8 @@ func TestFlakyStore(t *testing.T) {
 	}
 }
 
-// Hints that say nothing new lead to fewer and fewer loads. The first that says something new makes
-// loads frequent again, and so does a pause.
+// Hints that say nothing new lead to fewer and fewer loads. The first hint with news makes loads
+// frequent again, and so does a time without hints.
 func TestHintsBecomeRarer(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
@@ -115,12 +115,12 @@ func TestHintsBecomeRarer(t *testing.T) {
 	s.serve(b, now)
 	for late := now + testLease/6 + 10*millisecond; len(a.View().Members) < 3; {
 		hints(millisecond)
-		require.Less(t, now, late, "it may wait so long for the news")
+		require.Less(t, now, late, "the news took too long")
 	}
-	require.GreaterOrEqual(t, hints(150*millisecond), 2, "and is attentive then")
+	require.GreaterOrEqual(t, hints(150*millisecond), 2, "loads are frequent again after news")
 
 	hints(testLease)
-	for end := now + testLease; now < end; now += millisecond { // a calm
+	for end := now + testLease; now < end; now += millisecond { // no hints
 		s.step(a, now)
 	}
 	require.Zero(t, a.vain)
@@ -179,7 +179,7 @@ func TestOutageOfStoreAndLink(t *testing.T) {
 	}
 }
 
-// The same holds for an outage that begins while the silence of a member already counts.
+// An outage that begins while a member is already silent does not exclude the member.
 func TestSecondOutage(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
@@ -225,8 +225,8 @@ func TestReportAfterOutage(t *testing.T) {
 	require.Len(t, s.record(t).Members, 1)
 }
 
-// A life that was excluded does not come back: another joins in its place. Nothing is written
-// before the driver has drawn it.
+// An excluded life does not come back: a new life joins in its place. Nothing is written
+// before the driver has drawn the new life.
 func TestRejoinAsAnotherLife(t *testing.T) {
 	l := &ledger{}
 	m := joined(t, l, 9)

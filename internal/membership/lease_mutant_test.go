@@ -32,7 +32,7 @@ var leaseMutants = []struct {
 		return out
 	}}},
 
-	// A lease that has ended still lets its life hold.
+	// A life still holds after the end of its lease.
 	{"end-not-checked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, unchecked: true}},
 
 	// A lock that was lost is held again after a renewal.
@@ -66,7 +66,7 @@ var leaseMutants = []struct {
 		return out
 	}}},
 
-	// The record says that an exclusion is cleared at once.
+	// The record says at once that an exclusion is cleared.
 	{"record-cleared-at-once", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()
 		if m.op == Swap && !m.asked {
@@ -84,7 +84,7 @@ var leaseMutants = []struct {
 		return out
 	}}},
 
-	// An exclusion is not written down as one.
+	// The record does not mark an exclusion.
 	{"exclusion-not-marked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()
 		if m.op == Swap && !m.asked {
@@ -102,7 +102,7 @@ var leaseMutants = []struct {
 		return out
 	}}},
 
-	// A look at who lives counts for an exclusion that was not known when it began.
+	// A look at who lives counts for an exclusion that was not known when the look began.
 	{"looked-before-the-exclusion", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
 		cleared := m.cleared
 		out := input()
@@ -113,10 +113,10 @@ var leaseMutants = []struct {
 		return out
 	}}},
 
-	// A life that was a member counts as one.
+	// A former member counts as a member.
 	{"former-member-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, former: true}},
 
-	// A life that was excluded counts for nothing before that is cleared.
+	// An excluded life is taken for harmless before its exclusion is cleared.
 	{"excluded-is-harmless", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()
 		for i := range m.gone {
@@ -157,8 +157,8 @@ var leaseMutants = []struct {
 	{"old-view-grants", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, thaw: true}},
 }
 
-// Each rule of the lease mode is needed: without it something goes wrong, in the
-// shortest run, which stands in testdata.
+// Each rule of the lease mode is needed: without it something goes wrong. The shortest
+// run to it is in testdata.
 //
 // LESSONS L59, L64.
 func TestLeaseMutants(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
-// A fleet is processes of the lease mode that come and go one at a time, and a store.
+// A fleet is a store and processes of the lease mode, which come and go one at a time.
 type fleet struct {
 	ledger
 	t       *testing.T
@@ -21,7 +21,7 @@ type fleet struct {
 	highest uint64 // epoch that a process has had
 }
 
-// join lets a process with this clock join. Its epoch is to be higher than all before.
+// join lets a process with this clock join. Its epoch must be higher than all before.
 func (f *fleet) join(ahead int64) *LeaseMachine {
 	f.t.Helper()
 	f.lives++
@@ -45,8 +45,8 @@ func (f *fleet) leave(m *LeaseMachine) {
 	f.highest = max(f.highest, f.record(f.t).Epoch)
 }
 
-// As many members as there can be join at the same instant. If the record is lost after that, the
-// fences of the next one are higher.
+// The highest number of members join at the same instant. If the record is lost after that, the
+// fences of the next record are higher.
 func TestLostAfterManyHaveJoined(t *testing.T) {
 	f := &fleet{t: t, now: aDay}
 	for range MaxMembers {
@@ -71,9 +71,9 @@ func TestLostAfterShortLives(t *testing.T) {
 	f.join(0)
 }
 
-// The epochs of processes that join rise over a thousand restarts of all, whose clocks
-// differ by up to a second, and which find the record as it was, lost, or an old one, if a
-// second has passed then.
+// The epochs of joining processes rise over a thousand restarts of all. Their clocks
+// differ by up to a second. They find the record as it was or, after a second, lost or
+// replaced by an old one.
 func TestLeaseFencesRise(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -107,8 +107,8 @@ func TestLeaseFencesRise(t *testing.T) {
 	}
 }
 
-// After a wait for the leases of former members, which were longer, the next crash costs
-// no more than the lease that the group has now.
+// After a wait for the longer leases of former members, the next crash costs no more than
+// the present lease of the group.
 func TestLeaseIsChanged(t *testing.T) {
 	var l ledger
 	l.put(t, Record{Epoch: 5, Unclean: 4, Highest: 2, Lease: 10 * second, Settings: "ricart"})

@@ -14,9 +14,9 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A leaseSim is a group in the lease mode in true time, whose members have clocks of
-// their own: with a store that may be slow, away, or silent about what it has done, links
-// that come and go, processes that pause, crash and leave, and one lock.
+// A leaseSim is a group in the lease mode, with one lock, in true time. Its members have
+// clocks of their own. The store may be slow, away, or silent about what it has done.
+// Links come and go, and processes pause, crash and leave.
 type leaseSim struct {
 	leaseSimSetup
 	*rand.Rand
@@ -61,8 +61,8 @@ type simNode struct {
 	leapt    int64 // that the clock was set forward
 	pausedTo int64
 	awayTo   int64 // until when the store does not answer it
-	version  int   // that the life was shown last
-	op       int   // the operation under way, counted
+	version  int   // the one that the life saw last
+	op       int   // the count of the operation under way
 	holds    bool
 	fence    uint64
 	lost     int // how often a lease ended under a lock
@@ -227,7 +227,7 @@ func (w *leaseSim) input(i int, do func(now int64) []Message) {
 	}
 }
 
-// check ends what is held without a lease.
+// check ends a hold without a valid lease.
 func (w *leaseSim) check(x *simNode) {
 	if x.holds && !w.valid(x) {
 		x.holds = false
@@ -322,8 +322,8 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 	})
 }
 
-// excludes lets some of those that a record excludes lose the store just then: it is the
-// worst moment.
+// excludes lets some of the lives that a record excludes lose the store just then: it is
+// the worst moment.
 func (w *leaseSim) excludes(value []byte) {
 	var r Record
 	if err := r.UnmarshalText(value); err != nil {
@@ -452,8 +452,8 @@ func (w *leaseSim) well() bool {
 	})
 }
 
-// simulateLeases goes on until something is wrong. After each hundred thousand steps
-// nothing goes wrong for a while, and all must be well soon.
+// simulateLeases takes so many steps, or stops when something is wrong. After each
+// hundred thousand steps faults pause, and all must be well soon.
 func simulateLeases(s leaseSimSetup, seed uint64, steps int) (w *leaseSim, done int) {
 	w = newLeaseSim(s, seed)
 	for done < steps && w.wrong == "" {
@@ -509,7 +509,7 @@ func requireLeases(t *testing.T, setup leaseSimSetup, seed uint64, steps int) {
 	t.Logf("seed %d: %d steps, %v, %d epochs, %d lives, %d grants", seed, done, w.now/second, w.highest, w.lives, w.grants)
 }
 
-// The wait needs the factor for the rates of the clocks, and the rates need their bound.
+// Two members hold the lock if the wait lacks the factor for the rates of the clocks, or if the rates exceed their bound.
 func TestLeaseRatesMatter(t *testing.T) {
 	for _, tt := range []struct {
 		setup leaseSimSetup

@@ -17,8 +17,8 @@ import (
 // A ledger is a store that does what it is told at once.
 type ledger struct{ value []byte }
 
-// serve does what a machine wants of the store, until it wants nothing, and returns
-// what it says meanwhile.
+// serve carries out a machine's operations until there are none, and returns its
+// messages.
 func (l *ledger) serve(m *LeaseMachine, now int64) (out []Message) {
 	for {
 		switch op, value := m.Operation(); op {
@@ -56,7 +56,7 @@ func (l *ledger) put(t *testing.T, r Record) {
 	require.NoError(t, err)
 }
 
-// exclude excludes all members, which the machine finds when it renews its lease.
+// exclude excludes all members. The machine finds that when it renews its lease.
 func (l *ledger) exclude(t *testing.T, m *LeaseMachine) (now int64) {
 	r := l.record(t)
 	r.Epoch++
@@ -78,7 +78,7 @@ func someLease(t testing.TB, life uint64) *LeaseMachine {
 	return m
 }
 
-// joined returns a member of a group of its own, which acts.
+// joined returns an acting member, alone in its group.
 func joined(t testing.TB, l *ledger, life uint64) *LeaseMachine {
 	t.Helper()
 	m := someLease(t, life)
@@ -113,8 +113,8 @@ func TestNewLeaseRefuses(t *testing.T) {
 	}
 }
 
-// The first life begins the record with its clock or above its fence, and waits as if
-// somebody had been excluded. It acts when that is over.
+// The first life begins the record with its clock or above its fence, and waits as after
+// an exclusion. Then it acts.
 func TestFound(t *testing.T) {
 	for _, tt := range []struct {
 		fence, clock uint64
@@ -151,8 +151,8 @@ func TestDrain(t *testing.T) {
 }
 
 // LESSONS L9, L14: the lease runs from when an operation was asked for. It is renewed
-// every third, late after two, and what is under way when it ends does not count until it
-// has succeeded.
+// after a third, and late after two thirds. An operation that is under way when the lease
+// ends does not count before it has succeeded.
 func TestLeaseTimes(t *testing.T) {
 	var l ledger
 	m := joined(t, &l, 9)
@@ -295,9 +295,9 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A life with other settings is refused while there are members, and its error names
-// both. When there are none it brings its own, but not before the leases of lives that
-// were excluded have ended.
+// A life with other settings is refused while there are members, and its error names both
+// settings. When there are none it brings its own settings, but not before the leases of
+// excluded lives have ended.
 func TestSettings(t *testing.T) {
 	l := &ledger{}
 	a := someLease(t, 9)
@@ -373,7 +373,7 @@ func pair(t *testing.T, l *ledger) (a, b *LeaseMachine, now int64) {
 	return a, b, now
 }
 
-// passOn delivers messages, and what is said meanwhile.
+// passOn delivers messages, and the answers to them.
 func passOn(t *testing.T, now int64, out []Message, machines ...*LeaseMachine) {
 	t.Helper()
 	for len(out) > 0 {
@@ -389,7 +389,7 @@ func passOn(t *testing.T, now int64, out []Message, machines ...*LeaseMachine) {
 	}
 }
 
-// A member that has waited is a witness for one that learns of the exclusion later: b acts at once.
+// A member that has waited is a witness for a member that learns of the exclusion later: b acts at once.
 func TestWitness(t *testing.T) {
 	var l ledger
 	_, b, _ := pair(t, &l)
@@ -423,8 +423,8 @@ func TestRecordIsWitness(t *testing.T) {
 	}
 }
 
-// The record is no witness of a wait that was not over, such as that of the last member to leave,
-// or of a group that has crashed.
+// The record is no witness of a wait that was not over, such as the wait of the last member to
+// leave, or of a group that has crashed.
 func TestRecordIsNoWitness(t *testing.T) {
 	acts := func(t *testing.T, l *ledger) (waited int64) {
 		t.Helper()
@@ -472,8 +472,8 @@ func TestClearedTooEarly(t *testing.T) {
 	}
 }
 
-// A life that excludes others writes down what was cleared before, even if a peer has told
-// it of an exclusion that it has not read.
+// A life that excludes others records only earlier exclusions as cleared, even if a peer
+// has told it of an exclusion that it has not read.
 func TestExclusionClearsNothing(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -492,7 +492,7 @@ func TestExclusionClearsNothing(t *testing.T) {
 	require.Equal(t, before.Unclean, a.next.Cleared)
 }
 
-// A leaving member tells the others to look, and they go on without a wait.
+// A leaving member tells the others to load the record, and they go on without a wait.
 func TestLeaveCleanly(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
@@ -571,8 +571,8 @@ func TestWaits(t *testing.T) {
 	require.Zero(t, until)
 }
 
-// A member that is away for a third of a lease is excluded; one that does not report,
-// after a lease. The others wait until its lease has ended.
+// A member that is away is excluded after a third of a lease, and a member that does not
+// report after four thirds. The others wait until its lease has ended.
 func TestExclude(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -608,8 +608,8 @@ func TestExclude(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
-// A member that is dead by all evidence is excluded at once, unless it was met since and its death is
-// not proved. The others wait as long as for any other.
+// A member that is reported dead is excluded at once, unless it was met since and its death is not
+// proved. The others wait as after any exclusion.
 func TestDead(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
@@ -641,7 +641,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// A member whose number another process uses is excluded like one that is silent.
+// A member whose number another process uses is excluded like a silent member.
 func TestOtherLife(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
@@ -725,8 +725,8 @@ func TestStrangers(t *testing.T) {
 	require.Empty(t, a.Missing(nil))
 }
 
-// A member reports to those that have spoken of the view, also before it was installed here, and
-// once: a peer cannot ask for more.
+// A member reports once to each peer that has spoken of the view, even if the peer did so before
+// the view was installed here.
 func TestEarlyView(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
@@ -765,7 +765,7 @@ func TestEarlyView(t *testing.T) {
 	require.Equal(t, Report, again[0].Kind, "it may have been lost")
 }
 
-// A member that has not spoken of a view is not told what is held in it, so its life cannot have
+// A member that has not spoken of a view gets no report of the holds in it, so it cannot have
 // acted.
 func TestSilentMember(t *testing.T) {
 	var l ledger
@@ -798,7 +798,7 @@ func TestSilentMember(t *testing.T) {
 	}
 }
 
-// quiet returns a group to which nothing bad happens by itself.
+// quiet returns a group without faults.
 func quiet(n int, seed uint64) *leaseSim {
 	w := newLeaseSim(leaseSimSetup{n: n, rate: 0.01}, seed)
 	w.calm = true
@@ -816,7 +816,7 @@ func (w *leaseSim) run(t *testing.T, until int64, done func() bool) (took time.D
 	return time.Duration(w.now - begin)
 }
 
-// Members that join at once are in soon, by a few swaps each.
+// Members that join together are in soon, with a few swaps each.
 func TestJoinTogether(t *testing.T) {
 	for _, n := range []int{2, 8, 32} {
 		w := quiet(n, 1)
@@ -830,7 +830,7 @@ func TestJoinTogether(t *testing.T) {
 	}
 }
 
-// Members that leave at once are gone soon.
+// Members that leave together are gone soon.
 func TestLeaseLeaveTogether(t *testing.T) {
 	w := quiet(8, 2)
 	w.run(t, 20*second, w.well)
@@ -848,7 +848,7 @@ func TestLeaseLeaveTogether(t *testing.T) {
 }
 
 // If two members cannot reach each other, one of them is excluded, and the same one whenever it
-// comes back. If one cannot reach two others, that one is excluded.
+// comes back. If a member can reach none of the others, that member is excluded.
 func TestWhoGoes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -906,8 +906,8 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends and the store answers, the machine neither panics nor keeps
-// what it refuses.
+// Whatever a peer sends and the store answers, the machine does not panic, and a refused
+// message changes nothing.
 func FuzzLease(f *testing.F) {
 	f.Add([]byte("00000\x030\x00\x10\x00\x00\x00\x00\x04\x00333\x13\xff\x7f330"))
 	f.Add([]byte{5, 0, 3, 9, 10, 1, 0, 2, 0, 1, 1, 0, 0, 0, 0})

@@ -16,15 +16,14 @@ import (
 )
 
 // A leaseWorld is a state of a group in the lease mode: places where one life at a time
-// runs, the messages between them, the store, one lock, and time. In a view
-// that acts the lock is perfect, as in [world]. Time passes in units, for all at once;
-// leases and waits are some units long. Whatever a life does when a pause ends may happen
-// at any time. A message is lost only with its receiver, and messages may overtake each
-// other.
+// runs, the messages between them, the store, one lock, and time. In a view that acts the
+// lock is perfect, as in [world]. Time passes in units, for all at once; leases and waits
+// are some units long. A pause may end at any time. A message is lost only with its
+// receiver, and messages may overtake each other.
 //
 // The store answers at once, but some operations are slow. The answer of a slow load may
-// come late. A slow swap takes effect any time later, also after its answer, which may be
-// late, too, was given up.
+// come late. A slow swap takes effect at any later time, even after the life has given up
+// waiting for it.
 type leaseWorld struct {
 	*leaseModel
 	places  []leasePlace
@@ -35,7 +34,7 @@ type leaseWorld struct {
 	highest uint64 // epoch in which something was granted
 }
 
-// A leasePlace is what is there of a place, and what is known of its lives.
+// A leasePlace is the life at a place, and what is known of all lives there.
 type leasePlace struct {
 	life     uint32 // its state, 0 if there is none
 	op       operation
@@ -45,17 +44,17 @@ type leasePlace struct {
 	sight    sight
 }
 
-// A sight is a question to the store, who lives. Each life has a life of the store, which is
-// over as soon as it can hold nothing any more.
+// A sight is a question to the store about who lives. Each life has a life of the store,
+// which ends when the life can hold nothing any more.
 type sight struct {
-	unclean uint64   // that was known when it was asked; 0 if it is not
+	unclean uint64   // that was known when it was asked; 0 if it was not asked
 	lives   [3]uint8 // that had begun then, by place; 0 if none had
 }
 
 // An operation is what the store does for a life.
 type operation struct {
 	kind   uint8  // 0 if it does nothing
-	urgent bool   // it has not been said yet whether it is slow
+	urgent bool   // it is not decided yet whether it is slow
 	record uint32 // that a load has read
 }
 
@@ -84,7 +83,7 @@ type leaseModel struct {
 	scratch []byte
 }
 
-// A stored is a record, and as the store has it.
+// A stored is a record, and its text in the store.
 type stored struct {
 	Record
 	text []byte
@@ -107,7 +106,7 @@ type leaseSetup struct {
 	unchecked bool                                                             // likewise: the end of the lease is ignored
 	revive    bool                                                             // likewise: what was lost is held again after a renewal
 	blind     bool                                                             // breaks the store: a swap does not compare
-	former    bool                                                             // likewise: those that live and are no members are not seen
+	former    bool                                                             // likewise: lives that are no members are not seen
 	late      bool                                                             // likewise: a life of the store begins when its member acts
 }
 
@@ -132,10 +131,10 @@ func (s leaseSetup) name() string {
 	return name
 }
 
-// unit is what the unit of time is to the machines.
+// unit is the unit of time for the machines.
 const unit = second
 
-// laterEpoch is at what the clocks stand when the record was lost. Before that they are
+// laterEpoch is what the clocks show after the record was lost. Before that they are
 // useless.
 const laterEpoch = 100
 
@@ -145,7 +144,7 @@ type leased struct {
 	read  uint32 // the record that a swap compares with
 	want  uint32 // the record that a swap writes
 	fence uint64 // by which it holds, 0 if it does not
-	lost  uint64 // of a driver that revives: by which it held
+	lost  uint64 // of a driver that revives: the fence of the lost hold
 	acted uint64 // the epoch in which the lock acted last since the life froze a view; 0 if it did not
 	phase Phase
 }
@@ -192,7 +191,7 @@ func newLeaseWorld(s leaseSetup) *leaseWorld {
 	return w
 }
 
-// settle lets happen what happens by itself, until all is well and nothing is under way.
+// settle takes fair steps until all is well and nothing is under way.
 func (w *leaseWorld) settle() {
 	random := rand.New(rand.NewPCG(0, 0))
 	for range 10_000 {
@@ -499,7 +498,7 @@ func (w *leaseWorld) do(a action) error {
 	return nil
 }
 
-// lasts reports whether the store has begun a life for the one that runs at a place.
+// lasts reports whether the store has begun a life for the life at a place.
 func (w *leaseWorld) lasts(i int) bool {
 	return w.places[i].life != 0 && w.life(i).proof != "" && (!w.late || w.life(i).phase == Acting)
 }
@@ -509,7 +508,7 @@ func lifeOfStore(life uint64) string {
 	return string(rune('a'+placeOf(life))) + strconv.FormatUint(life/16, 10)
 }
 
-// pass lets a unit of time pass. A lease ends at the moment, a wait may end later.
+// pass lets a unit of time pass. A lease ends at that moment, a wait may end later.
 func (w *leaseWorld) pass() error {
 	for i, p := range w.places {
 		if p.life != 0 && w.step(w.key(i, pass, 0)).lost {
@@ -526,7 +525,7 @@ func (w *leaseWorld) pass() error {
 	return nil
 }
 
-// unlock releases the lock of life i's view, if it holds that.
+// unlock releases the lock of life i's view, if the life holds it.
 func (w *leaseWorld) unlock(i int) {
 	if lock := w.lock(i); lock != nil && lock.holder == uint8(i+1) {
 		lock.holder = 0
@@ -613,8 +612,7 @@ func (w *leaseWorld) input(i int, do verb, arg uint64) error {
 	return nil
 }
 
-// act lets life i use the lock of its view, in which its members have reported the
-// holder.
+// act lets life i use the lock of its view. The members have reported the holder.
 func (w *leaseWorld) act(i int, holder uint8) error {
 	l := w.life(i)
 	lock := w.lock(i)
@@ -707,8 +705,7 @@ func (w *leaseWorld) good() bool {
 	return n == 0 || len(r.Members) == n
 }
 
-// stuck names the lives that wait forever in a state from which none is reached in which
-// all is well.
+// stuck names the lives that wait forever.
 func (w *leaseWorld) stuck() error {
 	var waiting []string
 	for i, p := range w.places {
@@ -886,7 +883,7 @@ func (w *leaseModel) lifeOf(l *leased, node dmutex.NodeID) uint64 {
 }
 
 // word returns what a life knows of the lock of the view that it has frozen, and forgets
-// that. What a life knows without holding the lock is that another may get it.
+// it. A life that does not hold the lock knows that another may get it.
 func (w *leaseModel) word(l *leased) *Word {
 	if l.acted == 0 {
 		return nil
@@ -910,8 +907,8 @@ func (w *leaseModel) holds(l *leased) []Hold {
 	return []Hold{{"x", l.fence}}
 }
 
-// freeze makes of all times of pauses that which may be now and that which may not, and
-// keeps of others what still matters, so that lives of equal text are equal.
+// freeze replaces the ends of pauses by constants, and keeps of other state only what
+// still matters, so that lives of equal text are equal.
 func (l *leased) freeze() {
 	m := l.LeaseMachine
 	m.cfg.Clock, m.now, m.joinAt, m.joinedAt, m.installedAt = 0, 0, 0, 0, 0

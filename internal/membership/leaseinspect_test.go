@@ -8,11 +8,11 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// errUnknown is an outcome that says nothing.
+// errUnknown is the error of an operation with an unknown outcome.
 var errUnknown = errors.New("unknown")
 
-// AppendText appends the canonical state: machines of equal text behave alike, but for
-// when leases, waits and pauses end. The error is always nil.
+// AppendText appends the canonical state: machines of equal text behave alike, except for
+// the ends of leases, waits and pauses. The error is always nil.
 func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = strconv.AppendUint(b, uint64(m.self), 10)
 	b = append(b, '#')
@@ -119,7 +119,7 @@ func (w *Word) append(b []byte) []byte {
 }
 
 // appendRecord appends what changes in a record: its view, the last exclusions, the last
-// that is cleared, and the highest number.
+// cleared exclusion, and the highest number.
 func appendRecord(b []byte, name string, r *Record) []byte {
 	if r.Epoch == 0 {
 		return b

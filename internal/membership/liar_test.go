@@ -6,8 +6,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// slanders are the lies about a member that the last member of a world may tell. What it
-// tells a third member about the victim is the last: then the others agree on no view.
+// slanders are the lies about a member that the last member of a world may tell. The last
+// lie is told to a third member: then the others agree on no view.
 var slanders = [...]func(liar *life, victim int) Message{
 	func(liar *life, _ int) Message { return Message{Kind: Refuse, Round: liar.highest, Life: lieAbout} },
 	func(liar *life, victim int) Message {
@@ -86,7 +86,7 @@ func (w *world) slander(victim, kind int) {
 }
 
 // contradicted reports whether a member that life i has met would contradict the word that
-// the others go on without it: it answers sooner than that ends life i.
+// the others go on without life i. The answer comes before the word ends life i.
 func (w *world) contradicted(i int) bool {
 	l := w.life(i)
 	return slices.ContainsFunc(l.view.Members, func(who Member) bool {

@@ -159,15 +159,15 @@ func TestHighestRound(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends, the machine neither panics nor keeps what it refuses, and
-// a deadline in the past has work for Tick.
+// Whatever a peer sends, the machine does not panic, and a refused message changes
+// nothing.
 func FuzzHandle(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{2, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 7, 4, 0, 0, 0, 1, 0, 0, 0, 0, 3, 0, 0, 1, 7})
 	f.Fuzz(nonsense)
 }
 
-// nonsense lets a peer say whatever the data make of it.
+// nonsense lets a peer send the messages that the data encode.
 func nonsense(t *testing.T, data []byte) {
 	m := three(t)
 	for len(data) >= 13 {

@@ -16,7 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// excusing breaks rule (ii): also those are excused whom excuse names.
+// excusing breaks rule (ii): the members that excuse names are excused, too.
 func excusing(excuse func(m *Machine, node dmutex.NodeID) bool) alter {
 	return func(m *Machine, _ *Message, input func() []Message) []Message {
 		out := input()
@@ -38,7 +38,7 @@ func excusing(excuse func(m *Machine, node dmutex.NodeID) bool) alter {
 	}
 }
 
-// told returns a view that each promise of the open round tells, if it counts.
+// told returns one view of each promise of the open round, without empty views.
 func told(m *Machine, view func(p *Message) View) (all []View) {
 	for i := range m.members {
 		if p := m.members[i].promise; p != nil {
@@ -59,8 +59,8 @@ func newest(all []View) (v View) {
 	return v
 }
 
-// returned reports whether a view was installed, by what promises tell, that is
-// later than v and has the node.
+// returned reports whether promises tell of an installed view that is later than v and
+// has the node.
 func returned(m *Machine, node dmutex.NodeID, v View) bool {
 	return slices.ContainsFunc(told(m, func(p *Message) View { return p.Installed }), func(w View) bool {
 		return w.Epoch > v.Epoch && w.life(node) != 0
@@ -133,13 +133,13 @@ var mutants = []struct {
 		return v.Epoch > 0 && v.life(node) == 0
 	})}},
 
-	// The promise of a life counts when a later one of its member is known.
+	// The promise of a life counts after a later life of its member is known.
 	{"replaced-life-counts", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life == was.life })}},
 
-	// Or when that one is met.
+	// The promise of a life counts after a later life of its member was met.
 	{"promise-outlives-life", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life != was.life })}},
 
-	// Or when it arrives later than the news of that one.
+	// A promise counts that arrives after the news of a later life of its member.
 	{"late-promise-counts", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		out := input()
 		if msg != nil && msg.Kind == Promise && msg.Round == m.round {
@@ -200,7 +200,7 @@ var mutants = []struct {
 		return out
 	}}},
 
-	// A round is promised that was promised before.
+	// A round is promised twice.
 	{"round-used-twice", setup{n: 3, rounds: many, clocks: true, faults: faults{alarms: 3, crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		if msg != nil && msg.Kind == Prepare && msg.Round == m.highest {
 			m.highest--
@@ -239,7 +239,7 @@ var mutants = []struct {
 		return input()
 	}}},
 
-	// The word that a member is dead counts when a message has told of its return.
+	// An eviction counts although a message has told of the member's return.
 	{"evicted-though-back", setup{n: 3, rounds: many, clocks: true, behind: true, faults: faults{evicts: 2, exits: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		if msg == nil {
 			return input()
@@ -251,7 +251,7 @@ var mutants = []struct {
 		return append(out, m.flush(0)...)
 	}}},
 
-	// The word that a member is dead is remembered after its round.
+	// An eviction is remembered after its round.
 	{"evicted-for-good", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 3, evicts: 3, alarms: 3}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
 		evicted := m.evicted
 		out := input()
@@ -262,9 +262,9 @@ var mutants = []struct {
 	}}},
 }
 
-// Each rule is needed: without it something goes wrong, in the run that stands in
-// testdata; with it nothing does. If nothing goes wrong there anymore, -update searches for another: the
-// shortest, or where there are too many a random one without what is not needed.
+// Each rule is needed: without it something goes wrong in the run in testdata, and with it nothing does.
+// If nothing goes wrong in that run anymore, -update searches for another: the shortest, or in a large
+// group a random run, shortened.
 //
 // LESSONS L59, L64.
 func TestMutants(t *testing.T) {
@@ -294,14 +294,14 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// retrace goes the way that was written down, as far as it is one.
+// retrace takes the steps of a written run, and returns those that are possible.
 func (w *world) retrace(run string) (events []event) {
 	run, _, _ = strings.Cut(run, "\n\n")
 	for line := range strings.SplitSeq(strings.TrimSpace(run), "\n") {
 		list := w.Steps(nil)
 		k := slices.IndexFunc(list, func(a action) bool { return strings.HasPrefix(w.line(a), line) })
 		if k < 0 {
-			continue // it says what follows
+			continue // it is not a step, but tells what followed
 		}
 		events = append(events, w.event(list[k]))
 		if w.Do(list[k]) != nil {

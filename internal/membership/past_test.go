@@ -31,11 +31,11 @@ func exploreWake(s wakeSetup, most int) (search.Report, error) {
 	}.Run()
 }
 
-// Rule 5a with the machines as shipped: members are excluded at any moment and go on, others
-// join, and those that remain act at once. Two never hold the lock, its fences rise, and
-// no member waits forever that the rule lets request the lock. The counts are of all states
-// without leases, and with leases that end. DMUTEX_LONG=1 adds the other homes, a
-// second change of the record, also before the first view acts, and a fourth member.
+// Rule 5a with the machines as shipped. Members are excluded at any moment and go on, others
+// join, and the remaining members act at once. Two members never hold the lock, its fences
+// rise, and no member that may request the lock waits forever. The counts are the states
+// without leases, and with leases that end. DMUTEX_LONG=1 adds the other homes, a second
+// change of the record, also before the first view acts, and a fourth member.
 func TestPast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -94,8 +94,8 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// After the death of one member all others act, also if a process joins before the dead one is
-// excluded: nobody waits for a lease but for the locks that the dead may hold.
+// After the death of one member all others act, also if a process joins before the dead member
+// is excluded. They wait for its lease only before they take a lock that it may hold.
 func TestPastDeath(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -129,8 +129,8 @@ func TestPastDeath(t *testing.T) {
 	}
 }
 
-// Each part of rule 5a is needed: without it two hold the lock, in the shortest run, which
-// stands in testdata.
+// Each part of rule 5a is needed: without it something goes wrong. The shortest run to it
+// is in testdata.
 func TestPastMutants(t *testing.T) {
 	two := wakeSetup{algorithm: central.New, n: 2, founders: 2, requests: 1, changes: 1}
 	join := wakeSetup{algorithm: central.New, n: 3, founders: 2, requests: 1, changes: 2}

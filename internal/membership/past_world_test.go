@@ -10,12 +10,12 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A wake is one lock with the machines as shipped, while lives are excluded, join and go on:
-// rules 3 and 5a, without the record's store and without clocks. Any member but the last may
-// be excluded at any moment. It goes on in the views that it knows, with all that is in
-// flight, until its lease ends, if it ever does. Each member installs each view of it, or
-// skips it, when it likes, and says VIEW then. Each other member hears that when it likes, and
-// sends its REPORT of the view then, or when it installs the view, if that is later.
+// A wake is one lock with the machines as shipped, while lives are excluded, join and go on: rules 3
+// and 5a, without the record's store and without clocks. Any member but the last may be excluded at any
+// moment. An excluded member goes on in the views that it knows, with all messages in flight, until its
+// lease ends, if it ever does. Each member installs each view that has it, or skips it, at any time,
+// and says VIEW then. Each other member hears that at any time. It sends its REPORT of the view then,
+// or when it installs the view, if that is later.
 type wake struct {
 	wakeSetup
 	views   []wakeView // the first is that of the founders
@@ -47,11 +47,11 @@ const (
 	idleWord                         // a life speaks of a view in which it has not acted
 	lateFreeze                       // the machines go on after the word was taken
 	holderFresh                      // a holder that was reported is taken for no difference
-	deafJoiner                       // who joins takes nobody for a former
+	deafJoiner                       // a joining life takes nobody for a former
 	noUnion                          // formers of earlier views are forgotten
-	comersFree                       // who has come since the word is no former
+	comersFree                       // a life that has come since the word is no former
 	newcomerSays                     // a life that has never acted says that there is no former
-	unknownFree                      // a former that no word is about is none
+	unknownFree                      // a former without a word about it is none
 	unheard                          // REPORT goes to those that have not said VIEW
 )
 
@@ -125,7 +125,7 @@ func (w *wake) born(i int, holder dmutex.NodeID) (err error) {
 	return err
 }
 
-// fresh returns what a new machine of the free lock says at the node of a word.
+// fresh returns what Excluding says of a new machine at the node of a word, if the lock is free.
 func (w *wake) fresh(word *Word) uint64 {
 	for k := range w.views {
 		if v := &w.views[k].View; v.Epoch == word.Epoch {
@@ -334,7 +334,7 @@ func (w *wake) steady() bool {
 		})
 }
 
-// die ends what node i does. It may hold the lock, which another gets when its lease has ended.
+// die ends node i. It may hold the lock: another gets it after the lease of node i.
 func (w *wake) die(i int) {
 	w.nodes[i].dead = true
 	w.wire = slices.DeleteFunc(w.wire, func(l wakeLetter) bool { return l.To == dmutex.NodeID(i+1) })
@@ -376,8 +376,7 @@ func (w *wake) change(add wakeAdd, i int) {
 	}
 }
 
-// over returns the last exclusion such that the leases of all that were excluded until then
-// have ended.
+// over returns the last exclusion up to which the leases of all excluded lives have ended.
 func (w *wake) over() (epoch uint64) {
 	for _, v := range w.views {
 		if v.unclean == v.Epoch {
@@ -460,7 +459,7 @@ func (w *wake) install(i, k int) {
 	w.freeze(i)
 }
 
-// untouched reports whether the machine of node i is as it was born.
+// untouched reports whether the machine of node i is as it began.
 func (w *wake) untouched(i int) bool {
 	p := &w.nodes[i]
 	a, _ := p.machine.AppendText(nil)
@@ -470,7 +469,7 @@ func (w *wake) untouched(i int) bool {
 	return string(a) == string(b)
 }
 
-// freeze ends the machine of the former view of node i. What comes for it is dropped.
+// freeze ends the machine of the former view of node i. Messages to it are dropped.
 func (w *wake) freeze(i int) {
 	p := &w.nodes[i]
 	p.machine, p.asked, p.acts, p.thawed = nil, false, false, false
@@ -487,8 +486,7 @@ func (w *wake) complete(i int) bool {
 	})
 }
 
-// recalled lets node i find out what the REPORTs of its view say, and reports whether the
-// view may act.
+// recalled lets node i take in the REPORTs of its view, and reports whether it may act.
 func (w *wake) recalled(i int) bool {
 	p := &w.nodes[i]
 	v := &w.views[p.view]
@@ -568,8 +566,8 @@ func (w *wake) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error)) e
 	return nil
 }
 
-// rests checks a state in which nothing happens anymore: no member waits, but for leases
-// that never end. After a death all that live act: they know what the dead may hold.
+// rests checks a state in which nothing happens anymore: no member waits, except for leases that never
+// end. After a death all live members act: they know what the dead member may hold.
 func (w *wake) rests() error {
 	if len(w.Steps(nil)) > 0 {
 		return nil

@@ -22,8 +22,8 @@ func proving(t *testing.T, life uint64) *LeaseMachine {
 	return m
 }
 
-// The founder of a record, and a member that has excluded another, act at once if nobody but
-// members lives.
+// The founder of a record, and a member that has excluded another, act at once if only
+// members are alive.
 func TestProved(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
@@ -34,7 +34,7 @@ func TestProved(t *testing.T) {
 	unclean := m.Record().Unclean
 	require.NotZero(t, unclean)
 	require.Zero(t, m.Record().Unproved)
-	m.Living(1, unclean, []string{"life9", "life7"}) // one that is to join, or was a member of a record that is lost
+	m.Living(1, unclean, []string{"life9", "life7"}) // life7 is to join, or was a member of a lost record
 	require.Equal(t, Frozen, m.Phase())
 	m.Living(2, unclean, []string{"life9"})
 	require.Equal(t, Acting, m.Phase())
@@ -55,14 +55,14 @@ func TestProved(t *testing.T) {
 	m.Living(second, unclean, []string{"life9"}) // it was asked before the exclusion was known
 	require.Equal(t, Frozen, m.Phase())
 	m.Living(second, m.Record().Unclean, []string{"life9", "life7"})
-	require.Equal(t, Frozen, m.Phase(), "it is no member, and lives")
+	require.Equal(t, Frozen, m.Phase(), "life7 is no member, and lives")
 	m.Living(second, m.Record().Unclean, []string{"life9"})
 	require.Equal(t, Acting, m.Phase())
 	require.Empty(t, waits(m))
 }
 
-// A process that was excluded, and is stopped for longer than its lease, delays no member that
-// waits for another.
+// An excluded process that is stopped for longer than its lease does not delay a member that
+// waits for another process.
 func TestProvedBesideStopped(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
@@ -106,7 +106,7 @@ func waits(m *LeaseMachine) []dmutex.NodeID {
 	return members
 }
 
-// A life tells the others that the store has proved it.
+// A life tells the others what the store has proved.
 func TestProvedIsTold(t *testing.T) {
 	var l ledger
 	m, two := proving(t, 9), proving(t, 7)
@@ -149,7 +149,7 @@ func TestUnproved(t *testing.T) {
 }
 
 // A life joins when its life of the store has begun, or the store has said that it proves
-// nothing. Another life begins its own.
+// nothing. The next life begins its own.
 func TestBegun(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
@@ -159,7 +159,7 @@ func TestBegun(t *testing.T) {
 	m.Done(0, nil, nil)
 	op, _ = m.Operation()
 	require.Equal(t, Live, op)
-	m.Done(0, nil, errUnknown) // the record may be another when it is tried again
+	m.Done(0, nil, errUnknown) // the record may change before the next try
 	m.Tick(m.Deadline())
 	op, _ = m.Operation()
 	require.Equal(t, Load, op)
@@ -189,7 +189,7 @@ func TestBegun(t *testing.T) {
 	require.Equal(t, []Entry{{Member{2, 9 + 1<<32}, protocol.Spoken, storeLife(9 + 1<<32), "", ""}}, l.record(t).Members)
 }
 
-// A store that gives names which no record takes stops the life.
+// A store that gives a life a name that no record takes stops the life.
 func TestBegunRefuses(t *testing.T) {
 	for _, name := range []string{"life 9", "life\n", "lïfe", strings.Repeat("9", 65)} {
 		m := proving(t, 9)

@@ -120,7 +120,7 @@ func TestRecordIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "more than 64 members")
 }
 
-// What is read is written again as it was.
+// A record that was read is written as it was.
 func FuzzRecord(f *testing.F) {
 	text, err := someRecord().MarshalText()
 	require.NoError(f, err)

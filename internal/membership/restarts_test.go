@@ -176,7 +176,7 @@ func (h *history) settle() {
 	require.Less(h.t, time.Duration(h.now-begun), 5*time.Second)
 }
 
-// grant grants the lock at a member that acts. Its fence is to be higher than all before.
+// grant grants the lock at a member that acts. Its fence must be higher than all before.
 func (h *history) grant(i int) {
 	h.t.Helper()
 	epoch := h.runs[i].View().Epoch
@@ -250,8 +250,8 @@ func TestFencesRise(t *testing.T) {
 }
 
 // A process that was paused and replaced goes on after its successor and the other member
-// have crashed. The new life of the other has promised its clock, so they do not act below
-// the successor's epoch.
+// have crashed. The new life of the other member has promised the epoch of its clock, so
+// the two do not act below the successor's epoch.
 func TestReplacedGoesOn(t *testing.T) {
 	h := newHistory(t, 2, 1)
 	h.start(0)
@@ -275,8 +275,8 @@ func TestReplacedGoesOn(t *testing.T) {
 	h.grant(1)
 }
 
-// What a peer tells of a life more than a day ahead of the clock has no effect: it would lock
-// the number out for good, as no later life could be above it.
+// A message about a life more than a day ahead of the clock has no effect. Otherwise the
+// member would be locked out for good: no later life could be above it.
 func TestLivesAreBounded(t *testing.T) {
 	const now = uint64(aDay / millisecond)
 	const most = (now + day + minute) * millisecond
@@ -314,8 +314,8 @@ func TestLivesAreBounded(t *testing.T) {
 	require.Equal(t, most, m.Later())
 }
 
-// A peer has told one member of a round, or of a life, that this member just believes, and that
-// others, whose clocks stand a little behind, do not. The group goes on as soon as they do.
+// One member has heard of a round, or of a life, so far ahead that it just believes it. The
+// others, whose clocks are a little behind, do not. The group goes on as soon as they do.
 func TestFarAheadOfSomeClocksOnly(t *testing.T) {
 	nodes := []dmutex.NodeID{1, 2, 3}
 	const ahead = aDay/millisecond + 5000

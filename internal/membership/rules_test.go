@@ -187,7 +187,7 @@ var rules = []struct {
 		s.says()
 	}},
 
-	// Nor does it need another view.
+	// An ended life needs no other view.
 	{"the ended begin no round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.leaves()
@@ -197,7 +197,7 @@ var rules = []struct {
 		require.Equal(t, int64(never), s.Deadline())
 	}},
 
-	// Its round is nobody's any more.
+	// The open round of a life ends with it.
 	{"the ended have no open round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.lost(30)
@@ -234,7 +234,7 @@ var rules = []struct {
 		s.says("1->2 REFUSE round=3 life=21")
 	}},
 
-	// Else one member that lies makes a second tell its lie.
+	// Otherwise one member that lies makes a second tell its lie.
 	{"hearsay about a member of the view is not passed on", func(t *testing.T) {
 		s := acting(t, 10)
 		s.hears(from(30).promise(1, view(4, 21, 30), first))
@@ -259,7 +259,7 @@ var rules = []struct {
 		s.says()
 	}},
 
-	// The alarm may be about a view that is replaced, or have been heard.
+	// The alarm may be about a replaced view, or a repeated one.
 	{"one trouble, one round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.input(s.Trouble(0, 0))
@@ -272,8 +272,8 @@ var rules = []struct {
 		require.Equal(t, int64(2*minPause), s.Deadline())
 	}},
 
-	// A back-off is for those that would meet again.
-	{"the round of another is no failure of who wants none", func(t *testing.T) {
+	// A back-off is for members whose rounds would meet again.
+	{"another's round is no failure of a life that wants none", func(t *testing.T) {
 		s := acting(t, 10)
 		s.hears(from(20).prepare(2))
 		require.Zero(t, s.fails)
@@ -283,7 +283,7 @@ var rules = []struct {
 		require.Equal(t, 1, s.fails)
 	}},
 
-	// Else those that come again and again would make rounds without end.
+	// Otherwise members that come again and again would cause rounds without end.
 	{"an arrival ends no pause", func(t *testing.T) {
 		s := acting(t, 10)
 		s.input(s.Trouble(s.now, 1))
@@ -302,7 +302,7 @@ var rules = []struct {
 		}
 	}},
 
-	// A second wish would give up the round that is open.
+	// A second Leave would give up the open round.
 	{"a life leaves once", func(t *testing.T) {
 		s := acting(t, 10)
 		s.leaves()
@@ -343,8 +343,8 @@ var rules = []struct {
 		s.says("1->2 PROMISE round=3 installed=2{1#10,2#20,3#30} completed=2{1#10,2#20,3#30}")
 	}},
 
-	// The earlier proposer may have a round of its own with the number of the later.
-	{"only a promise of the last round is", func(t *testing.T) {
+	// The earlier proposer may have a round of its own with the number of the later one.
+	{"only a promise of the last round is brought up to date", func(t *testing.T) {
 		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.hears(from(20).prepare(3), from(30).prepare(4), from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
@@ -352,7 +352,7 @@ var rules = []struct {
 	}},
 
 	// The round of the view itself is over.
-	{"a promise of a round that is over is not", func(t *testing.T) {
+	{"a promise of a round that is over is not brought up to date", func(t *testing.T) {
 		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))
 		s.hears(from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
@@ -361,7 +361,7 @@ var rules = []struct {
 
 	// The later life of the proposer has not asked, and may have a round of its own
 	// with this number.
-	{"nor one to a life that is gone", func(t *testing.T) {
+	{"a promise to a life that is gone is not brought up to date", func(t *testing.T) {
 		s := acting(t, 30)
 		s.enters(10, view(2, 10, 20, 30))
 		s.hears(from(20).report(view(2, 10, 20, 30)), from(20).prepare(3))
@@ -390,7 +390,7 @@ var rules = []struct {
 		s.hears(from(20).promise(5, first, first), from(30).promise(5, view(4, 21, 30), first))
 		s.says()
 	}},
-	{"and not taken", func(t *testing.T) {
+	{"a promise of a replaced life is not taken", func(t *testing.T) {
 		s := acting(t, 10)
 		s.hears(from(30).prepare(4))
 		s.leaves()
@@ -398,7 +398,7 @@ var rules = []struct {
 		s.says()
 	}},
 
-	// It allows no view of a later round.
+	// A promise allows no view of a later round.
 	{"a promise is of its round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.leaves()
@@ -431,7 +431,7 @@ var rules = []struct {
 		s.says("1->2 VIEW 4{1#10,2#20}", "1->3 VIEW 4{1#10,2#20}", "1->2 REPORT 4{1#10,2#20}")
 	}},
 
-	// It may not know that it was evicted. A round is decided once even so.
+	// An evicted life may not know of its eviction. Even so, its round is decided only once.
 	{"an evicted life decides for the others", func(t *testing.T) {
 		s := acting(t, 10)
 		s.hears(from(20).refuse(3, 0))
@@ -442,7 +442,7 @@ var rules = []struct {
 		s.says("1->2 VIEW 4{2#20,3#30}", "1->3 VIEW 4{2#20,3#30}", "1->2 PREPARE round=5", "1->3 PREPARE round=5")
 	}},
 
-	// What a life has promised to a later round, it cannot decide in its own.
+	// A life that has promised a later round cannot decide its own.
 	{"a later promise ends the open round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.lost(30)
@@ -453,7 +453,7 @@ var rules = []struct {
 	}},
 
 	// The lives of the later view promise no lower round.
-	{"so does a later view", func(t *testing.T) {
+	{"a later view ends the open round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.lost(30)
 		s.evicts(3)
@@ -462,7 +462,7 @@ var rules = []struct {
 	}},
 
 	// An epoch has one view.
-	{"so does a view of its epoch", func(t *testing.T) {
+	{"a view of its epoch ends the open round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.lost(30)
 		s.evicts(3)
@@ -502,8 +502,8 @@ var rules = []struct {
 		s.says("1->2 PREPARE round=4", "1->3 PREPARE round=4")
 	}},
 
-	// A leaver waits for the view without it, and asks for another only if a later round
-	// may have begun, in which the members of that view are lost to it.
+	// A leaver waits for the view without it. It asks for another only if a later round
+	// may have begun: the members may then never install that view.
 	{"a leaver asks once", func(t *testing.T) {
 		s := exiting(t)
 		s.says("1->2 VIEW 2{2#20,3#30}", "1->3 VIEW 2{2#20,3#30}")
@@ -513,7 +513,7 @@ var rules = []struct {
 	}},
 
 	// A view with a life that is dead may never be complete.
-	{"and again if a member of the view is replaced", func(t *testing.T) {
+	{"a leaver asks again if a member of the view is replaced", func(t *testing.T) {
 		s := exiting(t)
 		s.met(31)
 		s.says("1->2 PREPARE round=3 leaving", "1->3 PREPARE round=3 leaving")
@@ -547,9 +547,9 @@ var rules = []struct {
 		s.is(Acting)
 	}},
 
-	// The view of a round that it promised before it began to leave may have it as a
-	// member, and comes after the view without it.
-	{"nor does a view before one that it may be in", func(t *testing.T) {
+	// A leaver may be a member of the view of a round that it promised before it began to
+	// leave. That view comes after the view without it.
+	{"a view before one that it may be in lets no leaver go", func(t *testing.T) {
 		s := acting(t, 10)
 		s.hears(from(20).prepare(5))
 		s.leaves()
@@ -562,7 +562,7 @@ var rules = []struct {
 	}},
 
 	// The member may be in a later view, by a former life.
-	{"nor, in no view, does a view of another's round", func(t *testing.T) {
+	{"a view of another's round lets no life outside go", func(t *testing.T) {
 		s := solo(t, 31, 0)
 		s.met(10, 20)
 		s.leaves()
@@ -599,8 +599,8 @@ var rules = []struct {
 		s.is(Left)
 	}},
 
-	// The view needs the promise of a later life to be replaced.
-	{"unless its member is in a view", func(t *testing.T) {
+	// The view can be replaced only with a promise of the later life.
+	{"a life in no view stays if its member is in a view", func(t *testing.T) {
 		s := solo(t, 11, 0)
 		s.met(20)
 		s.leaves()
@@ -609,7 +609,7 @@ var rules = []struct {
 	}},
 
 	// A view that is only installed does not excuse: see the package comment.
-	{"or was in the last that was complete", func(t *testing.T) {
+	{"a life in no view stays if its member was in the last complete view", func(t *testing.T) {
 		s := solo(t, 11, 0)
 		s.met(20)
 		s.hears(from(20).refuse(2, 0))
@@ -618,8 +618,8 @@ var rules = []struct {
 		s.is(Outside)
 	}},
 
-	// The others are in that view, perhaps, and wait for its report.
-	{"or it was told of a view with it", func(t *testing.T) {
+	// The others may be in that view, and wait for its report.
+	{"a life in no view stays if it was told of a view with it", func(t *testing.T) {
 		s := solo(t, 30, 0)
 		s.met(10, 20)
 		s.hears(from(10).prepare(1), from(20).prepare(2), from(10).decide(first))
@@ -630,7 +630,7 @@ var rules = []struct {
 	}},
 
 	// The proposer may have decided a view with it.
-	{"or it is bound by a promise", func(t *testing.T) {
+	{"a life in no view stays if it is bound by a promise", func(t *testing.T) {
 		s := solo(t, 30, 0)
 		s.met(10, 20)
 		s.hears(from(10).prepare(1))
@@ -640,8 +640,8 @@ var rules = []struct {
 		s.is(Outside)
 	}},
 
-	// That life does not know what the former one has decided.
-	{"even if the proposer has a later life", func(t *testing.T) {
+	// The later life does not know what the former life has decided.
+	{"a promise binds even if the proposer has a later life", func(t *testing.T) {
 		s := solo(t, 30, 0)
 		s.met(10)
 		s.hears(from(10).prepare(1))

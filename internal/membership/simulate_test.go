@@ -39,8 +39,8 @@ func (w *world) find(e event) (action, bool) {
 	return action{}, false
 }
 
-// wander goes a random way, first with faults, and then until nothing moves any
-// more. It returns the run, and what is wrong.
+// wander makes a random run, first with faults, and then without, until nothing moves. It
+// returns the run, and what is wrong.
 func (w *world) wander(random *rand.Rand) (run []event, err error) {
 	const faulty, most = 2000, 20_000 // steps
 	var list, usual, late, rare []action
@@ -161,9 +161,8 @@ func roam(s setup, seed uint64, steps int) (done int, run []event, err error) {
 	return done, nil, nil
 }
 
-// Groups of three to five members with many faults, in random runs, do nothing
-// wrong, and always come to rest in a view of all that are there, unless a clock was set back (see
-// outlived).
+// Random runs of three to five members with many faults. Nothing goes wrong, and each run comes to
+// rest in a view of all lives that are there, unless a clock was set back (see outlived).
 // DMUTEX_LONG=1 makes ten million steps.
 func TestSimulate(t *testing.T) {
 	for _, s := range simulated {

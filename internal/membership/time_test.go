@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A timeline is a group in time. If all messages take equally long, members which
-// begin at once meet each other at every step.
+// A timeline is a group in time. If all messages take equally long, members that begin
+// together collide at every step.
 type timeline struct {
 	now      int64
 	delayed  func() int64 // how long the next message takes
@@ -34,8 +34,8 @@ func newTimeline(t *testing.T, n int, delay time.Duration) *timeline {
 	return tl
 }
 
-// bareTimeline returns a group whose members have not met. A message of no kind
-// that arrives lets them meet.
+// bareTimeline returns a group whose members have not met. The arrival of a message of no
+// kind lets two members meet.
 func bareTimeline(t *testing.T, n int, delay time.Duration) *timeline {
 	tl := &timeline{delayed: func() int64 { return int64(delay) }, reported: make([]uint64, n), last: make(map[[2]dmutex.NodeID]int64)}
 	var members []dmutex.NodeID
@@ -100,15 +100,15 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 		} else {
 			tl.now = max(tl.now, next)
 			tl.input(who, func(m *Machine) []Message { return m.Tick(tl.now) })
-			require.Greater(t, tl.machines[who].Deadline(), tl.now, "it asks for the same moment again and again")
+			require.Greater(t, tl.machines[who].Deadline(), tl.now, "a machine asks for the same moment again and again")
 		}
 		require.Less(t, tl.now-begun, int64(time.Hour), "it takes too long")
 	}
 	return time.Duration(tl.now - begun)
 }
 
-// Members whose sessions come about one after the other, over a slow network, agree
-// soon after the last, and none of them ticks in vain meanwhile.
+// Members whose sessions begin one after the other, over a slow network, agree soon after
+// the last session. No Tick is in vain.
 func TestMeetSlowly(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -127,8 +127,8 @@ func TestMeetSlowly(t *testing.T) {
 	}
 }
 
-// Members that leave at once are out within some round trips, or some pauses if a round trip is
-// shorter.
+// Members that leave together are out within some round trips, or some pauses if these are
+// longer.
 func TestLeaveTogether(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		for n := 2; n <= 6; n++ {

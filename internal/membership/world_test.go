@@ -13,12 +13,10 @@ import (
 
 // A world is a state of a group of members whose processes start, crash, leave and
 // return, the network between them, and one lock. In a view that acts the lock is
-// perfect: it is granted to one member at a time, beginning with what was reported. So
-// what is found here is about the views alone; the algorithms are explored across a view
-// change elsewhere.
+// perfect: it is granted to one member at a time, beginning with the reported holder. So
+// this explores the views alone. TestAcross explores the algorithms across a view change.
 //
-// The time of the machines stands still. Whatever they do when a pause ends may
-// happen at any time.
+// The time of the machines stands still. A pause may end at any time.
 type world struct {
 	*model
 	places  []place  // by member
@@ -79,9 +77,9 @@ type faults struct {
 	crashes uint8
 	exits   uint8
 	evicts  uint8 // of a member whose process is gone
-	lies    uint8 // evictions of one whose process is not
+	lies    uint8 // evictions of a member whose process is there
 	alarms  uint8 // troubles in a view
-	cuts    uint8 // two lives lose what was between them and meet again
+	cuts    uint8 // two lives lose the messages between them and meet again
 
 	slanders uint8 // the last member lies about another
 }
@@ -456,7 +454,7 @@ func (w *world) input(i int, do verb, arg uint64) error {
 		if len(l.exit.Members) > 0 || l.view.Epoch > 0 {
 			me.departed = true
 			w.purge(func(f *flight) bool { return f.from == i && w.life(f.to).met[i] != f.fromLife })
-		} // else the others may still wait for what its former life was in
+		} // else the others may still wait in a view with its former life
 		w.stop(i)
 		return nil
 	case Stopped:
@@ -605,9 +603,9 @@ func (w *world) good() bool {
 	return n == 0 || len(v.Members) == n
 }
 
-// outlived reports whether somebody has heard of a higher life of a member than the present
-// one, because a clock was set back. It waits for the higher one, and its word alone does not
-// end the present one.
+// outlived reports whether a life has heard of a higher life of a member than the present
+// one, because a clock was set back. It waits for the higher life, and its word alone does
+// not end the present life.
 func (w *world) outlived() bool {
 	for i, p := range w.places {
 		for j, q := range w.places {
@@ -740,8 +738,8 @@ func (w *model) everybody() (all []dmutex.NodeID) {
 	return all
 }
 
-// freeze makes every time one that may come later or one that never comes, so that lives of
-// equal text have equal machines.
+// freeze replaces every time by "later" or "never", so that lives of equal text have equal
+// machines.
 func (l *life) freeze() {
 	m := l.Machine
 	m.installedAt, m.quarrel, m.clock = 0, 0, 0

@@ -35,15 +35,15 @@ const (
 	answer  // the store answers
 	lose    // the answer is given up
 	swap    // the swap takes effect
-	land    // it does after it was given up
-	serve   // the store does it and answers at once
-	slow    // it does not
+	land    // the swap takes effect after it was given up
+	serve   // the store carries out an operation and answers at once
+	slow    // the store does not do so at once
 	suspect // one life gives another up
-	settle  // what was released between the report and the view's first act is released in the view
+	settle  // a hold that ended between the report and the view's first act ends in the view
 	pass    // a unit of time passes
 	wipe    // the record is gone
 	look    // one life asks the store who lives
-	see     // the store answers that
+	see     // the store answers who lives
 )
 
 func (v verb) String() string {
@@ -129,7 +129,7 @@ func (c *viewCatalog) find(locks []lock, view *View, who Member, thaw bool) (fou
 	return found
 }
 
-// errWrong is the kind of what can be wrong with a world.
+// errWrong is the kind of all violations of a world.
 var errWrong = errors.New("wrong")
 
 // wrongf returns what is wrong with a world.
