@@ -29,18 +29,18 @@ var rarely, saturated = math.Inf(1), 0.0
 
 var update = flag.Bool("update", false, "rewrite the tables of algorithms in doc.go and README.md")
 
-// A claim is what an algorithm promises in a group of n nodes: in words, and as
-// bounds that measurements must meet. Where both ends are the same it is exact.
+// A claim is what an algorithm promises in a group of n nodes: in words, and as bounds
+// that measurements must meet. If both ends of a bound are the same, it is exact.
 type claim struct {
 	name, paper string
 	make        dmutex.Algorithm
-	tick        float64 // time between ticks, for the one that has them
+	tick        float64 // time between ticks, for the algorithm that has them
 
 	messages     string // of an entry
-	rare, busy   bounds // the same if one node requests at a time, and if all do always
+	rare, busy   bounds // the same as bounds: if one node requests at a time, and if all always do
 	delay, next  string // from request to entry if nobody else is interested; from a release to the next entry
 	waits, hands bounds // the same in T, the second if all request always
-	late         bounds // the second if requests come at any time, also just before the release
+	late         bounds // the bounds of next if requests come at any time, also just before the release
 	channels     string // what they must keep, beside delivering exactly once
 	crash        string // what one crash stops
 	leases       string // which locks wait for a lease after a crash, in the lease mode
@@ -154,7 +154,7 @@ func inGrid(least, greatest float64) bounds {
 	}
 }
 
-// measure runs a group of n nodes. It holds the lock for T at a time.
+// measure runs a group of n nodes. Each entry holds the lock for T.
 func (c *claim) measure(t *testing.T, n, entries int, think float64) dmutextest.SimReport {
 	t.Helper()
 	r, err := dmutextest.Simulate(dmutextest.SimConfig{
@@ -165,9 +165,9 @@ func (c *claim) measure(t *testing.T, n, entries int, think float64) dmutextest.
 	return r
 }
 
-// Every algorithm costs what its formula says and takes as long, in groups of 2
-// to 50 nodes: exactly if the formula is exact, and else within its bounds. Above 16 nodes it
-// takes every seventh size; DMUTEX_LONG=1 takes all.
+// In groups of 2 to 50 nodes, the messages and times of every algorithm are what its formula
+// says: exactly if the formula is exact, otherwise within its bounds. Above 16 nodes the test
+// takes every seventh size. DMUTEX_LONG=1 takes all.
 func TestClaims(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -196,7 +196,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// cost is that of single entries, where it is known, and else the mean.
+// cost returns the cost of single entries if it is known, otherwise the mean.
 func cost(r dmutextest.SimReport) dmutextest.Spread {
 	if r.Cost.Count > 0 {
 		return r.Cost
@@ -217,7 +217,7 @@ func (b bounds) hold(n int, got dmutextest.Spread) bool {
 	return got.Least >= least-rounding && got.Greatest <= greatest+rounding
 }
 
-// An algorithm that is not the one of the formula is noticed.
+// An algorithm does not meet the claims of another, unless these claim little.
 func TestClaimsOfOthers(t *testing.T) {
 	i := slices.IndexFunc(claims, func(c claim) bool { return c.name == "ricart" })
 	r := claims[i].measure(t, 9, 20, rarely)
@@ -230,7 +230,7 @@ func TestClaimsOfOthers(t *testing.T) {
 	require.Equal(t, []string{"ricart", "ricart.Carvalho", "ring.Circulate"}, met, "the last two claim little")
 }
 
-// Where a formula is a choice, there is nothing between.
+// If a formula is a choice, such as "N or 0", each entry costs one of the two.
 func TestClaimsEitherOr(t *testing.T) {
 	for _, c := range claims {
 		either := map[string]float64{"central": 3, "suzukikasami": 9, "ring": 9}[c.name]
@@ -318,8 +318,7 @@ func rewrite(t *testing.T, file string, edit func(text string) string) {
 	require.Equal(t, want, string(text), "%s is out of date; -update rewrites it", file)
 }
 
-// replaceBlock puts a block in the place of the first indented one after a
-// heading of a Go comment.
+// replaceBlock replaces the first indented block after a heading of a Go comment.
 func replaceBlock(t *testing.T, text, heading, block string) string {
 	t.Helper()
 	lines := strings.SplitAfter(text, "\n")
@@ -380,7 +379,7 @@ func brief(v float64) string {
 func TestCarriedOver(t *testing.T) {
 	states := map[string][]int{ // by holder
 		"central":             {140, 165, 165},
-		"lamport":             nil, // of two, of three there are millions
+		"lamport":             nil, // groups of two: of three there are millions of states
 		"lamport.OmitReplies": nil,
 		"ricart":              {3_013, 3_013, 3_013},
 		"ricart.Carvalho":     {3_013, 3_013, 3_013},

@@ -25,7 +25,7 @@ const (
 	lease   = 10 * time.Second // Config.Lease if it is not given
 )
 
-// A page shows a file of deploy as it is, and every file is linked from a page.
+// The pages show files of deploy as they are, and link to every file there.
 func TestDeployFilesAreShown(t *testing.T) {
 	shown := regexp.MustCompile("(?ms)^\\[(deploy/[^]]+)\\]\\([^)]+\\):\n\n```\n(.*?)^```$")
 	all := ""
@@ -54,7 +54,7 @@ type probe struct {
 	FailureThreshold int `yaml:"failureThreshold"`
 }
 
-// A manifest has the fields that ours use, of every kind. A field that is not here is refused.
+// A manifest has the fields that our manifests of all kinds use. Any other field is refused.
 type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -144,7 +144,7 @@ type labels struct {
 	MatchLabels map[string]string `yaml:"matchLabels"`
 }
 
-// manifests reads files, which have one manifest of a kind together, of one name.
+// manifests reads files. Together they have one manifest of each kind, all with the same name.
 func manifests(t *testing.T, name string, files ...string) map[string]manifest {
 	kinds := make(map[string]manifest)
 	for _, file := range files {
@@ -168,8 +168,8 @@ func manifests(t *testing.T, name string, files ...string) map[string]manifest {
 	return kinds
 }
 
-// The members of a service of locks are pods that find each other, and only their clients find
-// them. How they are started is tested where dmutex serve is.
+// The members of a service of locks are pods that only their clients can reach. The tests of
+// dmutex serve check how they are started.
 func TestKubernetesServe(t *testing.T) {
 	kinds := manifests(t, "dmutex", "serve.yaml")
 	require.Len(t, kinds, 4)
@@ -206,7 +206,7 @@ func TestKubernetesServe(t *testing.T) {
 	require.NotEmpty(t, policy.Ingress[0].From[0].PodSelector.MatchLabels)
 }
 
-// The manifests fit each other, and what the pages say of them.
+// The manifests agree with each other and with the pages.
 func TestKubernetes(t *testing.T) {
 	kinds := manifests(t, "invoices", "deployment.yaml", "disruption-budget.yaml", "network-policy.yaml", "statefulset.yaml")
 	require.Len(t, kinds, 5)
@@ -255,8 +255,8 @@ func TestKubernetes(t *testing.T) {
 	require.Empty(t, policy.Ingress[1].From)
 }
 
-// A unit restarts its process, and lets Close end. systemd itself reads the unit where it is
-// installed.
+// A unit restarts its process, and leaves Close enough time. If systemd is installed, it
+// verifies the unit.
 func TestSystemd(t *testing.T) {
 	files, err := filepath.Glob("deploy/systemd/*.service")
 	require.NoError(t, err)
@@ -276,7 +276,7 @@ func TestSystemd(t *testing.T) {
 			}
 			key, value, ok := strings.Cut(line, "=")
 			require.True(t, ok, "%s: %s", file, line)
-			require.NotContains(t, value, "#", "%s: systemd takes a comment behind a value for the value", file)
+			require.NotContains(t, value, "#", "%s: systemd takes a comment after a value as part of the value", file)
 			unit[section+key] = value
 		}
 		require.Equal(t, "always", unit["[Service]Restart"], file)
@@ -315,7 +315,7 @@ func TestAlertsOfPage(t *testing.T) {
 	_, page, _ := strings.Cut(pages(t)["docs/operating.md"], "\n## What to watch\n")
 	page, _, _ = strings.Cut(page, "\n## ")
 	for _, row := range regexp.MustCompile(`(?m)^\| [^|]*`).FindAllString(page, -1) {
-		if name := metric.FindString(row); name != "" { // others explain it
+		if name := metric.FindString(row); name != "" { // other rows explain the one before
 			require.True(t, alerts[name], "no alert is about %s", name)
 			watched++
 		}
@@ -323,7 +323,7 @@ func TestAlertsOfPage(t *testing.T) {
 	require.Greater(t, watched, 5)
 }
 
-// Every field of a status that a page names is there.
+// Every field of a status that a page names exists.
 func TestStatusOfPages(t *testing.T) {
 	types := map[string]reflect.Type{
 		"Status": reflect.TypeFor[node.Status](), "PeerStatus": reflect.TypeFor[node.PeerStatus](), "View": reflect.TypeFor[node.ViewStatus](),

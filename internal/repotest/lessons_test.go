@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table of docs/lessons.md has every row, and each names the tests that keep it, which
-// exist and cite the row.
+// The table of docs/lessons.md has every row, and each row names the tests that keep it.
+// These tests exist and cite the row.
 func TestLessons(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("docs", "lessons.md"))
 	require.NoError(t, err)

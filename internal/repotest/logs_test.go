@@ -54,7 +54,7 @@ func logKeys(file string, used map[string]bool) error {
 		s, err := strconv.Unquote(literal.Value)
 		return s, err == nil
 	}
-	first := map[string]int{"With": 0, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3} // key, by method
+	first := map[string]int{"With": 0, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3} // the place of the first key, by method
 	ast.Inspect(tree, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {

@@ -32,7 +32,7 @@ var rows = []struct {
 	{"internal/canon", true, nil},
 	{"site", true, []string{".", "internal/canon"}},
 
-	// layer 1: nothing there meets anything else there
+	// layer 1: none of these may import another
 	{"central", true, []string{".", "internal/canon", "site"}},
 	{"deadlock", true, []string{".", "internal/canon"}},
 	{"election", true, []string{".", "internal/canon"}},
@@ -116,8 +116,8 @@ func ours(path string) bool { return path == module || strings.HasPrefix(path, m
 // goList runs go list in the root of the module and returns its lines, each
 // cut into words.
 func goList(t *testing.T, args ...string) (lines [][]string) {
-	// That go list reads the whole tree is unknown to go test, which would
-	// show a cached result after a change. That we read it is known.
+	// go test does not know that go list reads the whole tree, and would show a cached
+	// result after a change. It knows what this process reads.
 	require.NoError(t, filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
 		if path == ".git" {
 			return filepath.SkipDir
@@ -171,8 +171,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The pure rows reach nothing that has to do with time, chance, other
-// goroutines or the world, not even through others.
+// The pure rows reach nothing that has to do with time, chance, other goroutines or the
+// world, not even indirectly.
 //
 // LESSONS L55, L56.
 func TestPureImports(t *testing.T) {
@@ -310,7 +310,7 @@ func viceOfRange(over types.Type) string {
 		return "range over a map"
 	case *types.Chan:
 		return "channel"
-	case *types.Interface: // a type parameter: of what it may be
+	case *types.Interface: // a type parameter: the types that it allows
 		for e := range over.EmbeddedTypes() {
 			if u, ok := e.Underlying().(*types.Union); ok {
 				for term := range u.Terms() {

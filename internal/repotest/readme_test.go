@@ -41,7 +41,7 @@ func TestSnippets(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	snippet := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
-	args := []string{"test"} // which checks a package without tests, too
+	args := []string{"test"} // it also compiles a package without tests
 	for file, text := range pages(t) {
 		for i, match := range snippet.FindAllStringSubmatch(text, -1) {
 			name := "main.go"
@@ -124,7 +124,7 @@ func TestStability(t *testing.T) {
 		}
 		seen[dir] = true
 		name := regexp.MustCompile(`\b` + filepath.Base(dir) + `\b`)
-		require.NotEqual(t, name.MatchString(stable), name.MatchString(rest), "%s is to be named once", dir)
+		require.NotEqual(t, name.MatchString(stable), name.MatchString(rest), "%s must be named once", dir)
 	}
 	require.Greater(t, len(seen), 20)
 }

@@ -36,7 +36,7 @@ func TestNightlyFuzzesAll(t *testing.T) {
 	require.ElementsMatch(t, exist, named)
 }
 
-// What the workflows use cannot be changed by its owner: it is named by hash.
+// The workflows name each action by its hash, so that its owner cannot change it.
 func TestWorkflowsArePinned(t *testing.T) {
 	files, err := filepath.Glob(".github/workflows/*.yml")
 	require.NoError(t, err)

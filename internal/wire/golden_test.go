@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 	goldentest.Compare(t, "testdata/wire.txt", text)
 }
 
-// Writing changes nothing, so that what is written may be read meanwhile. It needs -race.
+// Write only reads the fields, so other goroutines may read them meanwhile. The test needs -race.
 func TestWriteOnlyReads(t *testing.T) {
 	number, set := uint64(7), true
 	write := func() {

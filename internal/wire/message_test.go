@@ -70,8 +70,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestRequestIsSmall holds the promise of the format: a request takes its
-// lock's name and at most 7 bytes in the first 127 entries.
+// TestRequestIsSmall checks the promise of the format: a request takes its lock's name
+// and at most 7 bytes in the first 127 entries.
 func TestRequestIsSmall(t *testing.T) {
 	b := AppendMessage(nil, "orders", dmutex.Message{Kind: dmutex.Request, From: 1, To: 2, Attempt: 100, Fence: 99, Clock: 100})
 	require.LessOrEqual(t, len(b), len("orders")+7)
@@ -214,7 +214,7 @@ func TestAgainstTheTwin(t *testing.T) {
 	}
 }
 
-// TestBorrowedLists holds that the lists of a message do not run into the
+// TestBorrowedLists checks that the lists of a message have no room to grow into the
 // memory of the Decoder.
 func TestBorrowedLists(t *testing.T) {
 	var d Decoder
@@ -227,7 +227,7 @@ func TestBorrowedLists(t *testing.T) {
 	require.Equal(t, 1, cap(m.Numbers))
 }
 
-// hostile are short messages that speak of enormous lists.
+// hostile are short messages that announce enormous lists.
 var hostile = []string{
 	"dd7fffffff",
 	"98 01 a161 08 00 00 00 dd7fffffff",
@@ -268,8 +268,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that no bytes make Decode panic, and that what it takes is
-// what AppendMessage writes and the twin reads.
+// FuzzDecode checks that no bytes make Decode panic, and that AppendMessage and the twin
+// agree with Decode on every message.
 func FuzzDecode(f *testing.F) {
 	for _, c := range examples {
 		f.Add(unhex(f, c.wire))

@@ -10,8 +10,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A length that its input cannot hold, a nil in the place of a length, and other types are
-// refused, as is what msgpack converts and Write does not write.
+// Read refuses a length beyond its input, a nil in the place of a length, other types, and
+// forms that msgpack converts but Write does not write.
 func TestReaderRefuses(t *testing.T) {
 	array := func(f *Fields) { f.Array(new(int), math.MaxInt) }
 	name := func(f *Fields) { f.Name(new(string), math.MaxInt) }
