@@ -15,7 +15,7 @@ func TestRefusedFrames(t *testing.T) {
 	p.send(p.b, "one")
 	p.settle()
 	p.a.Close()
-	p.settle() // b has sent frame 1 and has had frame 1, the last
+	p.settle() // b has sent frame 1, and has got frame 1, which was the last
 	for _, c := range []struct {
 		name  string
 		frame []byte
@@ -39,13 +39,13 @@ func TestRefusedFrames(t *testing.T) {
 		{"ACK too long", join([]uint64{uint64(ack), 11, 22, 1, 1}, nil), "bytes follow"},
 		{"ACK of ourselves", join([]uint64{uint64(ack), 22, 22, 1}, nil), "it is us"},
 		{"ACK to nobody", join([]uint64{uint64(ack), 11, 0, 1}, nil), "is zero"},
-		{"ACK of what was never sent", join([]uint64{uint64(ack), 11, 22, 2}, nil), "never sent"},
+		{"ACK of a frame never sent", join([]uint64{uint64(ack), 11, 22, 2}, nil), "never sent"},
 		{"BYE too long", join([]uint64{uint64(bye), 11, 22, 1, 1}, nil), "bytes follow"},
-		{"BYE that acknowledges so", join([]uint64{uint64(bye), 11, 22, 2}, nil), "never sent"},
+		{"BYE with an ACK of a frame never sent", join([]uint64{uint64(bye), 11, 22, 2}, nil), "never sent"},
 		{"GAP too long", join([]uint64{uint64(gap), 11, 22, 0, 1}, nil), "bytes follow"},
-		{"GAP that acknowledges so", join([]uint64{uint64(gap), 11, 22, 2}, nil), "never sent"},
-		{"GAP before what was never sent", join([]uint64{uint64(gap), 11, 22, 0}, nil), "never sent"},
-		{"DATA with such an ACK", join([]uint64{uint64(data), 11, 22, 1, 2}, message), "never sent"},
+		{"GAP with an ACK of a frame never sent", join([]uint64{uint64(gap), 11, 22, 2}, nil), "never sent"},
+		{"GAP before a frame never sent", join([]uint64{uint64(gap), 11, 22, 0}, nil), "never sent"},
+		{"DATA with an ACK of a frame never sent", join([]uint64{uint64(data), 11, 22, 1, 2}, message), "never sent"},
 		{"DATA without a number", join([]uint64{uint64(data), 11, 22, 0, 1}, message), "is zero"},
 		{"DATA without a message", join([]uint64{uint64(data), 11, 22, 1, 1}, nil), "no message"},
 		{"PUSH without a message", join([]uint64{uint64(push), 11, 22, 1, 1}, nil), "no message"},
@@ -100,7 +100,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.LessOrEqual(t, cap(p.a.out), keep)
 }
 
-// TestBurstLeavesNothing: what came in a burst is not kept once it was delivered.
+// TestBurstLeavesNothing: the memory of a burst is not kept after its delivery.
 func TestBurstLeavesNothing(t *testing.T) {
 	p := meet(t, func(s *Session) { s.cfg.MaxFrame = 1 << 20 })
 	for range 20_000 {

@@ -52,7 +52,7 @@ type game struct {
 	mutant mutation // empty for the real rules
 	frames [2][][]byte
 	number [2]map[string]int
-	fair   int // every how many states it is tried whether all ends well; 0 for never
+	fair   int // check tries one in so many states; 0 for none
 	states int
 }
 
@@ -287,7 +287,7 @@ func (w *world) Do(a step) error {
 		p.state = dead
 		return nil
 	case doSend:
-		return w.send(side, life) // that it waits for what is sent next is one of the things that can happen
+		return w.send(side, life) // without flush: the message may wait for the next one
 	case doDeliver:
 		if err := w.deliver(side, life, 0, w.frames[side][a.frame]); err != nil {
 			return err
@@ -368,7 +368,7 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 		}
 		return blame("refused a frame of a correct peer: %v", err)
 	}
-	if s.repeats > 0 { // more brings nothing new, nor does the patience of one that stays
+	if s.repeats > 0 { // more repeats bring nothing new, nor do any of a session that stays
 		s.repeats = min(s.repeats, w.closes[side])
 	}
 	p.tired = p.tired && s.repeats <= 0
@@ -413,9 +413,9 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 	return nil
 }
 
-// check lets some worlds go on over a network that loses nothing, in time, without
-// further restarts. It returns what is wrong if they do not come to rest with every
-// message delivered, and every process either met or refused.
+// check lets some worlds go on in time, over a network that loses nothing, without
+// further restarts. They must come to rest with every message delivered, and every
+// process either met or refused.
 func (w *world) check() error {
 	if w.states++; w.fair == 0 || w.states%w.fair != 0 {
 		return nil
@@ -487,7 +487,7 @@ func (w *world) unfinished(side, life int) string {
 	if p.state != alive {
 		return ""
 	}
-	var other *process // the newest that is not gone without knowing us
+	var other *process // the newest that is alive
 	for i := range w.procs[1-side] {
 		if o := &w.procs[1-side][i]; o.state == alive {
 			other = o

@@ -99,8 +99,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestEveryInputHasOneReading reads random bytes: what is read is written the
-// same way again.
+// TestEveryInputHasOneReading reads random bytes: a value that was read is written as the
+// same bytes.
 func TestEveryInputHasOneReading(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, seed))

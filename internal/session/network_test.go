@@ -93,11 +93,11 @@ func (s *simulation) transmit(side int) (n int) {
 			s.sky.Plan(at, delivery{1 - side, frame})
 		}
 	}
-	require.Greater(s.t, s.ends[side].Deadline(), s.now, "a session that wants to be called at once, for nothing")
+	require.Greater(s.t, s.ends[side].Deadline(), s.now, "the session wants a call at once, for nothing")
 	return n
 }
 
-// send makes a session accept a message, if it does.
+// send gives a session a message, and reports whether the session accepted it.
 func (s *simulation) send(side, size int) bool {
 	m := binary.BigEndian.AppendUint64(nil, s.life[side])
 	m = binary.BigEndian.AppendUint64(m, s.sends[side]+1)
@@ -126,8 +126,8 @@ func (s *simulation) arrive(side int, frame []byte) {
 	s.transmit(side)
 }
 
-// step lets the next thing happen that does so before until, and reports
-// whether there was one. Time is until then if not.
+// step lets the next event before until happen, and reports whether there was one. If
+// not, the time is until.
 func (s *simulation) step(until int64) bool {
 	next, what := until, -1
 	for side, end := range s.ends {
@@ -205,7 +205,7 @@ func TestBadNetwork(t *testing.T) {
 	}
 }
 
-// TestGoodput holds what a network may cost that loses a tenth of the frames, one by one:
+// TestGoodput bounds the cost of a network that loses a tenth of the frames, one by one:
 // how many are sent again, and how long a stream takes.
 func TestGoodput(t *testing.T) {
 	const messages = 20_000
@@ -294,9 +294,9 @@ func TestNoAllocationsAfterALoss(t *testing.T) {
 	require.Zero(t, p.a.Backlog())
 }
 
-// FuzzHandle holds that no frames make a session panic or hold more than it
-// may, and that what is refused has changed nothing. Each frame of the input is
-// preceded by its length, and every session in turn gets them all.
+// FuzzHandle checks that no frames make a session panic or send too long a frame, and
+// that a refused frame changes nothing, unless it is of another group. Each frame of the
+// input is preceded by its length, and every session in turn gets them all.
 func FuzzHandle(f *testing.F) {
 	pack := func(frames ...[]byte) (input []byte) {
 		for _, frame := range frames {

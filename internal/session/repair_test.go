@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A wire is two sessions that have met over a network that delays every frame by
-// the same time, each way, and loses, changes and delays further what the
-// functions choose, if they are not nil.
+// A wire is two sessions that have met over a network that delays every frame by the same
+// time. Functions that are not nil choose frames to lose, to change and to delay further.
 type wire struct {
 	*pair
 	oneWay int64
@@ -36,7 +35,7 @@ func newWire(t testing.TB, oneWay int64) *wire {
 	return w
 }
 
-// transmit puts what is due into the sky.
+// transmit puts the frames that are due into the sky.
 func (w *wire) transmit() {
 	for _, from := range []*Session{w.a, w.b} {
 		for _, frame := range flush(from, w.now) {
@@ -60,7 +59,7 @@ func (w *wire) transmit() {
 	}
 }
 
-// until lets everything happen that does so by the time given.
+// until lets everything happen up to the time given.
 func (w *wire) until(end int64) {
 	for {
 		w.transmit()
@@ -97,8 +96,8 @@ func (w *wire) burst(count int) {
 	}
 }
 
-// TestEveryLossInABurst loses every subset of a burst of frames except the last. Each costs one
-// round trip and one frame, and no timeout passes.
+// TestEveryLossInABurst loses each subset of the frames of a burst, but never the last frame. A
+// subset costs one round trip and one frame, and no timeout passes.
 func TestEveryLossInABurst(t *testing.T) {
 	const frames, oneWay = 7, millisecond / 4
 	for lost := range 1 << (frames - 1) {
@@ -123,8 +122,7 @@ func TestEveryLossInABurst(t *testing.T) {
 	}
 }
 
-// TestGapIsNeeded breaks the rules that the test above holds, one by one: then
-// a lost frame waits for the timeout.
+// TestGapIsNeeded turns every GAP into an ACK: then a lost frame waits for the timeout.
 func TestGapIsNeeded(t *testing.T) {
 	const oneWay = millisecond / 4
 	lone := func(change func([]byte) []byte, talks bool) (cost int64) {
@@ -162,8 +160,8 @@ func TestGapIsNeeded(t *testing.T) {
 	}, false), defaultPace.minTimeout)
 }
 
-// TestGapsAreRepairedOnceInARoundTrip: where frames overtake each other GAPs are
-// false alarms, and few of them are followed.
+// TestGapsAreRepairedOnceInARoundTrip: if frames overtake each other, GAPs are false
+// alarms, and few of them make a session resend.
 func TestGapsAreRepairedOnceInARoundTrip(t *testing.T) {
 	const oneWay, pairs = 3 * millisecond, 60
 	w, gaps := newWire(t, oneWay), 0
@@ -189,8 +187,8 @@ func TestGapsAreRepairedOnceInARoundTrip(t *testing.T) {
 	require.LessOrEqual(t, w.a.Stats().Resent, uint64(took/(2*oneWay)+1))
 }
 
-// TestRepeatedGap: one that the network repeats, or that was under way when the frame
-// was sent again, causes nothing if an acknowledgement follows.
+// TestRepeatedGap: a GAP that the network repeats, or that was under way when the frame
+// was sent again, has no effect if an acknowledgement follows.
 func TestRepeatedGap(t *testing.T) {
 	w := newWire(t, millisecond/4)
 	w.lose = func(from *Session, _ []byte) bool { return from == w.a && len(w.sky) == 0 }
@@ -245,7 +243,7 @@ func TestTimeoutFollowsAGrowingRoundTrip(t *testing.T) {
 		w.untilHeard(20 + i + 1)
 		w.until(w.now + 500*millisecond)
 	}
-	require.Equal(t, before.Resent, w.a.Stats().Resent, "of calm frames none is sent again")
+	require.Equal(t, before.Resent, w.a.Stats().Resent, "no later frame is sent again")
 	require.Less(t, before.Resent, uint64(12))
 }
 

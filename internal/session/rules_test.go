@@ -54,8 +54,8 @@ func TestEveryRun(t *testing.T) {
 	}
 }
 
-// TestEveryRuleIsNeeded breaks the rules one by one. The exploration must find
-// out.
+// TestEveryRuleIsNeeded breaks the rules one by one. The exploration must find the
+// violation.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	var (
 		ourRestart   = budget{lives: [2]int{2, 1}, messages: [2]int{1, 0}}
@@ -202,7 +202,7 @@ func adoptAny(s *Session, ints []uint64) bool {
 
 func ignoreLower(s *Session, ints []uint64) bool { return sender(ints) >= s.peer }
 
-// ignoreMislead drops what is for another life, except HELLO.
+// ignoreMislead drops frames for another life, except HELLO.
 func ignoreMislead(s *Session, ints []uint64) bool {
 	return kind(ints[0]) == hello || ints[atTo] == s.cfg.Life
 }

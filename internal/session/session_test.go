@@ -129,8 +129,8 @@ func TestFirstMeeting(t *testing.T) {
 	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
 }
 
-// LESSONS L68: a peer that restarts is another peer: what its former life said
-// or was told has no place in the new one.
+// LESSONS L68: a peer that restarts is another peer: messages for its former life do not
+// reach the new one.
 func TestRestart(t *testing.T) {
 	p := newPair(t)
 	p.send(p.a, "one")
@@ -343,8 +343,8 @@ func TestAcknowledgements(t *testing.T) {
 	require.Equal(t, p.now+defaultPace.pushDelay, p.b.Deadline(), "a PUSH is acknowledged sooner")
 }
 
-// TestHandshakeIsPatient: a node alone asks ever more rarely, and one that is
-// there at last needs no more than a round trip.
+// TestHandshakeIsPatient: a node alone asks ever more rarely. A peer that arrives at last
+// is met within a round trip.
 func TestHandshakeIsPatient(t *testing.T) {
 	a := newSession(t, 11)
 	var waits []int64
@@ -362,7 +362,7 @@ func TestHandshakeIsPatient(t *testing.T) {
 	p.settle()
 	require.Equal(t, []event{met}, p.seen[p.a])
 	require.Equal(t, []event{met}, p.seen[p.b])
-	require.Zero(t, a.Stats().RoundTrip, "which of the HELLOs was answered, nobody knows")
+	require.Zero(t, a.Stats().RoundTrip, "nobody knows which HELLO was answered")
 }
 
 // TestFloodOfStrangers: whatever old frames arrive, a session sends at most one answer in
@@ -409,7 +409,7 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	}
 	require.Equal(t, []event{met, left}, p.seen[p.b])
 	require.EqualValues(t, 1, p.b.Sent())
-	require.EqualValues(t, 0, p.b.Acked(), "it can be seen that something was not delivered")
+	require.EqualValues(t, 0, p.b.Acked(), "Acked shows that the message was not delivered")
 	require.Zero(t, p.b.Backlog())
 
 	p.a = newSession(t, 33)
@@ -422,8 +422,8 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	require.Equal(t, []string{"welcome"}, p.got[p.a])
 }
 
-// TestDoneOwesNothing: two that close at once are done after a round trip, each
-// when it has said that it knows that the other knows.
+// TestDoneOwesNothing: two sessions that close together are done after a round trip:
+// first the one that sends BYE, then the one that gets it.
 func TestDoneOwesNothing(t *testing.T) {
 	p := meet(t)
 	p.a.Close()
@@ -473,7 +473,7 @@ func TestPatience(t *testing.T) {
 	require.False(t, p.a.Done(), "all were lost")
 }
 
-// TestByeTooEarly: no peer can know that we have an end that we do not have.
+// TestByeTooEarly: a BYE of a peer whose FIN has not arrived is refused.
 func TestByeTooEarly(t *testing.T) {
 	p := meet(t)
 	before := string(p.b.appendState(nil))

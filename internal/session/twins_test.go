@@ -47,8 +47,8 @@ func (p *twinPair) until(end int64) {
 	}
 }
 
-// TestSecondLifeIsRefused: a life that answers is not replaced, whichever of two
-// is the faster, and the other learns of it within two round trips.
+// TestSecondLifeIsRefused: a life that answers is not replaced, whichever of the two is
+// faster, and the other learns that soon.
 func TestSecondLifeIsRefused(t *testing.T) {
 	for _, fast := range []bool{false, true} {
 		p, b, twin := newTwins(t)
@@ -105,7 +105,7 @@ func TestLateRefusal(t *testing.T) {
 	require.Equal(t, []event{met}, p.seen[twin])
 }
 
-// TestSilentPeerIsReplaced: not before its grace is over, and soon after it.
+// TestSilentPeerIsReplaced: a silent peer is replaced soon after its grace, and not before.
 func TestSilentPeerIsReplaced(t *testing.T) {
 	p, b, twin := newTwins(t)
 	p.away[b] = true
@@ -132,7 +132,7 @@ func TestSilentPeerIsReplaced(t *testing.T) {
 	require.Empty(t, p.got[p.a])
 }
 
-// TestDoubtEnds: a peer that did not answer long ago has its grace again.
+// TestDoubtEnds: a peer that failed to answer once, long ago, has its whole grace again.
 func TestDoubtEnds(t *testing.T) {
 	p, b, twin := newTwins(t)
 	p.away[b] = true
@@ -166,7 +166,7 @@ func TestPausedLifeMeetsAnother(t *testing.T) {
 	require.EqualValues(t, 33, p.a.Peer())
 }
 
-// TestPeerThatAcknowledgesNothing: one that was silent for as long as its grace is
+// TestPeerThatAcknowledgesNothing: a peer that was silent for as long as its grace is
 // replaced at once.
 func TestPeerThatAcknowledgesNothing(t *testing.T) {
 	p, b, _ := newTwins(t)
@@ -185,7 +185,7 @@ func TestPeerThatAcknowledgesNothing(t *testing.T) {
 	require.EqualValues(t, 33, p.a.Peer())
 }
 
-// TestLowerLifeIsRefusedAtOnce and learns which one it has to exceed.
+// TestLowerLifeIsRefusedAtOnce: it also learns which life it must exceed.
 func TestLowerLifeIsRefusedAtOnce(t *testing.T) {
 	p, _, _ := newTwins(t)
 	lower := newSession(t, 12)
@@ -242,8 +242,8 @@ func TestOtherGroup(t *testing.T) {
 	require.Equal(t, []event{met}, p.seen[p.a])
 }
 
-// TestRefusalOfAFormerLife: what a former life of the peer has said about a lower life of
-// ours is out of date. What its next life says is not, nor what any says about a higher one.
+// TestRefusalOfAFormerLife: a refusal by a former life of the peer is out of date if it names a lower
+// life of ours. A refusal by the next life counts, and so does one that names a higher life.
 func TestRefusalOfAFormerLife(t *testing.T) {
 	p := meet(t) // 11 and 22
 	for _, c := range []struct {
