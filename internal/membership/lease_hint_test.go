@@ -49,6 +49,15 @@ func (s *slowStore) step(m *LeaseMachine, now int64) {
 	}
 }
 
+// passing returns a function that lets time pass for a machine and its store.
+func (s *slowStore) passing(m *LeaseMachine, now *int64) func(howLong int64) {
+	return func(howLong int64) {
+		for end := *now + howLong; *now < end; *now += millisecond {
+			s.step(m, *now)
+		}
+	}
+}
+
 // A stranger that sends frames all the time delays neither the exclusion of a crashed member nor an
 // exit.
 func TestHintsDoNotDelayChanges(t *testing.T) {
@@ -120,9 +129,7 @@ func TestHintsBecomeRarer(t *testing.T) {
 	require.GreaterOrEqual(t, hints(150*millisecond), 2, "loads are frequent again after news")
 
 	hints(testLease)
-	for end := now + testLease; now < end; now += millisecond { // no hints
-		s.step(a, now)
-	}
+	s.passing(a, &now)(testLease) // without hints
 	require.Zero(t, a.vain)
 }
 
@@ -138,9 +145,7 @@ func TestWordOfMemberIsLookedUp(t *testing.T) {
 	require.Equal(t, maxFails, a.vain)
 	b.Leave(now)
 	passOn(t, now, s.serve(b, now), a)
-	for end := now + 30*millisecond; now < end; now += millisecond {
-		s.step(a, now)
-	}
+	s.passing(a, &now)(30 * millisecond)
 	require.Len(t, a.View().Members, 1)
 }
 
@@ -153,11 +158,7 @@ func TestOutageOfStoreAndLink(t *testing.T) {
 			for _, back := range []bool{true, false} {
 				s := &slowStore{takes: millisecond}
 				a, _, now := pair(t, &s.ledger)
-				run := func(howLong int64) {
-					for end := now + howLong; now < end; now += millisecond {
-						s.step(a, now)
-					}
-				}
+				run := s.passing(a, &now)
 				run(testLease)
 				s.away, s.takes = true, lasts/8
 				run(lasts / 8)
@@ -183,11 +184,7 @@ func TestOutageOfStoreAndLink(t *testing.T) {
 func TestSecondOutage(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
-	run := func(howLong int64) {
-		for end := now + howLong; now < end; now += millisecond {
-			s.step(a, now)
-		}
-	}
+	run := s.passing(a, &now)
 	a.Lost(now, 2)
 	run(testLease / 6)
 	s.away = true
@@ -203,11 +200,7 @@ func TestSecondOutage(t *testing.T) {
 func TestReportAfterOutage(t *testing.T) {
 	s := &slowStore{takes: millisecond}
 	a, _, now := pair(t, &s.ledger)
-	run := func(howLong int64) {
-		for end := now + howLong; now < end; now += millisecond {
-			s.step(a, now)
-		}
-	}
+	run := s.passing(a, &now)
 	epoch := a.View().Epoch
 	a.Trouble(now, epoch)
 	for a.View().Epoch == epoch {
