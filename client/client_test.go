@@ -504,7 +504,7 @@ func (p *prover) Live(context.Context) (store.Life, error) {
 func (p *prover) Over(context.Context, string) error                  { return nil }
 func (p *prover) Living(context.Context) (living []string, err error) { return nil, nil }
 
-// A member that serves clients has no life: its end would not prove that its clients have ended.
+// A member that serves clients has no life: the end of a life would not prove that clients have ended.
 // Either all members serve clients, or none does.
 func TestProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

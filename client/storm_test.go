@@ -188,7 +188,7 @@ func TestHostile(t *testing.T) {
 		require.Less(t, time.Since(begin), 6*time.Second)
 
 		hello.Fresh = true
-		for i := range 5 { // others' locks stay theirs, whatever is dropped
+		for i := range 5 { // Drop and Granted do not touch the locks of others
 			hello.Session = fmt.Sprint("s", i)
 			answer := say(connect(), hello, clientsession.Message{Kind: clientsession.Drop, Number: 1}, clientsession.Message{Kind: clientsession.Granted, Number: 1, Fence: 1})
 			require.Equal(t, i == 4, strings.Contains(answer, "as many clients as it may"))

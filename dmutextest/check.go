@@ -181,7 +181,7 @@ func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, err
 	}
 }
 
-// contract checks a machine after an input. Its state before was was.
+// contract checks a machine after an input. was is its state before.
 func (c *Config) contract(m dmutex.Machine, was *local, do verb, out []dmutex.Message) error {
 	self, is, fence := was.self, m.Phase(), m.Fence()
 	switch {

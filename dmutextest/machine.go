@@ -107,7 +107,7 @@ func states(t testing.TB, c Config) {
 	}
 }
 
-// refused checks that a machine has refused an input, by the right error, and is as it was.
+// refused checks that a machine has refused an input with the right error, and has not changed.
 func refused(m dmutex.Machine, was *local, do verb, msg dmutex.Message, out []dmutex.Message, err error) error {
 	what, want := do.String(), dmutex.ErrMisuse
 	switch {

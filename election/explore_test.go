@@ -33,9 +33,9 @@ func explored(t *testing.T, tr trial, states, rests int) {
 // Every run of these groups ends. Then the nodes that reach each other have the
 // highest of them as the leader, in one epoch. Under the majority rule they have no
 // leader if they are no majority. Before that, no epoch has two leaders, and no
-// node's epoch falls. Under the majority rule, never both sides of a partition have
-// a leader once all nodes have noticed it. The numbers are those found: a change of
-// one is a finding. DMUTEX_LONG=1 adds the large groups.
+// node's epoch falls. Under the majority rule, at most one side of a partition has
+// a leader once all nodes have noticed the partition. The numbers are those found: a
+// change of one is a finding. DMUTEX_LONG=1 adds the large groups.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -131,9 +131,9 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// "There are never two leaders at the same instant", under the majority rule
-// and with suspicion that is prompt and simultaneous, no matter what crashes, comes back, is cut off or starts
-// again. Without the rule see testdata/mutant-*-no-majority.txt.
+// "There are never two leaders at the same instant", under the majority rule and with
+// suspicion that is prompt and simultaneous, no matter what crashes, comes back, is cut
+// off or starts again. Without the rule see testdata/mutant-*-no-majority.txt.
 func TestOneLeader(t *testing.T) {
 	for _, tt := range []struct {
 		algorithm string

@@ -12,8 +12,8 @@ import (
 // TestToldOneSideFirst: "the side that is told first may elect a leader while the
 // other side's leader still leads". Node 3 leads, and is cut off. Nodes 1 and 2
 // are told, and elect node 2, before node 3 is told. Still each node is told before
-// anything else happens to it. TestOneLeader explores the
-// claim itself, where all are told at the same instant.
+// anything else happens to it. TestOneLeader explores the claim itself, where all are told
+// at the same instant.
 func TestToldOneSideFirst(t *testing.T) {
 	for name, algorithm := range map[string]election.Algorithm{
 		"bully": election.Bully, "ring": election.Ring, "changroberts": election.ChangRoberts,

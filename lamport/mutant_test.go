@@ -14,8 +14,8 @@ import (
 func TestMutants(t *testing.T) {
 	type probe = machinetest.Probe[*machine]
 	machinetest.ExploreAll(t, []machinetest.Exploration{
-		// The clock moves up to that of the message, not past it: a REPLY is
-		// no later than what it answers.
+		// The clock moves up to the clock of the message, not past it: a REPLY is
+		// no later than its REQUEST.
 		{Name: "clock-not-past", Algorithm: probe{
 			Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind != dmutex.Reply {
@@ -54,7 +54,7 @@ func TestMutants(t *testing.T) {
 			},
 		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrExcluded},
 
-		// L1 is not awaited.
+		// A node enters without waiting for L1.
 		{Name: "no-l1", Algorithm: probe{
 			After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				if m.Pending() {
@@ -88,7 +88,7 @@ func TestMutants(t *testing.T) {
 
 // Lamport's algorithm needs channels that keep the order. With all replies, a REPLY
 // that overtakes a REQUEST lets two nodes in; where replies are omitted, a RELEASE
-// that overtakes its REQUEST leaves it in the queue.
+// that overtakes its REQUEST leaves the REQUEST in the queue.
 func TestNeedsOrder(t *testing.T) {
 	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{

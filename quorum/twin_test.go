@@ -161,7 +161,7 @@ func (t twin) resilience() int {
 // load is the value of a game: one player picks a quorum, the other a site, and the
 // second player wins if the quorum contains the site. By Shapley and Snow (1950), the
 // strategies that make all payoffs of some square part of the matrix equal are optimal
-// in the whole matrix. So load tries all square parts until their strategies are.
+// in the whole matrix. So load tries all square parts until it finds these strategies.
 func (t twin) load() float64 {
 	for rows := range uint(1) << t.n {
 		for _, columns := range subsets(len(t.quorums), bits.OnesCount(rows)) {
@@ -441,8 +441,8 @@ func ints(n int) []int {
 //	go test ./quorum -long
 var long = flag.Bool("long", false, "run the long form of the random tests")
 
-// Every family of subsets of one to four sites, the empty subset too: 4, 16, 256
-// and 65,536 of them, of which 1, 3, 11 and 80 are coteries.
+// Every family of subsets of one to four sites, the empty subset too: there are 4, 16,
+// 256 and 65,536 families, and 1, 3, 11 and 80 of them are coteries.
 func TestTwinExhaustive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -11,7 +11,7 @@ import (
 )
 
 // A hub is an algorithm of your own: the lowest member grants the lock to one request
-// after the other. (Package central does the same, for use.)
+// after the other. (Package central is such an algorithm for real use.)
 type hub struct {
 	site.Site
 	queue []dmutex.Stamp // at the lowest member: the request that is granted, and those that wait

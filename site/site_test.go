@@ -200,7 +200,7 @@ func TestSiteExhausted(t *testing.T) {
 	require.NoError(t, err, "one time and one fence are left")
 }
 
-// A machine without a limit has all fences, and goes on after four million grants.
+// Without a limit a machine may use all fences, and goes on after four million grants.
 func TestNoLimit(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1)})
 	for n := uint64(1); n <= 5_000_000; n++ {

@@ -51,7 +51,7 @@ func TestUnread(t *testing.T) {
 }
 
 // A client names the inbox that the member publishes to. With nats.SkipSubjectValidation, only the
-// listener refuses a name that contains commands, which the server would run as the member's.
+// listener refuses a name with commands in it. The server would run them for the member.
 func TestInboxIsASubject(t *testing.T) {
 	for inbox, good := range map[string]bool{
 		"_INBOX.alice.1": true,

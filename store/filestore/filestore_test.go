@@ -358,8 +358,8 @@ func TestStuckLoads(t *testing.T) {
 	})
 }
 
-// A process that is stopped while it has the lock blocks other Swaps until their contexts end,
-// and no Load. A Swap that was given up writes nothing later.
+// A process that is stopped while it has the lock blocks other Swaps until their contexts end.
+// It blocks no Load. A Swap that was given up writes nothing later.
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	s := open(t, path)

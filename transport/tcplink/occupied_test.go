@@ -91,8 +91,8 @@ func slowGrace() pace {
 	return pace
 }
 
-// A connection that does not answer is replaced by one of the same life, if the process
-// has reconnected, or of a higher life.
+// A connection that does not answer is replaced by one of the same life or of a higher
+// life.
 func TestSilentProcessIsReplaced(t *testing.T) {
 	pace := defaultPace
 	pace.grace = time.Millisecond

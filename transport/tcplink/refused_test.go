@@ -120,7 +120,7 @@ func TestLogOfDialing(t *testing.T) {
 	require.Equal(t, want, told)
 }
 
-// A stranger's certificate does not choose how much is logged.
+// Long names in a stranger's certificate make no long records.
 func TestLogOfLongNames(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	pretender := func() *Authority { // pretenders have the same name, and different keys

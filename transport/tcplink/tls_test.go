@@ -376,7 +376,7 @@ func TestTLSRotation(t *testing.T) {
 			sendByHand(t, c, "hello")
 			next(t, got) // so that the link uses this connection, and no older one
 		}
-		rotate("later.example") // does not change the connections that there are
+		rotate("later.example") // does not change existing connections
 		require.NoError(t, l.Send(1, []byte("still here")))
 		require.NoError(t, l.Send(3, []byte("still here")))
 		require.Equal(t, "still here", readByHand(t, dialed))
@@ -549,7 +549,7 @@ func TestTLSCommands(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A plain link connects to nothing beyond loopback, even if a name resolves to it.
+// A plain link connects only to loopback, even if a name resolves to another address.
 func TestPlainStaysHome(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
 	p := l.peers[2]

@@ -99,7 +99,7 @@ func TestTroubleOfAccepting(t *testing.T) {
 	require.NotContains(t, err.Error(), "refused", "that was before")
 }
 
-// A peer that is cut off is said to be silent.
+// If a peer is cut off, Trouble says that the peer is silent.
 func TestTroubleOfSilence(t *testing.T) {
 	pace := defaultPace
 	pace.heartbeat, pace.patience = 10*time.Millisecond, 2
