@@ -89,7 +89,7 @@ func TestSitePeers(t *testing.T) {
 }
 
 // The course of a request, as the comment of Site describes it.
-func TestSiteLife(t *testing.T) {
+func TestSiteRequest(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
 	check := func(phase dmutex.Phase, pending bool, want string) {
 		t.Helper()

@@ -159,7 +159,7 @@ func TestNew(t *testing.T) {
 }
 
 // Open fails if nats.go closes the connection because of the subscription.
-func TestOpenOnNothing(t *testing.T) {
+func TestOpenOnClosedConnection(t *testing.T) {
 	s := serve(t, 1<<20)
 	s.refusal = "-ERR 'maximum control line exceeded'\r\n"
 	nc := connect(t, s)
