@@ -173,7 +173,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// A sticky is a connection whose Close waits.
+// A sticky is a connection that waits in Close.
 type sticky struct {
 	net.Conn
 	closing, release chan struct{}

@@ -29,7 +29,7 @@ type world struct {
 	left   faults
 	grants int
 	top    uint64 // the highest fence that was granted
-	floor  uint64 // where the clocks stand
+	floor  uint64 // drawn fences are above it, as it follows the clocks
 }
 
 // A place is where one life at a time runs.

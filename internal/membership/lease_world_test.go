@@ -101,7 +101,7 @@ type leaseSetup struct {
 	faults      leaseFaults
 
 	alter     func(m *LeaseMachine, do verb, input func() []Message) []Message // breaks a rule of the machine
-	forget    bool                                                             // breaks a rule of the driver: what is held is not reported
+	forget    bool                                                             // breaks a rule of the driver: holds are not reported
 	thaw      bool                                                             // likewise: after the installation the old view still grants
 	unchecked bool                                                             // likewise: the end of the lease is ignored
 	revive    bool                                                             // likewise: what was lost is held again after a renewal
@@ -550,7 +550,7 @@ func (w *leaseWorld) giveUp(i int) {
 	me.op = operation{}
 }
 
-// stop ends a process. What it has sent may still arrive.
+// stop ends a process. Its messages may still arrive.
 func (w *leaseWorld) stop(i int) {
 	w.giveUp(i)
 	w.places[i].life = 0

@@ -163,7 +163,7 @@ func TestPastMutants(t *testing.T) {
 	}
 }
 
-// What a life tells is bounded: it leaves out words, or tells nothing.
+// The past that a life tells is bounded: the life leaves out words, or tells nothing.
 func TestPastBounds(t *testing.T) {
 	m := memory{earlier: &Past{}, own: Word{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 2}}, met: []acquaintance{{2, 1, 2}}}
 	require.Equal(t, uint64(2), m.tell(1).Words[0].Of)

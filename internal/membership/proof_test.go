@@ -88,7 +88,7 @@ func TestProvedBesideStopped(t *testing.T) {
 		}
 		require.Equal(t, Acting, m.Phase())
 	}
-	for i := range 3 * MaxMembers { // what is known of them is bounded
+	for i := range 3 * MaxMembers { // the memory of them is bounded
 		other := proving(t, 100+uint64(i))
 		now += second
 		other.Tick(now)

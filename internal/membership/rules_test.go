@@ -327,7 +327,7 @@ var rules = []struct {
 		s.hears(from(30).report(second, Hold{"a", 1<<22 + 1}), from(30).report(second, Hold{"c", 1<<22 + 1}))
 		require.Equal(t, []Holder{{3, Hold{"a", 1<<22 + 1}}, {2, Hold{"b", 1<<22 + 1}}}, s.Holders())
 	}},
-	// What was held in one view may be released in the next.
+	// A hold of one view may be released in the next.
 	{"a report is of its view", func(t *testing.T) {
 		s := acting(t, 10)
 		s.enters(20, view(2, 10, 20, 30))

@@ -65,7 +65,7 @@ type setup struct {
 	reports bool // a report may take time
 
 	alter  alter // breaks a rule of the machine
-	forget bool  // breaks a rule of the driver: what is held is not reported
+	forget bool  // breaks a rule of the driver: holds are not reported
 	thaw   bool  // likewise: after the installation the old view still grants
 }
 
@@ -411,7 +411,7 @@ func (w *world) acquire(i int) error {
 	return w.input(i, acquire, FirstFence(view.Epoch)+1)
 }
 
-// stop ends a process. What it has sent may still arrive.
+// stop ends a process. Its messages may still arrive.
 func (w *world) stop(i int) {
 	w.places[i].life = 0
 	w.purge(func(f *flight) bool { return f.to == i })

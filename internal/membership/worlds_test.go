@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// What the worlds of both modes share: steps, locks, and tables of what they number.
+// The worlds of both modes share steps, locks, and catalogs.
 
 type verb uint8
 

@@ -331,7 +331,7 @@ func TestStatusOfPages(t *testing.T) {
 	}
 	named := 0
 	for page, text := range pages(t) {
-		if page == "CHANGELOG.md" { // names what is gone, too
+		if page == "CHANGELOG.md" { // names removed fields, too
 			continue
 		}
 		for _, match := range regexp.MustCompile("`(\\w+)((?:\\.\\w+)+)`").FindAllStringSubmatch(text, -1) {

@@ -237,7 +237,7 @@ func TestPureCode(t *testing.T) {
 	}
 }
 
-// Each vice is found where it is.
+// vices finds each vice at its place.
 func TestVices(t *testing.T) {
 	const source = `package vices
 

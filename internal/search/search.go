@@ -15,8 +15,8 @@ import (
 	"slices"
 )
 
-// A World is a state W of what is explored. S is a step that may happen next: an
-// [Event], or a small value of the world's own, which is faster.
+// A World is one state, of type W, of an exploration. S is a step that may happen next:
+// an [Event], or a small value of the world's own, which is faster.
 type World[W, S any] interface {
 	// Clone returns a copy. It may take the memory of spare, a world that is no longer
 	// needed or the zero W.

@@ -368,7 +368,7 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 		}
 		return blame("refused a frame of a correct peer: %v", err)
 	}
-	if s.repeats > 0 { // more repeats bring nothing new, nor do any of a session that stays
+	if s.repeats > 0 { // it matters only whether there are any, and only if the session may close
 		s.repeats = min(s.repeats, w.closes[side])
 	}
 	p.tired = p.tired && s.repeats <= 0
