@@ -18,30 +18,35 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A stuckStore returns from no operation before it is released, whatever its context says.
+// stuckStore is a store that does not return from an operation until it is released, even if the
+// context has ended.
 type stuckStore struct {
 	store.Store
 	stuck    atomic.Bool
+	calls    atomic.Int32 // that are stuck
 	released chan struct{}
 }
 
-func (s *stuckStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+func (s *stuckStore) wait() {
 	if s.stuck.Load() {
+		s.calls.Add(1)
 		<-s.released
 	}
+}
+
+func (s *stuckStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	s.wait()
 	return s.Store.Load(ctx)
 }
 
 func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	if s.stuck.Load() {
-		<-s.released
-	}
+	s.wait()
 	return s.Store.Swap(ctx, value, rev)
 }
 
-// A store that breaks its contract, and does not return when its context has ended, keeps
-// neither Open nor Close: both return, and Close says why the record still has the node.
-// At most one call of the store is left behind.
+// A store breaks its contract if it does not return when its context has ended. Open and Close
+// return nevertheless, and Close says why the record still has the node. At most one call of the
+// store is left behind.
 func TestLeaseStuckStore(t *testing.T) {
 	for _, joined := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -66,12 +71,13 @@ func TestLeaseStuckStore(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrStore)
 			}
+			require.EqualValues(t, 1, stuck.calls.Load())
 			close(stuck.released) // or the bubble would not end
 		})
 	}
 }
 
-// A deniedStore takes no operation while it is denied.
+// deniedStore is a store that refuses the operations that are denied.
 type deniedStore struct {
 	store.Store
 	loads, swaps atomic.Bool // are denied
@@ -93,7 +99,7 @@ func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision
 	return s.Store.Swap(ctx, value, rev)
 }
 
-// A store that only an operator can mend ends a node that has not acted yet, at once.
+// If only an operator can mend the store, a node that has not acted yet stops at once.
 func TestLeaseUnusableStore(t *testing.T) {
 	for _, loads := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -155,7 +161,7 @@ func (s distantStore) Swap(ctx context.Context, value []byte, rev store.Revision
 	return s.Store.Swap(ctx, value, rev)
 }
 
-// A greeted link is greeted by a stranger more often than the store answers.
+// greeted is a link that gets frames of a stranger more often than the store answers.
 type greeted struct {
 	transport.DynamicLink
 	closed chan struct{}
@@ -180,8 +186,7 @@ func (l greeted) Close() error {
 	return l.DynamicLink.Close()
 }
 
-// Strangers who greet all the time keep a member neither from excluding another that has
-// crashed, nor from leaving.
+// Even if strangers send frames all the time, a member excludes a crashed member, and can leave.
 func TestLeaseGreetings(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := &member{group: g, store: outagetest.New(t, distantStore{&g.store, 20 * time.Millisecond}, outagetest.Faults{})}
@@ -204,8 +209,8 @@ func TestLeaseGreetings(t *testing.T) {
 	})
 }
 
-// An outage of everything, as when the link and the record are on one server, excludes
-// nobody, also not if one member is back before the others.
+// An outage of everything, as when the link and the record are on one server, excludes nobody, even
+// if one member is back before the others.
 func TestLeaseOutageOfAll(t *testing.T) {
 	for _, members := range []int{2, 3} {
 		for _, lasts := range []time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second, 9 * time.Second, 15 * time.Second} {
@@ -238,7 +243,8 @@ func TestLeaseOutageOfAll(t *testing.T) {
 	}
 }
 
-// That costs the exclusion of a crashed member nothing, if the store answers.
+// If the store answers, a crashed member is excluded in time, although an outage of everything
+// excludes nobody.
 func TestLeaseCrashOfOneOfTwo(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
@@ -250,7 +256,7 @@ func TestLeaseCrashOfOneOfTwo(t *testing.T) {
 			for len(all[1].Status().View.Members) > 1 {
 				time.Sleep(time.Millisecond)
 			}
-			// It is away after an eighth, looked at every twentieth, and excluded after a third.
+			// Silent after an eighth, checked every twentieth, excluded after a third of a lease.
 			require.Less(t, time.Since(began), leaseOf/8+leaseOf/20+leaseOf/3+50*time.Millisecond)
 			o := <-waiting
 			require.NoError(t, o.err)
