@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -21,17 +18,17 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A storm is a group whose members die, leave, join, and are excluded while they live, with
-// the store, the others or both out of reach. All the time several goroutines of each
-// member take several locks, for a moment or for longer than a lease.
+// A storm is a group in which members crash, leave, join, and are excluded while they live. They
+// lose the store, the other members, or both. All the time several goroutines of each member take
+// locks, for a moment or for longer than a lease.
 type storm struct {
 	*leaseGroup
 	seed   uint64
 	random *rand.Rand
 	locks  int
 	ctx    context.Context
-	ends   map[*member]context.CancelFunc // of who takes locks there
-	count  uint64                         // of processes
+	ends   map[*member]context.CancelFunc // end the goroutines that take locks there
+	count  uint64                         // of processes so far
 	tasks  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -39,8 +36,7 @@ type storm struct {
 	fence  map[string]uint64
 }
 
-// One member holds a lock at a time, fences rise, and in the end each lock can be had by
-// each member.
+// One member holds a lock at a time, fences rise, and in the end each member can get each lock.
 func TestLeaseStorm(t *testing.T) {
 	seeds := uint64(6)
 	if testing.Short() {
@@ -68,7 +64,7 @@ func runStorm(g *leaseGroup, seed uint64) {
 	for range 2 + w.random.IntN(3) {
 		w.open()
 	}
-	time.Sleep(leaseOf + upTo(w.random, leaseOf/5)) // a new record is waited for
+	time.Sleep(leaseOf + upTo(w.random, leaseOf/5)) // a new record makes the first member wait
 	for range 10 + w.random.IntN(10) {
 		time.Sleep(upTo(w.random, []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[w.random.IntN(3)]))
 		w.happen()
@@ -96,24 +92,24 @@ func (w *storm) happen() {
 	}
 	s, d := w.all[w.random.IntN(len(w.all))], upTo(w.random, leaseOf*3/2)
 	switch w.random.IntN(8) {
-	case 0: // it dies, and that is seen at once
+	case 0: // it crashes, and is excluded at once
 		w.ends[s]()
 		s.isolate(true)
-		w.exclude(s)
+		w.exclude(s.Self())
 		s.crash()
-	case 1: // it dies
+	case 1: // it crashes
 		w.ends[s]()
 		s.crash()
 	case 2: // it is excluded, and does not learn that from the store
 		s.store.Outage(true)
-		w.exclude(s)
+		w.exclude(s.Self())
 		w.tasks.Go(func() { time.Sleep(d); s.store.Outage(false) })
 	case 3: // it is excluded, and cut off
 		s.isolate(true)
-		w.exclude(s)
+		w.exclude(s.Self())
 		w.tasks.Go(func() { time.Sleep(d); s.isolate(false) })
 	case 4:
-		w.exclude(s)
+		w.exclude(s.Self())
 	case 5:
 		s.cut.Store(true)
 		w.tasks.Go(func() { time.Sleep(d); s.cut.Store(false) })
@@ -126,28 +122,6 @@ func (w *storm) happen() {
 	default:
 		if len(w.all) < 6 {
 			w.open()
-		}
-	}
-}
-
-// exclude takes a member out of the record, while others change it.
-func (w *storm) exclude(s *member) {
-	for id := s.Self(); id != dmutex.None; {
-		value, rev, err := w.store.Load(w.t.Context())
-		require.NoError(w.t, err)
-		var r membership.Record
-		require.NoError(w.t, r.UnmarshalText(value))
-		r.Epoch++
-		r.Unclean = r.Epoch
-		i := slices.IndexFunc(r.Members, func(e membership.Entry) bool { return e.Node == id })
-		if i < 0 {
-			return
-		}
-		r.Members = slices.Delete(r.Members, i, i+1)
-		value, err = r.MarshalText()
-		require.NoError(w.t, err)
-		if _, err = w.store.Swap(w.t.Context(), value, rev); err == nil {
-			return
 		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// second is where another process with the number 1 is on the network.
+// second is the place on the network of another process with the number 1.
 const second dmutex.NodeID = 9
 
-// A forked link takes two processes for node 1, as a network does in which both use
-// its number: what is sent to node 1 reaches both.
+// forked is a link to two processes with the number 1, as if both had the same address: frames to
+// node 1 reach both.
 type forked struct{ transport.Link }
 
 func (l forked) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
@@ -37,30 +37,32 @@ func (l forked) Send(to dmutex.NodeID, frame []byte) error {
 	return l.Link.Send(to, frame)
 }
 
-// openForked starts three nodes, and later starts another process with the number 1.
+// startOn starts a node on a link.
+func (g *group) startOn(id dmutex.NodeID, link transport.Link) *node.Node {
+	n, err := node.OpenStrict(g.t.Context(), id, g.members, link, node.Config{Algorithm: g.algorithm})
+	require.NoError(g.t, err)
+	return n
+}
+
+// openForked starts three nodes. startSecond starts another process with the number 1.
 func (g *group) openForked() (startSecond func() *node.Node) {
 	g.members = []dmutex.NodeID{1, 2, 3}
-	start := func(id dmutex.NodeID, link transport.Link) *node.Node {
-		n, err := node.OpenStrict(g.t.Context(), id, g.members, link, node.Config{Algorithm: g.algorithm})
-		require.NoError(g.t, err)
-		return n
-	}
-	g.nodes[1] = start(1, g.net.Link(1))
-	g.nodes[2] = start(2, forked{g.net.Link(2)})
-	g.nodes[3] = start(3, forked{g.net.Link(3)})
+	g.nodes[1] = g.startOn(1, g.net.Link(1))
+	g.nodes[2] = g.startOn(2, forked{g.net.Link(2)})
+	g.nodes[3] = g.startOn(3, forked{g.net.Link(3)})
 	for _, n := range g.nodes {
 		require.NoError(g.t, n.Ready(g.t.Context()))
 	}
-	time.Sleep(time.Minute) // a view acts at once
+	time.Sleep(time.Minute) // after a calm time the next view acts at once
 	return func() *node.Node {
-		n := start(1, g.net.Link(second))
+		n := g.startOn(1, g.net.Link(second))
 		g.nodes[second] = n // to be closed
 		return n
 	}
 }
 
-// A second process whose number is in use stops within 5 seconds and says why. The
-// first goes on, and so do the others.
+// A second process with a number that is in use stops within 5 seconds and says why. The first
+// process and the other members go on.
 func TestNumberTaken(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		startSecond := g.openForked()
@@ -99,7 +101,7 @@ func TestReplaced(t *testing.T) {
 			g.net.Heal()
 			g.net.Cut(1, 5-contact) // the other one of 2 and 3
 			g.net.Cut(5-contact, 1)
-			require.NoError(t, g.mutex(1, "y").Ask(t.Context())) // the contact: it sends to all
+			require.NoError(t, g.mutex(1, "y").Ask(t.Context())) // the contact: Ask sends to all
 			time.Sleep(2 * time.Second)
 			_, err = g.mutex(1, "y").Acquire(contextFor(t, time.Minute))
 			require.ErrorIs(t, err, node.ErrReplaced)
@@ -113,9 +115,9 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// One word of one peer, which on a plain link anybody can forge, ends no member: it is
-// granted nothing and is not ready while it asks, says why, and goes on when another denies
-// it.
+// If one peer says that the number of a member is taken, the member does not stop: on a plain link
+// anybody can forge that. While the member asks the others it is granted nothing, is not ready, and
+// says why. It goes on when another member denies the claim.
 func TestOneWordEndsNobody(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -150,12 +152,12 @@ func TestOneWordEndsNobody(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		require.NoError(t, held.Err())
 		g.nodes[1].Taken(2)
-		require.ErrorIs(t, held.Err(), node.ErrReplaced, "two said so")
+		require.ErrorIs(t, held.Err(), node.ErrReplaced, "two members said so")
 		g.net.Heal()
 	})
 }
 
-// Where nobody else answers, one word is believed.
+// If no other member answers, the claim of one is believed after a second.
 func TestOneWordAlone(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -171,25 +173,20 @@ func TestOneWordAlone(t *testing.T) {
 	})
 }
 
-// A process that was paused before it was ever in a view, and goes on when another has
-// taken its number, stops. It takes no life above that of its healthy successor, also not
-// if a member hears only the paused one.
+// A process was paused before it was ever in a view, and another has taken its number. When the
+// first process goes on, it stops. It takes no life above that of its healthy successor, even if a
+// member hears only the paused one.
 func TestPausedBeforeAnyView(t *testing.T) {
 	for _, heard := range []bool{true, false} {
 		bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 			today()
 			g.members = []dmutex.NodeID{1, 2, 3}
-			start := func(id dmutex.NodeID, link transport.Link) *node.Node {
-				n, err := node.OpenStrict(t.Context(), id, g.members, link, node.Config{Algorithm: g.algorithm})
-				require.NoError(t, err)
-				return n
-			}
-			g.nodes[1] = start(1, g.net.Link(1))
+			g.nodes[1] = g.startOn(1, g.net.Link(1))
 			g.net.Partition([]dmutex.NodeID{1}, []dmutex.NodeID{2, 3, second})
 			time.Sleep(time.Minute)
-			g.nodes[second] = start(1, g.net.Link(second))
-			g.nodes[2] = start(2, forked{g.net.Link(2)})
-			g.nodes[3] = start(3, forked{g.net.Link(3)})
+			g.nodes[second] = g.startOn(1, g.net.Link(second))
+			g.nodes[2] = g.startOn(2, forked{g.net.Link(2)})
+			g.nodes[3] = g.startOn(3, forked{g.net.Link(3)})
 			for _, id := range []dmutex.NodeID{second, 2, 3} {
 				require.NoError(t, g.nodes[id].Ready(t.Context()))
 			}
@@ -213,8 +210,8 @@ func TestPausedBeforeAnyView(t *testing.T) {
 	}
 }
 
-// A process whose clock gives it a lower life than the former process had is told so, and
-// takes a higher one. (The clock of a bubble gives random ones.)
+// If the clock of a process gives it a lower life than the former process had, a member tells it,
+// and it takes a higher one. (The clock of a bubble gives random lives.)
 func TestLivesRise(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
