@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A face is an Up that takes no notice.
+// face is an Up that ignores all calls.
 type face struct{}
 
 func (face) Message(dmutex.NodeID, []byte) {}
@@ -29,7 +29,7 @@ func (face) Ended(locks.Hold)              {}
 // alone opens a group of one in a bubble, and waits until it acts.
 func alone(t *testing.T, cfg Config, test func(g *Group)) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(30 * 365 * 24 * time.Hour) // to a time that counts for epochs
+		time.Sleep(30 * 365 * 24 * time.Hour) // from the year 2000 to a time after 2020, when epochs begin
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		cfg.Algorithm, cfg.Link, cfg.Up = ricart.New, net.Link(cfg.Self), face{}
@@ -45,12 +45,12 @@ func alone(t *testing.T, cfg Config, test func(g *Group)) {
 	})
 }
 
-// The trouble of a view is not forgotten for that of an older one, which may be reported
-// later: the epoch is read under no mutex when a message cannot be decoded.
+// The trouble of a view is not forgotten for trouble of an older view that is reported later. A
+// report can be late because the epoch is read under no mutex when a message cannot be decoded.
 func TestLateTrouble(t *testing.T) {
 	alone(t, Config{Self: 1, Members: []dmutex.NodeID{1}}, func(g *Group) {
 		epoch := g.Locks.Epoch()
-		g.mu.Lock() // nobody takes it in meanwhile
+		g.mu.Lock() // so that the group handles neither yet
 		g.Trouble(epoch, dmutex.PeerMistake("test"))
 		g.Trouble(epoch-1, dmutex.PeerMistake("test"))
 		g.mu.Unlock()
@@ -59,9 +59,9 @@ func TestLateTrouble(t *testing.T) {
 	})
 }
 
-// The time of an input contains the sleep that the machine was told of, and no other,
-// also if another goroutine sees a sleep at the same moment. Otherwise a sleep that the
-// machine was told of too early shortens its next wait for the leases of others.
+// The time of an input contains exactly the sleep that the machine was told of, even if another
+// goroutine sees a sleep at the same moment. If the machine were told too early, its next wait for
+// the leases of others would be too short.
 func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 	alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
 		l := g.who.(*record)
@@ -75,7 +75,7 @@ func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 		g.mu.Lock()
 		awake, wrong := l.now()-l.slept, 0
 		for range 100_000 {
-			if now := l.now(); now != awake+l.slept { // nothing else has passed
+			if now := l.now(); now != awake+l.slept { // only sleep has passed
 				wrong++
 			}
 		}
@@ -85,8 +85,8 @@ func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 	})
 }
 
-// A call that sees the end of a lease at the moment in which it is renewed is granted its
-// lock all the same.
+// A call that sees the end of a lease at the moment when the lease is renewed is still granted its
+// lock.
 func TestLeaseRenewedAtItsEnd(t *testing.T) {
 	alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
 		l := g.who.(*record)
@@ -112,24 +112,24 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 	})
 }
 
-// A soul is a life of a store whose end takes as long as the test.
-type soul struct {
+// slowLife is a store.Life. Its Close takes as long as the test.
+type slowLife struct {
 	store.Life
 	over, end chan struct{}
 }
 
-func (s *soul) Close() error {
+func (s *slowLife) Close() error {
 	close(s.over)
 	<-s.end
 	return nil
 }
 
-// A process that stops before it was a member has held nothing, so its life of the store ends at once.
-// A store that takes long to end a life keeps nobody waiting who asks how the node is.
+// A process that stops before it was a member has held nothing, so its store.Life ends at once. The
+// group is not locked while the store takes long to end it.
 func TestLifeEndsWithTheNode(t *testing.T) {
 	for _, released := range []bool{true, false} {
 		alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
-			l, life := g.who.(*record), &soul{over: make(chan struct{}), end: make(chan struct{})}
+			l, life := g.who.(*record), &slowLife{over: make(chan struct{}), end: make(chan struct{})}
 			time.Sleep(time.Second)
 			g.mu.Lock()
 			l.life, l.lasts = life, math.MinInt64
@@ -139,7 +139,7 @@ func TestLifeEndsWithTheNode(t *testing.T) {
 			select {
 			case <-life.over:
 			case <-time.After(time.Second):
-				t.Error("the life goes on")
+				t.Error("the life was not ended")
 			}
 			free := g.mu.TryLock()
 			if free {

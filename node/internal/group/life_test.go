@@ -10,12 +10,12 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A process that is restarted at once has a higher life than the one before: a lower
-// one that is in a view before all have told what they know would have to stop.
+// A process that is restarted at once has a higher life than before. A process with a lower life
+// would have to stop if it came into a view before all members have reported.
 func TestLivesRise(t *testing.T) {
 	c := consent{group: &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}}
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(30 * 365 * 24 * time.Hour) // the bubble's clock begins in the year 2000
+		time.Sleep(30 * 365 * 24 * time.Hour) // from the year 2000 to a time after 2020, when epochs begin
 		for range 1000 {
 			former := c.newLife(0)
 			time.Sleep(2 * time.Millisecond)
@@ -25,8 +25,8 @@ func TestLivesRise(t *testing.T) {
 	require.Greater(t, c.newLife(1<<63), uint64(1<<63))
 }
 
-// Members that start at the same moment have different lives: a session would take a
-// frame of the other for its own.
+// Members that start at the same moment have different lives. Otherwise a session could take a
+// frame of another session for its own.
 func TestLivesDiffer(t *testing.T) {
 	members := []dmutex.NodeID{1, 2, 7}
 	for range 1000 {

@@ -30,7 +30,7 @@ func someReport() *membership.Message {
 	return m
 }
 
-// A message is cut into as few parts as their size allows, and joined they are that message.
+// A message is cut into as few parts as their size allows. Joined, the parts are the message again.
 func TestParts(t *testing.T) {
 	want := someReport()
 	for size := 2; size < 600; size++ {
@@ -48,7 +48,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// No message of a peer crashes a node. One that is read has no other encoding.
+// No message of a peer crashes a node. A message that can be read has only one encoding.
 func FuzzMessage(f *testing.F) {
 	whole := Parts(someReport(), 1<<20)[0][1:]
 	f.Add(whole)
@@ -63,13 +63,13 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// The length that a list announces is not believed: memory follows what is read.
+// The length that a list announces is not trusted: memory grows with what is read.
 func TestLongListsOfNothing(t *testing.T) {
 	m := someReport()
 	m.Past = nil
 	whole := Parts(m, 1<<20)[0][1:]
 	many := 1 << 20
-	head := len(whole) - 1 - 3*(len("held 0")+2) // up to the holds, without their number
+	head := len(whole) - 1 - 3*(len("held 0")+2) // where the holds begin, after the byte with their number
 	hostile := append(whole[:head-1:head-1], 0xdd, 0, byte(many>>16), byte(many>>8), byte(many), 0xc0)
 	hostile = append(hostile, make([]byte, many)...)
 	got, err := readMessage(hostile, 2)
@@ -77,7 +77,7 @@ func TestLongListsOfNothing(t *testing.T) {
 	require.LessOrEqual(t, len(got.Holds), 1)
 }
 
-// A peer's name that cannot be shown is refused: it stands in logs and on pages.
+// A name that cannot be shown is refused, because logs and pages show the names of peers.
 func TestNameIsRefused(t *testing.T) {
 	for _, name := range []string{"", "two\nlines", "\x1b[31m", "\u202eleft", "\xff", strings.Repeat("n", 65)} {
 		message := wire.Write(nil, func(f *wire.Fields) { nameFields(f, &name) })

@@ -17,7 +17,7 @@ func members(n int) (all []dmutex.NodeID) {
 	return all
 }
 
-// All members compute alike: what is written here never changes.
+// All members must compute the same homes, so these results never change.
 func TestHomeIsStable(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -40,8 +40,8 @@ func TestHomeIsStable(t *testing.T) {
 	}
 }
 
-// Each member is the home of about as many locks, however much alike their names are; and
-// when a member comes or goes, no lock moves but to it or from it.
+// Each member is the home of about as many locks, even if the names of the locks are alike. When a
+// member comes or goes, only locks that begin there move.
 func TestHomesAreEven(t *testing.T) {
 	const names = 10_000
 	for _, format := range []string{"%d", "user/%d/profile", "lock %08d of a group with a long name"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// told is an Up that notes what it is told.
+// told is an Up that records what it is told.
 type told struct {
 	mail.Handler
 	troubles []error
@@ -62,8 +62,8 @@ func release(tb testing.TB, h *Held) {
 	require.Equal(tb, h.fence, ended[len(ended)-1].Fence)
 }
 
-// A peer that reports another's lock with a higher fence is believed: the process that
-// held it is told, and nothing else happens.
+// If the report of a peer makes the peer the holder of a lock, this process loses the lock, and
+// nothing else happens.
 func TestOverruled(t *testing.T) {
 	table, u := alone(t)
 	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
@@ -76,7 +76,7 @@ func TestOverruled(t *testing.T) {
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
 }
 
-// A lease that ends while Until looks does not seem to end in the far future.
+// If the lease ends while Until runs, the result is not in the far future.
 func TestUntilAfterTheEnd(t *testing.T) {
 	table, _ := alone(t)
 	table.cfg.Clock = func() int64 { return 100 }
@@ -86,8 +86,8 @@ func TestUntilAfterTheEnd(t *testing.T) {
 	require.False(t, held.Until().After(time.Now()))
 }
 
-// Early messages take no more room than there is, give it back, and make room for those of
-// earlier views.
+// Early messages take no more room than the buffer has, and give it back. A message of a later view
+// makes room for one of an earlier view.
 func TestEarlyRoom(t *testing.T) {
 	table, u := alone(t)
 	quarter := func(epochs int) early {
@@ -128,7 +128,7 @@ func TestEarlyRoom(t *testing.T) {
 	table.rehandle()
 	kept(1, 1, 1)
 	view(table, 4, 1)
-	require.Empty(t, table.early, "of views that will never be")
+	require.Empty(t, table.early, "messages of views that will never act")
 	require.Zero(t, table.room)
 	table.Act(4, nil, nil)
 	require.Equal(t, []error{errEarly}, u.troubles, "once")
@@ -161,7 +161,7 @@ func TestRestingLocks(t *testing.T) {
 	require.Equal(t, 1, table.listed())
 }
 
-// listed returns how many locks may be forgotten when others rest.
+// listed returns the number of idle locks, which may be forgotten.
 func (t *Table) listed() (n int) {
 	for _, l := range t.resting {
 		if l != nil {
@@ -171,7 +171,7 @@ func (t *Table) listed() (n int) {
 	return n
 }
 
-// A hold has an owner, and the next hold of the lock has another.
+// The owner of a hold does not own the next hold.
 func TestOwner(t *testing.T) {
 	table, _ := alone(t)
 	has := func(want any, wantHeld bool) {
@@ -191,7 +191,7 @@ func TestOwner(t *testing.T) {
 	has(nil, true)
 }
 
-// While nothing is granted, a try does not report a free lock as busy.
+// While the table is halted, a try does not report a free lock as busy.
 func TestTryWhileHalted(t *testing.T) {
 	table, _ := alone(t)
 	require.True(t, table.Halt())
@@ -206,8 +206,7 @@ func TestTryWhileHalted(t *testing.T) {
 	release(t, h)
 }
 
-// Metrics read the totals of many locks again and again, so these cost little, and little of
-// it for each lock.
+// Metrics read the totals again and again, so Totals allocates little, even with many locks.
 func TestTotalsAreCheap(t *testing.T) {
 	table, _ := alone(t)
 	for i := range 5000 {
