@@ -37,7 +37,7 @@ func TestOpen(t *testing.T) {
 	require.IsIncreasing(t, fences)
 }
 
-// What Open refuses leaves nothing behind that listens.
+// Open refuses a directory, a lease that is too short, and a canceled context.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	_, err := filenode.Open(t.Context(), dir, node.Config{})

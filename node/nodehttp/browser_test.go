@@ -48,8 +48,8 @@ func crowd(t *testing.T) (page string) {
 	return page
 }
 
-// The page fits phones and desks, and everything on it can be read, in the light and in the dark.
-// It needs DMUTEX_BROWSER.
+// The page fits phones and desktops, and all its text has enough contrast in light and in dark
+// mode. It needs DMUTEX_BROWSER.
 func TestBrowser(t *testing.T) {
 	const look = `
 		const lum = (c) => {

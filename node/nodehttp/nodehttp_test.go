@@ -67,8 +67,8 @@ func get(n *node.Node, target string, header http.Header) *httptest.ResponseReco
 	return w
 }
 
-// golden compares with a file in testdata. Lives are drawn anew each time, and on who
-// asks first for a view depend its epoch and the milliseconds.
+// golden compares got with a file in testdata, without what differs between runs: lives, epochs,
+// fences and milliseconds.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	for _, v := range [][2]string{
@@ -139,7 +139,7 @@ func TestPage(t *testing.T) {
 	})
 }
 
-// A node alone, and a coordinator that knows of the others.
+// The page of a node alone says so, and the page of a coordinator names the holders at other nodes.
 func TestHolders(t *testing.T) {
 	group(t, central.New, 1, func(t *testing.T, nodes []*node.Node) {
 		body := get(nodes[0], "/", nil).Body.String()
@@ -184,8 +184,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// However many locks there are, the page has an end: the oldest are on it, and it
-// says how many are not.
+// The page shows a limited number of locks, the oldest first, and says how many are left out.
 func TestLimit(t *testing.T) {
 	group(t, central.New, 1, func(t *testing.T, nodes []*node.Node) {
 		n := nodes[0]
@@ -251,7 +250,8 @@ func TestOtherConfig(t *testing.T) {
 	})
 }
 
-// crash takes a node off the network without a word.
+// crash cuts a node off and closes it, so that its peers hear no farewell. Then it heals the
+// network.
 func crash(net *memlink.Network, nodes []*node.Node, id dmutex.NodeID) {
 	for i := range nodes {
 		net.Cut(id, dmutex.NodeID(i+1))
@@ -326,7 +326,7 @@ func serve(h http.Handler, r *http.Request) (code int, body string) {
 	return w.Code, w.Body.String()
 }
 
-// The probe is 200 in a view that acts, and else names the members that are missing.
+// Ready answers 200 while a view acts, and otherwise names the missing members.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
@@ -351,7 +351,7 @@ func TestReady(t *testing.T) {
 		require.Regexp(t, `^ready: view \d+ of nodes \[1 2 3\]\n$`, body)
 		require.NotContains(t, body, "not ready")
 
-		// A view that is installed and does not act, since 3 does not hear of it.
+		// A view is installed and does not act, because 1 does not hear the report of 3.
 		time.Sleep(5 * time.Second)
 		crash(net, nodes, 2)
 		net.Cut(3, 1)
@@ -524,7 +524,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// A node with a store shows how its lease stands.
+// The page of a node with a store shows the state of its lease.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
@@ -568,7 +568,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// L78: after a crash the survivors name the member, and what they wait for, all the time.
+// L78: after a crash the survivors name the crashed member, and what they wait for, all the time.
 func TestLeaseCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
