@@ -33,8 +33,8 @@ func isAsked(h lock.Held) bool {
 	}
 }
 
-// LESSONS L48: any node can ask a holder to give the lock back. The holder loses nothing by it, and
-// several requests count as one.
+// LESSONS L48: any node can ask a holder to give the lock back. The holder keeps the lock, and
+// several calls count as one.
 func TestAsk(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -60,8 +60,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// A handle remembers that it was asked, and its context is what it would have
-// been.
+// A handle remembers an Ask that came before the holder looked. The Ask does not change its
+// context.
 func TestAskedBeforeItLooks(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -77,14 +77,14 @@ func TestAskedBeforeItLooks(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		require.NoError(t, held.Err())
 		require.True(t, isAsked(held))
-		require.Equal(t, ctx, held.Context(), "it is one")
+		require.Equal(t, ctx, held.Context(), "one context for each handle")
 		require.NoError(t, held.Release())
 		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased)
 
 		held = g.acquire(2, "x")
 		g.ask(1, "x")
 		require.NoError(t, held.Release())
-		require.True(t, isAsked(held), "it was, while it held")
+		require.True(t, isAsked(held), "it was asked while it held the lock")
 		require.ErrorIs(t, context.Cause(held.Context()), node.ErrReleased)
 
 		held = g.acquire(2, "x")
@@ -95,11 +95,11 @@ func TestAskedBeforeItLooks(t *testing.T) {
 	})
 }
 
-// Only the present hold is asked: no waiter, no later hold and no earlier one.
+// Only the current hold is asked: no waiter, no later hold and no earlier hold.
 func TestAskIsOfTheMoment(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
-		g.ask(2, "x") // nobody
+		g.ask(2, "x") // nobody holds x
 		held := g.acquire(1, "x")
 		waits := []<-chan outcome{g.acquireLater(t.Context(), 1, "x"), g.acquireLater(t.Context(), 2, "x")}
 		require.False(t, isAsked(held))
@@ -108,14 +108,14 @@ func TestAskIsOfTheMoment(t *testing.T) {
 		require.NoError(t, held.Release())
 		for range waits {
 			var o outcome
-			select { // in the order of the algorithm
+			select { // the algorithm decides which is first
 			case o = <-waits[0]:
 			case o = <-waits[1]:
 			}
 			require.NoError(t, o.err)
 			require.False(t, isAsked(o.held))
 			require.NoError(t, o.held.Release())
-			require.False(t, isAsked(o.held), "the end asks nobody")
+			require.False(t, isAsked(o.held), "Release is no Ask")
 		}
 
 		over := g.acquire(1, "x")
@@ -129,7 +129,7 @@ func TestAskIsOfTheMoment(t *testing.T) {
 }
 
 // Asking for a lock that nobody holds creates no lock at any node, sends no message of the
-// algorithm, and is no mistake.
+// algorithm, and is not an error.
 func TestAskLeavesNothing(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -183,8 +183,8 @@ func TestAskRefuses(t *testing.T) {
 	})
 }
 
-// A node that keeps asking while a peer cannot be reached gets ErrOverflow in the end,
-// and its own holders are not asked either. The group takes no harm.
+// A node that keeps asking while a peer is unreachable gets ErrOverflow in the end. Then no holder
+// is asked, not even its own. The group is not harmed.
 func TestAskOverflow(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -268,8 +268,8 @@ func TestAskWithoutAHandle(t *testing.T) {
 	})
 }
 
-// On a bad network holders are asked from everywhere and give back, and nothing
-// else changes: nobody overlaps, fences rise, everybody is served.
+// On a bad network, all members ask, and holders release. Holds do not overlap, fences rise, and
+// every caller is served.
 func TestAskSoak(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {

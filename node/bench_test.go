@@ -85,7 +85,7 @@ func openLeases(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
 
 // BenchmarkAcquire measures an uncontended Acquire and Release over TCP, beside the cost of the
 // messages alone: raw/1 is a request and an answer, raw/2 a fan-out to two peers, and so on. Groups
-// whose names end in "lease" have a store.
+// with names that end in "lease" have a store.
 func BenchmarkAcquire(b *testing.B) {
 	for _, peers := range []int{1, 2, 7} {
 		b.Run(fmt.Sprintf("raw/%d", peers), func(b *testing.B) { benchmarkRaw(b, peers) })
@@ -106,7 +106,7 @@ func BenchmarkAcquire(b *testing.B) {
 	} {
 		run := func(b *testing.B, nodes []*node.Node) {
 			m := nodes[tc.who].Mutex(atFirst(nodes))
-			h, err := m.Acquire(b.Context()) // what the first one asks for may be kept
+			h, err := m.Acquire(b.Context()) // only the first one may need messages
 			require.NoError(b, err)
 			h.Release()
 			before := nodes[tc.who].Status()
@@ -135,8 +135,8 @@ func atFirst(nodes []*node.Node) string {
 	return nameAt(nodes[0].Self(), nodes[0].Status().View.Members)
 }
 
-// Re-entry where nobody else wants the lock is free: no message, and nothing
-// allocated but the handle.
+// Taking a lock again that no other node wants is free: no message, and nothing allocated but the
+// handle.
 func TestReentryIsFree(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -157,7 +157,7 @@ func TestReentryIsFree(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				again() // what the first one asks for is kept
+				again() // only the first one may need messages
 				synctest.Wait()
 				before := g.nodes[1].Status()
 				allocated := testing.AllocsPerRun(100, again)
@@ -173,8 +173,8 @@ func TestReentryIsFree(t *testing.T) {
 	}
 }
 
-// BenchmarkAcquireInMemory is what a node itself takes: the same over memlink, by
-// each algorithm, in a group of three.
+// BenchmarkAcquireInMemory measures a node without a network: Acquire and Release over memlink,
+// with each algorithm, in a group of three.
 func BenchmarkAcquireInMemory(b *testing.B) {
 	for _, a := range algorithms {
 		b.Run(a.name, func(b *testing.B) {
@@ -194,8 +194,7 @@ func BenchmarkAcquireInMemory(b *testing.B) {
 	}
 }
 
-// benchmarkRaw is a fan-out of 32 bytes to peers that answer with 32 bytes, with
-// nothing around it.
+// benchmarkRaw sends 32 bytes to each peer, which answers with 32 bytes, with nothing around them.
 func benchmarkRaw(b *testing.B, peers int) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
@@ -243,8 +242,8 @@ func benchmarkRaw(b *testing.B, peers int) {
 	}
 }
 
-// BenchmarkObserver is an Acquire and a Release that need no message: with
-// nobody to tell, and with an Observer.
+// BenchmarkObserver measures an Acquire and a Release that need no message, without and with an
+// Observer.
 func BenchmarkObserver(b *testing.B) {
 	var told int
 	for _, tc := range []struct {

@@ -76,7 +76,8 @@ func TestProbeFromAStranger(t *testing.T) {
 	}
 }
 
-// lone opens a node without peers. A wait of that many hours looks for a deadlock, with 0 none does.
+// lone opens a node without peers that looks for a deadlock after a wait of that many hours, or
+// never with 0.
 func lone(t testing.TB, hours int) *Node {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
@@ -108,7 +109,7 @@ func TestBreakCycle(t *testing.T) {
 		n.breakCycle(path(1, "b"))
 		n.breakCycle(path(1, "nowhere"))
 		former := path(1, "a")
-		former[0].Txn = 7 // it held a when it was found
+		former[0].Txn = 7 // transaction 7 held a when the cycle was found
 		n.breakCycle(former)
 		synctest.Wait()
 		require.Empty(t, ended)
@@ -135,8 +136,8 @@ func TestWaitIsOver(t *testing.T) {
 	require.Equal(t, chase.Wait{Node: 1, Txn: txn.id}, w)
 }
 
-// No message of a peer about transactions crashes a node. What is read from one is the same when
-// it is written and read again.
+// No message of a peer about transactions crashes a node. A message that was read stays the same
+// when it is written and read again.
 func FuzzProbe(f *testing.F) {
 	f.Add(probe(long()))
 	f.Add(probe(&chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))

@@ -32,9 +32,9 @@ func TestOthersComeAndGo(t *testing.T) {
 	}
 }
 
-// With a store, two come and go. The store is no faster than the network: else a newcomer
-// that is a lock's home could take it and be gone, again and again, before a request of the
-// others reaches it.
+// With a store, two members come and go. The store is no faster than the network. Otherwise a
+// newcomer that is the home of the lock could take the lock and leave, again and again, before a
+// request of another member reaches it.
 func TestOthersComeAndGoWithAStore(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		s := outagetest.New(t, distantStore{&g.store, 2 * time.Millisecond}, outagetest.Faults{})

@@ -43,9 +43,9 @@ func (l countedDynamic) Send(to dmutex.NodeID, frame []byte) error {
 	return l.DynamicLink.Send(to, frame)
 }
 
-// What members cost: frames a second while nothing happens, with the square of their number,
-// and the bytes of a view change, in which the last of them comes. The figures of
-// docs/performance.md are what it prints with -v and DMUTEX_LONG=1, which adds 50 members.
+// The frames that an idle group sends in a second are bounded by the square of the number of
+// members. The bytes of the view change in which the last member joins are bounded by its cube.
+// docs/performance.md has what this test prints with -v and DMUTEX_LONG=1, which adds 50 members.
 func TestCostOfMembers(t *testing.T) {
 	sizes := []int{5, 20}
 	if os.Getenv("DMUTEX_LONG") != "" {

@@ -50,12 +50,12 @@ func (g *group) waits(ctx context.Context, txn *node.Txn, name string) <-chan ou
 		c <- outcome{h, err}
 	}()
 	synctest.Wait()
-	time.Sleep(100 * time.Millisecond) // each is younger than the one before, although nodes are not ready at one instant
+	time.Sleep(100 * time.Millisecond) // so that each transaction is younger than the one before
 	return c
 }
 
-// A cycle of 2 to 10 nodes ends with one victim: the youngest, which is told
-// the cycle. When it has released, the others go on one after another.
+// A cycle of 2 to 10 nodes ends with one victim: the youngest. Its error names the cycle. When the
+// victim has released, the others go on one after another.
 func TestCycles(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(10)
@@ -107,7 +107,7 @@ func TestDeadlockErrorTells(t *testing.T) {
 	})
 }
 
-// Two cycles at once have a victim each, also if they share nodes.
+// Two cycles at once have a victim each, even if they share nodes.
 func TestTwoCycles(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -128,7 +128,7 @@ func TestTwoCycles(t *testing.T) {
 	})
 }
 
-// A cycle of two or three transactions within one node needs no message.
+// A cycle of two or three transactions within one node needs no probe.
 func TestCycleAtHome(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -150,8 +150,8 @@ func TestCycleAtHome(t *testing.T) {
 	})
 }
 
-// Waiters behind others in the queue, and waiters that hold nothing, do not hide a
-// cycle: it is found, and they get their turn.
+// Waiters behind others in the queue, and waiters that hold nothing, do not hide a cycle. They get
+// their turn when it is broken.
 func TestCycleBehindAQueue(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -204,7 +204,7 @@ func TestNoCycle(t *testing.T) {
 	})
 }
 
-// A cycle that loses a wait, or a hold, ends no other wait.
+// If a wait or a hold of a cycle ends by itself, no other wait fails.
 func TestCycleDissolves(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -239,7 +239,7 @@ func TestCycleCloses(t *testing.T) {
 		closed := make(chan error)
 		go func() { closed <- g.nodes[2].Close(t.Context()) }()
 		require.ErrorIs(t, (<-waits[1]).err, node.ErrClosed)
-		for _, i := range []int{0, 2} { // 0 waits for what 2 held, and 2 for what 0 holds
+		for _, i := range []int{0, 2} { // 0 waits for what 1 held, and 2 for what 0 holds
 			require.NoError(t, (<-waits[i]).err)
 			require.NoError(t, txns[i].Release())
 		}
@@ -248,7 +248,7 @@ func TestCycleCloses(t *testing.T) {
 	})
 }
 
-// Loss, repetition and reordering delay a deadlock's end, and cause none.
+// Deadlocks are broken over a network that loses, repeats and reorders frames.
 func TestDeadlockOnABadNetwork(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
@@ -271,8 +271,8 @@ func TestEverybodyRetries(t *testing.T) {
 	})
 }
 
-// A transaction that takes its locks in one fixed order is never a victim, on a network with random
-// delays. 3 seeds, and 200 with DMUTEX_LONG=1.
+// If all transactions take their locks in one fixed order, none is ever a victim, on a network with
+// random delays. 3 seeds, and 200 with DMUTEX_LONG=1.
 func TestNeverAVictim(t *testing.T) {
 	seeds := uint64(3)
 	if os.Getenv("DMUTEX_LONG") != "" {
@@ -292,8 +292,8 @@ func TestNeverAVictim(t *testing.T) {
 	}
 }
 
-// everybodyRetries lets two transactions at each node take three of five locks,
-// several times, and returns how often one was a victim.
+// everybodyRetries lets two transactions at each node take three of five locks in any order, or
+// else two in a fixed order, several times. It returns how often one was a victim.
 func (g *group) everybodyRetries(seed uint64, anyOrder bool) (victims int) {
 	const rounds = 5
 	counts := make(chan int)
@@ -388,7 +388,7 @@ func TestAgeIsOfTheTransaction(t *testing.T) {
 }
 
 // A cycle is found even if the view changes meanwhile: probes to a member that left are lost, and
-// the next search finds it.
+// the next search finds the cycle.
 func TestCycleMeetsAViewChange(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -409,8 +409,8 @@ func TestCycleMeetsAViewChange(t *testing.T) {
 	})
 }
 
-// A cycle through three nodes over TCP has one victim. Once that has released its locks, all others
-// get theirs.
+// A cycle through three nodes over TCP has one victim. Once the victim has released its locks, all
+// others get theirs.
 func TestCycleOverTCP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -442,7 +442,7 @@ func TestCycleOverTCP(t *testing.T) {
 				}
 			}
 			require.Equal(t, 1, victims)
-			for _, n := range nodes { // no lock is left held, nor a withdrawn request in the way
+			for _, n := range nodes { // no lock is still held, and no withdrawn request is in the way
 				for i := range nodes {
 					h, err := n.Mutex(fmt.Sprint(i)).Acquire(ctx)
 					require.NoError(t, err)
@@ -500,12 +500,12 @@ func TestProbesDoNotPileUp(t *testing.T) {
 	})
 }
 
-// A narrow link takes small frames only.
+// narrow is a link that takes small frames only.
 type narrow struct{ transport.Link }
 
 func (narrow) MaxFrame() int { return 1024 }
 
-// A cycle whose probe does not fit a frame of the link is not found, and does no harm.
+// A cycle is not found if its probe does not fit into a frame of the link. That does no harm.
 func TestProbeTooLong(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}

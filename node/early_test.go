@@ -14,7 +14,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// If there was no room for an early message, the view is replaced once, as soon as it acts.
+// If the buffer had no room for an early message, the view of that message is replaced once, as
+// soon as it acts.
 func TestEarlyWithoutRoom(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		before := one.Status().View
@@ -22,14 +23,14 @@ func TestEarlyWithoutRoom(t *testing.T) {
 			From: 2, To: 1, Fence: membership.FirstFence(before.Epoch + 1), Numbers: make([]uint64, locks.EarlyBuffer/8),
 		}})
 		time.Sleep(time.Minute)
-		require.Equal(t, before.Changes, one.Status().View.Changes, "the view is another one")
+		require.Equal(t, before.Changes, one.Status().View.Changes, "the message is of a later view")
 		two.group.Trouble(before.Epoch, dmutex.PeerMistake("test"))
 		time.Sleep(time.Hour)
 		require.Equal(t, before.Changes+2, one.Status().View.Changes)
 	})
 }
 
-// A machine whose fences are used up costs a view change, and no call fails.
+// A machine that has used up its fences costs a view change, and no call fails.
 func TestExhausted(t *testing.T) {
 	var next atomic.Bool
 	algorithm := func(s dmutex.Start) (dmutex.Machine, error) {
@@ -54,7 +55,7 @@ func TestExhausted(t *testing.T) {
 	})
 }
 
-// exhausted is a machine at the end of its epoch.
+// exhausted is a machine that has used up the fences of its epoch.
 type exhausted struct{ dmutex.Machine }
 
 func (exhausted) Request() ([]dmutex.Message, error) { return nil, dmutex.ErrExhausted }

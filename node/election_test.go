@@ -40,17 +40,17 @@ func (g *group) observe(id dmutex.NodeID, name string) *[]sight {
 	return &seen
 }
 
-// pass lets time pass, and everything happen that was due.
+// pass lets time pass, and waits until everything that was due has happened.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// A post is a leader in the background that does as it is told.
+// A post is a candidate in the background. The test decides when and how its term ends.
 type post struct {
 	epoch uint64
 	ctx   context.Context
-	stop  chan error // what its function shall return
+	stop  chan error // what its function returns
 	done  chan error // what Campaign has returned
 }
 
@@ -86,9 +86,9 @@ func contextFor(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// The main job: many candidates, again and again, over a network that loses,
-// repeats and reorders. One leads at a time, epochs rise, and every observer
-// sees them in order and in the end that nobody leads.
+// Many candidates campaign again and again, over a network that loses, repeats and reorders frames.
+// One leads at a time, and epochs rise. Every observer sees the epochs in order, and in the end
+// that nobody leads.
 func TestElection(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestLeadsUntilItReturns(t *testing.T) {
 		require.NoError(t, first.ctx.Err())
 		g.nodes[2].Election("x").Resign()
 		pass(time.Second)
-		require.NoError(t, first.ctx.Err(), "2 has resigned for 1")
+		require.NoError(t, first.ctx.Err(), "a Resign at 2 reached the leader at 1")
 		g.nodes[1].Election("x").Resign()
 		g.nodes[1].Election("x").Resign()
 		pass(time.Hour)
@@ -185,14 +185,14 @@ func TestLeadsUntilItReturns(t *testing.T) {
 			next, leader, other = third, 1, second
 		}
 		require.Nil(t, other.ctx)
-		require.NoError(t, next.ctx.Err(), "what was meant for another")
+		require.NoError(t, next.ctx.Err(), "a former Resign reached the new leader")
 		require.Greater(t, next.epoch, first.epoch)
 		require.Equal(t, []sight{{1, first.epoch}, {0, first.epoch}, {leader, next.epoch}}[2], (*seen)[len(*seen)-1])
 		next.stop <- nil
 		other.stop <- nil
 		require.NoError(t, <-next.done)
 		require.NoError(t, <-other.done)
-		g.nodes[1].Election("x").Resign() // nothing
+		g.nodes[1].Election("x").Resign() // nobody leads
 		g.idle("x")
 	})
 }
@@ -251,7 +251,7 @@ func TestEveryWayOut(t *testing.T) {
 }
 
 // LESSONS L72: the function runs once for each election that is won, and never otherwise. The error
-// tells which it was.
+// tells whether the candidate has led.
 func TestNeverLed(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -387,7 +387,7 @@ func TestObserveSlowly(t *testing.T) {
 	})
 }
 
-// Announcements wait for nothing.
+// Observers learn at once that a leader begins, and that it ends.
 func TestObserveAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -428,8 +428,8 @@ func TestElectionBeforeReady(t *testing.T) {
 	})
 }
 
-// A leader whose node closes is told, and leads until its function returns:
-// Close waits for it.
+// When the node of a leader closes, the context of the leader ends. It still leads until its
+// function returns, and Close waits for that.
 func TestLeaderCloses(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -476,8 +476,8 @@ func TestLonelyLeaderCloses(t *testing.T) {
 	})
 }
 
-// A leader that leaves in a hurry, while its function still runs, is not replaced
-// before its process is back: then it is known to have ended.
+// Close may time out while the function of a leader still runs. Then no other leader is elected
+// until the process has restarted, because only that proves that the function has ended.
 func TestLeaderClosesInAHurry(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -500,8 +500,8 @@ func TestLeaderClosesInAHurry(t *testing.T) {
 	})
 }
 
-// A leader leads on while the group changes, and is announced to the processes that
-// join. Its successor is elected in the new view.
+// A leader stays the leader while the group changes, and is announced to the processes that join.
+// Its successor is elected in the new view.
 func TestLeaderInAChangingGroup(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -570,10 +570,10 @@ func TestElectionNames(t *testing.T) {
 	})
 }
 
-// A candidate that is elected in the moment in which its node closes either leads
-// or leaves nothing behind: Close never waits for one that does not know.
+// A candidate that is elected at the moment when its node closes either leads or leaves nothing
+// behind. Close never waits for a candidate that does not know of its election.
 func TestElectedWhileClosing(t *testing.T) {
-	for range 50 { // a select has a choice
+	for range 50 { // a select chooses at random
 		bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 			g.open(1)
 			h := g.acquire(1, "election/x")
@@ -592,8 +592,8 @@ func TestElectedWhileClosing(t *testing.T) {
 	}
 }
 
-// LESSONS L51: candidates of one node lead in the order of their campaigns, and a node
-// asks again, behind the others, when its last leader has returned.
+// LESSONS L51: candidates of one node lead in the order of their campaigns. When a leader returns,
+// its node requests the lock again for the next candidate, behind the other nodes.
 func TestOrderOfCandidates(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(5)

@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// Two candidates lead one after the other, and a third node looks on.
+// Two candidates lead one after the other, and a third node observes.
 func ExampleElection() {
 	ctx := context.Background()
 	network, err := memlink.New(memlink.Config{})
@@ -38,7 +38,7 @@ func ExampleElection() {
 	}()
 
 	for _, n := range nodes[:2] {
-		// A candidate for good would call Campaign in a loop until ctx ends.
+		// A permanent candidate calls Campaign in a loop until ctx ends.
 		err := n.Election("scheduler").Campaign(ctx, func(ctx context.Context, epoch uint64) error {
 			fmt.Println(<-told)
 			n.Election("scheduler").Resign()

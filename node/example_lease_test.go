@@ -27,7 +27,7 @@ func ExampleOpen_store() {
 	}
 
 	first := join()
-	held, err := first.Mutex("invoices/42").Acquire(ctx) // a new record takes a lease
+	held, err := first.Mutex("invoices/42").Acquire(ctx) // waits for one lease, because the record is new
 	check(err)
 	fmt.Println("node", first.Self(), "holds the lock")
 

@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A group of three in one process. In production each process opens one node, with a
-// link such as that of tcplink, and all give the same Members.
+// A group of three in one process. In production each process opens one node, with a link such as
+// one of tcplink, and all pass the same members.
 func ExampleOpen() {
 	ctx := context.Background()
 	network, err := memlink.New(memlink.Config{})
@@ -31,7 +31,7 @@ func ExampleOpen() {
 		fmt.Println("node", n.Self(), "takes part")
 	}
 
-	// A node says goodbye, and lets the others finish what they need it for.
+	// Close first lets the others finish what they need the node for.
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, n := range nodes {
@@ -63,15 +63,15 @@ func ExampleMutex_Acquire() {
 	check(first.Release())
 	second, err := two.Mutex("invoices/42").Acquire(ctx)
 	check(err)
-	fmt.Println("node 2 holds the lock, by a higher fence:", second.Fence() > first.Fence())
+	fmt.Println("node 2 holds the lock, with a higher fence:", second.Fence() > first.Fence())
 	check(second.Release())
 	// Output:
 	// node 1 holds the lock
 	// node 2 gave up: true
-	// node 2 holds the lock, by a higher fence: true
+	// node 2 holds the lock, with a higher fence: true
 }
 
-// A job that another node does already is left out.
+// A node skips a job that another node already does.
 func ExampleMutex_TryAcquire() {
 	ctx := context.Background()
 	one, two := pair()
@@ -94,14 +94,14 @@ func ExampleMutex_TryAcquire() {
 	// node 2 need not write it
 }
 
-// Do holds the lock while a function runs, and releases it also if that fails.
+// Do holds the lock while a function runs, and releases it even if the function fails.
 func ExampleMutex_Do() {
 	ctx := context.Background()
 	one, two := pair()
 	defer one.Close(ctx)
 	defer two.Close(ctx)
 
-	highest := uint64(0) // kept by the table, which refuses what is lower
+	highest := uint64(0) // the table refuses writes with a lower fence
 	for _, n := range []*node.Node{one, two} {
 		err := n.Mutex("table").Do(ctx, func(_ context.Context, fence uint64) error {
 			if fence < highest {

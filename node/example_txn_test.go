@@ -52,8 +52,8 @@ func ExampleTxn() {
 	// one has both
 }
 
-// AcquireAll takes the locks in one order, whatever the order in which they are
-// named, so that nobody waits in a cycle.
+// AcquireAll takes the locks in the order of their names, whatever the order of its arguments, so
+// such calls never wait in a cycle.
 func ExampleNode_AcquireAll() {
 	ctx := context.Background()
 	network, err := memlink.New(memlink.Config{})

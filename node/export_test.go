@@ -15,20 +15,19 @@ import (
 // HeldSize is the size of a handle.
 var HeldSize = reflect.TypeFor[locks.Held]().Size()
 
-// Taken tells the node that a peer has met another process with its number, which was
-// there first.
+// Taken tells the node that a peer has met an earlier process with the same number.
 func (n *Node) Taken(by dmutex.NodeID) { n.group.Taken(by, 1) }
 
 // StepWall acts as if the wall clock had been set forward.
 func (n *Node) StepWall(d int64) { n.group.StepWall(time.Duration(d)) }
 
-// LeaseLeft returns how long the lease is valid for the locks.
+// LeaseLeft returns how long the node may still hold locks without a renewal.
 func (n *Node) LeaseLeft() time.Duration { return n.Status().Lease.Remains }
 
 // Stranger tells the node that a frame came from a node that is not a peer.
 func (n *Node) Stranger(id dmutex.NodeID) { n.group.Stranger(id) }
 
-// Ended reports whether nothing more is granted.
+// Ended reports whether the node grants nothing any more.
 func (n *Node) Ended() bool { return n.locks.Why() != nil }
 
 // LinkClosed tells the node that its link was closed.
@@ -39,8 +38,8 @@ func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
 	n.terms.learn(election, term{leader, epoch}, nil)
 }
 
-// ReportPart brings a part of a peer's report in the present view. It holds a lock, and
-// another part follows.
+// ReportPart delivers the first part of a peer's report in the current view. The part holds a lock,
+// and announces another part.
 func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
 	view := n.group.Status().Lives
 	holds := []membership.Hold{{Lock: lock, Fence: membership.FirstFence(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}

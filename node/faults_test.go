@@ -47,8 +47,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A node whose link is closed from outside says so once it notices: waiting calls return, held
-// locks are lost, and Close does not wait for a farewell that nobody can hear. (L31)
+// When a node notices that its link was closed from outside, waiting calls return and held locks
+// are lost. Close does not wait for a farewell that nobody can hear. (L31)
 func TestLinkClosedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -74,10 +74,10 @@ func TestLinkClosedBefore(t *testing.T) {
 		require.ErrorIs(t, err, transport.ErrClosed)
 		require.ErrorIs(t, nodes[1].Status().Err, transport.ErrClosed)
 		require.ErrorIs(t, nodes[1].Status().Err, node.ErrStopped)
-		require.ErrorIs(t, held.Err(), node.ErrLost, "the others may go on with another process of its number")
+		require.ErrorIs(t, held.Err(), node.ErrLost, "the others may go on with another process under its number")
 		require.ErrorIs(t, held.Release(), transport.ErrClosed)
 		begun := time.Now()
-		for _, n := range nodes { // only one of them has found out before
+		for _, n := range nodes { // so far only the second has noticed
 			require.ErrorIs(t, n.Close(ctx), transport.ErrClosed)
 		}
 		require.Less(t, time.Since(begun), time.Second)
@@ -98,8 +98,8 @@ func TestPauseWhileWaiting(t *testing.T) {
 	})
 }
 
-// A node that is heard but does not hear, or the reverse, gets the lock neither sooner nor later
-// than one that is cut off in both directions.
+// A holder that is heard but does not hear, or the reverse, keeps the lock like one that is cut off
+// in both directions.
 func TestOneWay(t *testing.T) {
 	for _, direction := range []struct {
 		name string
@@ -135,19 +135,18 @@ func requireWaiting(t *testing.T, waiting <-chan outcome) {
 	t.Helper()
 	select {
 	case o := <-waiting:
-		require.Fail(t, "let in too early", "%+v", o)
+		require.Fail(t, "granted too early", "%+v", o)
 	default:
 	}
 }
 
-// requireTurns lets those that wait in, one after the other, and demands the
-// next fences.
+// requireTurns requires that the waiters get the lock one after another, with the next fences.
 func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 	t.Helper()
 	var fences []uint64
 	for range waiting {
 		var o outcome
-		select { // the first of them
+		select { // whichever is first
 		case o = <-waiting[0]:
 		case o = <-waiting[len(waiting)-1]:
 		}
@@ -160,8 +159,7 @@ func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 	}
 }
 
-// The main job while nodes are paused and routes are cut in one direction, over
-// and over. (L12)
+// The soak test while nodes are paused and routes are cut in one direction, again and again. (L12)
 func TestSoakPausesAndCuts(t *testing.T) {
 	const seed = 2
 	length := 5 * time.Second

@@ -17,8 +17,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// No member acts before all members have reported: otherwise it could restart and grant a held lock
-// again.
+// No member acts before all members have reported. Otherwise a restarted member could grant a held
+// lock again.
 func TestNobodyActsAlone(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -30,7 +30,7 @@ func TestNobodyActsAlone(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "3 (never heard)")
 		require.Equal(t, []dmutex.NodeID{3}, g.nodes[1].Status().View.Missing)
-		g.crash(1) // heals
+		g.crash(1) // this also heals the network
 		g.start(1)
 		require.NoError(t, g.acquire(1, "x").Release())
 	})
@@ -55,8 +55,8 @@ func TestCloseAfterCancel(t *testing.T) {
 	})
 }
 
-// LESSONS L53: a waiter that leaves costs nobody the lock, also when another has left
-// before, and one that crashed costs the time until its process is back.
+// LESSONS L53: a waiter that leaves does not keep the lock from the others, even after another has
+// left. A waiter that crashed delays them until its process is back.
 func TestWaitersLeaveOneByOne(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(5)
@@ -77,11 +77,11 @@ func TestWaitersLeaveOneByOne(t *testing.T) {
 	})
 }
 
-// A lock in use is not forgotten, however many others rest.
+// A lock in use is not forgotten, however many idle locks there are.
 func TestHeldIsRemembered(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
-		require.NoError(t, g.acquire(1, "x").Release()) // it rests
+		require.NoError(t, g.acquire(1, "x").Release()) // now x is idle
 		held := g.acquire(1, "x")
 		for i := range 2000 {
 			require.NoError(t, g.acquire(1, fmt.Sprint("other ", i)).Release())
@@ -130,9 +130,10 @@ func TestTimeIsRemembered(t *testing.T) {
 	})
 }
 
-// LESSONS L3, L20, L23: a grant that meets the end of its wait is given back.
+// LESSONS L3, L20, L23: a grant that arrives while its wait is canceled goes to the caller or is
+// given back.
 func TestGrantMeetsCancel(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the waiter runs when both have happened
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the waiter runs after both the cancel and the grant
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
 		for range 100 {
@@ -151,8 +152,7 @@ func TestGrantMeetsCancel(t *testing.T) {
 	})
 }
 
-// Members start, close and crash in any order before all are there: then the group
-// works.
+// Members start, close and crash in any order before all are up. After that the group works.
 func TestStartInAnyOrder(t *testing.T) {
 	for seed := range uint64(100) {
 		net := memlink.Config{MinDelay: time.Millisecond, MaxDelay: 3 * time.Millisecond, Loss: float64(seed%2) / 5, Seed: seed}

@@ -20,8 +20,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// LESSONS L38, L47: a deadline of its own tells a holder that takes too long to stop. It is no
-// lease: the lock stays held, and no other node gets it.
+// LESSONS L38, L47: a holder can set a deadline for its own work. The deadline is no lease: when it
+// passes, the lock stays held, and no other node gets it.
 func TestHoldDeadline(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -39,7 +39,7 @@ func TestHoldDeadline(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, held.Err())
 		require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
-		require.Empty(t, waiting, "let in while the holder may be at work")
+		require.Empty(t, waiting, "granted while the holder may be at work")
 		require.NoError(t, held.Release())
 		o := <-waiting
 		require.NoError(t, o.err)
@@ -47,11 +47,11 @@ func TestHoldDeadline(t *testing.T) {
 
 		ctx, cancel = context.WithTimeout(o.held.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased, "the end of the hold ends it, too")
+		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased, "the end of the hold also ends the context")
 	})
 }
 
-// There may be very many handles, so a handle allocates what it needs only when that is used.
+// There may be very many handles, so a handle is small.
 func TestHeldIsSmall(t *testing.T) {
 	if strconv.IntSize == 64 {
 		require.EqualValues(t, 48, node.HeldSize, "docs/performance.md promises memory for held locks")
@@ -68,10 +68,10 @@ func TestDoReleasesLast(t *testing.T) {
 			waiting = g.acquireLater(t.Context(), 2, "x")
 			cancel()
 			<-ctx.Done()
-			time.Sleep(time.Hour) // it does not listen
+			time.Sleep(time.Hour) // the function ignores its context
 			select {
 			case <-waiting:
-				require.Fail(t, "let in before the function has returned")
+				require.Fail(t, "granted before the function has returned")
 			default:
 			}
 			return nil
@@ -82,7 +82,7 @@ func TestDoReleasesLast(t *testing.T) {
 	})
 }
 
-// Close ends the context of a function that runs under Do, waits for it, and keeps its
+// Close ends the context of a function that runs under Do, waits for the function, and keeps its
 // lock until then. Other locks are free at once.
 func TestCloseWaitsForDo(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
@@ -92,7 +92,7 @@ func TestCloseWaitsForDo(t *testing.T) {
 			done <- one.Mutex("x").Do(t.Context(), func(ctx context.Context, _ uint64) error {
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
-				<-stop // it does not listen
+				<-stop // the function ignores its context
 				return nil
 			})
 		}()
@@ -112,8 +112,8 @@ func TestCloseWaitsForDo(t *testing.T) {
 	})
 }
 
-// Close also waits for such a function if the node has stopped before, and returns an error if its
-// context ends first.
+// Close waits for a function that runs under Do even if the node has stopped before. It returns an
+// error if its context ends first.
 func TestCloseWaitsForDoOfAStoppedNode(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
@@ -129,7 +129,7 @@ func TestCloseWaitsForDoOfAStoppedNode(t *testing.T) {
 		}
 		synctest.Wait()
 		g.nodes[1].LinkClosed()
-		require.ErrorIs(t, <-done, transport.ErrClosed, "the one that waits")
+		require.ErrorIs(t, <-done, transport.ErrClosed, "the Do that waits")
 		err := g.nodes[1].Close(contextFor(t, time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, `the function that runs under lock "x" has not returned`)
@@ -138,8 +138,7 @@ func TestCloseWaitsForDoOfAStoppedNode(t *testing.T) {
 	})
 }
 
-// runtime.Goexit, which t.FailNow calls, ends a function without a return or a
-// panic.
+// Do releases the lock if its function ends by runtime.Goexit, which t.FailNow calls.
 func TestDoOnGoexit(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -155,8 +154,8 @@ func TestDoOnGoexit(t *testing.T) {
 	})
 }
 
-// LESSONS L17: not even a copy of a handle, which vet forbids, can free the
-// grant of another.
+// LESSONS L17: a copy of a handle, which vet forbids, releases neither the hold of the handle nor a
+// later hold.
 func TestCopiedHandle(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(1)
@@ -222,7 +221,7 @@ func panicOf(f func()) (err error) {
 	return nil
 }
 
-// A nosy context counts the calls of its code.
+// nosy is a context that counts the calls of Value.
 type nosy struct {
 	context.Context
 	calls *int
@@ -233,7 +232,8 @@ func (c nosy) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// No code of the application runs under the mutex of the locks, so a status asks no context.
+// No code of the application runs under the mutex of the locks, so Status calls no method of a
+// context.
 func TestStatusAsksNoContext(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(1)

@@ -56,7 +56,8 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 	})
 }
 
-// A question who holds a lock takes no room that requests need, and is asked when there is some.
+// A question about the holder of a lock takes no room that requests need. It is sent when there is
+// room.
 func TestQuestionLeavesRoom(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -79,7 +80,8 @@ func TestQuestionLeavesRoom(t *testing.T) {
 	})
 }
 
-// A holder that does not answer is named, until the group goes on without it.
+// While a holder does not answer, the error of Holder names it. Once the group goes on without the
+// holder, Holder returns.
 func TestHolderIsGone(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)

@@ -24,7 +24,8 @@ func (g *group) sent() (n int) {
 	return n
 }
 
-// The locks begin at different members, and a crash stops only those that begin at the crashed one.
+// The locks begin at different members, and a crash stops only the locks that begin at the crashed
+// member.
 func TestHomes(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"central": central.New, "suzukikasami": suzukikasami.New} {
 		t.Run(name, func(t *testing.T) {
@@ -33,10 +34,10 @@ func TestHomes(t *testing.T) {
 				for _, home := range g.members {
 					require.NoError(t, g.acquire(home, nameAt(home, g.members)).Release())
 				}
-				require.Zero(t, g.sent(), "at home a lock is free")
+				require.Zero(t, g.sent(), "at home a lock costs no message")
 				require.NoError(t, g.acquire(1, nameAt(2, g.members)).Release())
 				synctest.Wait()
-				require.Equal(t, 3, g.sent(), "elsewhere it is not")
+				require.Equal(t, 3, g.sent(), "elsewhere it costs three")
 				g.crash(3)
 				for _, home := range g.members {
 					h, err := g.mutex(1, nameAt(home, g.members)).Acquire(contextFor(t, time.Minute))

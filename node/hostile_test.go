@@ -89,11 +89,11 @@ func TestNonsenseAboutViews(t *testing.T) {
 			hear(b)
 			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
 		}
-		for round := range uint64(1000) { // it may begin rounds as it likes
+		for round := range uint64(1000) { // a peer may begin as many rounds as it likes
 			hear(group.Parts(&membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)[0])
 		}
 		name := strings.Repeat("x", transport.MaxName-8)
-		for i := range 100_000 { // and say what belongs to a view that is far away
+		for i := range 100_000 { // and send messages of a view that is far away
 			hear(wire.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
 				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30),
 			}))
@@ -109,8 +109,8 @@ func TestNonsenseAboutViews(t *testing.T) {
 	})
 }
 
-// Messages of a view that is far away leave room for those of the next: a faulty
-// member cannot make the others miss a request.
+// Messages of a view that is far away leave room for messages of the next view: a faulty member
+// cannot make the others miss a request.
 func TestFarMessagesLeaveRoom(t *testing.T) {
 	met(t, ricart.New, []dmutex.NodeID{1, 2, 3}, func(t *testing.T, net *memlink.Network, nodes []*Node) {
 		one, two := nodes[0], nodes[1]
@@ -147,7 +147,7 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 	})
 }
 
-// Messages of older views are dropped, and are nobody's mistake.
+// Messages of older views are dropped, and are not counted as refused.
 func TestLateMessagesAreDropped(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
 		one.group.Trouble(one.locks.Epoch(), dmutex.PeerMistake("test"))
@@ -164,8 +164,8 @@ func TestLateMessagesAreDropped(t *testing.T) {
 	})
 }
 
-// A peer that asks for what has no name of a lock is refused, and nothing else. It
-// may ask as often as it likes: that makes no lock.
+// An Ask of a peer with an invalid name is refused, and does no other harm. However often a peer
+// asks, no lock is created.
 func TestAskedByALiar(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
 		ask := func(name string) { one.group.Message(2, 1, (&message{says: saysAsk, name: name}).encode()) }
@@ -181,7 +181,8 @@ func TestAskedByALiar(t *testing.T) {
 	})
 }
 
-// A name that would break a terminal, a log or a page is refused, and the last one stays.
+// The name of a peer is refused if it would break a terminal, a log or a page. The former name
+// stays.
 func TestNonsenseNames(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		synctest.Wait()

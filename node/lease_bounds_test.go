@@ -14,9 +14,9 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// What a crash of one of three costs the others under central, by how they learn of it: the
-// longest wait for a lock that the dead neither held nor was the home of, for one that it
-// held, and for one at home with it. docs/performance.md has the table.
+// A crash of one of three under central delays the others by at most these times, with each way to
+// learn of it. A lock may have been held by the crashed member, be at home there, or neither.
+// docs/performance.md has the table.
 func TestLeaseCrashBounds(t *testing.T) {
 	const change = 50 * time.Millisecond
 	for name, tt := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A mortal is a link on which a test sees peers die.
+// mortal is a link with which a test reports deaths of peers.
 type mortal struct {
 	transport.DynamicLink
 	apart *time.Duration
@@ -27,7 +27,7 @@ func (l mortal) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) 
 	*l.apart, *l.died = apart, died
 }
 
-// openMortal starts a process with such a link.
+// openMortal starts a process with a mortal link. A call of died reports the death of a peer.
 func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
 	s = &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
 	apart := time.Duration(0)
@@ -39,8 +39,8 @@ func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
 	return s, died
 }
 
-// A member that dies by the word of the link is excluded at once, and its locks are free
-// when its lease has ended: a third and an eighth of a lease sooner.
+// A member is excluded at once when the link reports its death. Its locks are free when its lease
+// has ended, a third and an eighth of a lease sooner than without the report.
 func TestLeaseDeath(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		one, died := g.openMortal()
@@ -59,7 +59,8 @@ func TestLeaseDeath(t *testing.T) {
 	})
 }
 
-// While the store does not answer, the member stays dead, though it spoke a moment ago.
+// A reported death counts even if the store does not answer and the member was heard a moment
+// before: the member is excluded when the store is back.
 func TestLeaseDeathWithoutStore(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		one, died := g.openMortal()
@@ -75,13 +76,13 @@ func TestLeaseDeathWithoutStore(t *testing.T) {
 		for len(one.Status().View.Members) > 1 {
 			time.Sleep(leaseOf / 100)
 		}
-		require.Less(t, time.Since(began), leaseOf/4) // what was asked before is given up by then
+		require.Less(t, time.Since(began), leaseOf/4) // operations from the outage have timed out by then
 		require.Len(t, one.Status().View.Members, 1)
 	})
 }
 
-// The word may be wrong, or come late: exclusion holds, and the member joins again. It
-// counts for nothing against a member that has left, or was met since.
+// The link may be wrong or late: the member is excluded, and rejoins. A report about a former
+// number, about a member that has left, or about no member has no effect.
 func TestLeaseDeathIsWrong(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		one, died := g.openMortal()
@@ -112,14 +113,13 @@ func TestLeaseDeathIsWrong(t *testing.T) {
 	})
 }
 
-// A member that was taken for dead, and speaks before the store can be told so, is a member
-// like the others.
+// A member that was reported dead stays a member if it is heard before the store can be told.
 func TestLeaseDeathIsDenied(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		one, died := g.openMortal()
 		two := g.start()
 		require.NoError(t, two.acquire("x").Release())
-		time.Sleep(leaseOf) // until there is little to say
+		time.Sleep(leaseOf) // until frames are rare
 		one.store.Outage(true)
 		died(two.Self())
 		time.Sleep(leaseOf / 10 * 3)
@@ -130,9 +130,9 @@ func TestLeaseDeathIsDenied(t *testing.T) {
 	})
 }
 
-// A process that starts right after another has died joins before the dead one is excluded. The
-// dead one has said nothing of that view, so nobody has reported to it, and those that are left
-// know which locks are free. It is the same with links that see deaths and those that do not.
+// A process that starts right after a crash joins before the dead member is excluded. The dead
+// member has sent nothing in that view, so nobody has reported to it, and the others know which
+// locks are free. It does not matter whether the links see deaths.
 func TestLeaseRestartAfterDeath(t *testing.T) {
 	for _, deaths := range []bool{true, false} {
 		t.Run(fmt.Sprintf("deaths %v", deaths), func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestLeaseRestartAfterDeath(t *testing.T) {
 				three.crash()
 				four := g.start()
 				time.Sleep(leaseOf / 50)
-				require.Len(t, one.Status().View.Members, 4, "it has joined")
+				require.Len(t, one.Status().View.Members, 4, "four has joined")
 				require.False(t, one.Status().View.Acts)
 				most := leaseOf / 2 // until the others notice
 				if deaths {

@@ -18,7 +18,8 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 )
 
-// A member whose wall clock is set forward waits no less for the lease of another.
+// A member waits as long as ever for the lease of another, even if its own wall clock is set
+// forward.
 func TestLeaseClockSetForward(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
@@ -40,14 +41,14 @@ func TestLeaseClockSetForward(t *testing.T) {
 	})
 }
 
-// Nobody gets a lock in the last sixteenth of a lease, in which its holder is to stop, also
-// if the holder has lost the store and not the others.
+// In the last sixteenth of its lease a holder stops, and nobody gets its locks, even if it has lost
+// only the store and not the other members.
 func TestLeaseMarginIsKept(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
 		held := all[0].acquire("x")
 		next := all[1].acquireLater(t.Context(), "x")
-		all[0].store.Outage(true) // the others are reached
+		all[0].store.Outage(true) // it still reaches the others
 		<-held.Context().Done()
 		lost := time.Now()
 		o := <-next
@@ -57,7 +58,8 @@ func TestLeaseMarginIsKept(t *testing.T) {
 	})
 }
 
-// When the sixteenth is over the lock is given back at once, whenever the lease ended.
+// When the last sixteenth of the lease is over, the lock is given back at once, at whatever time
+// the lease ended.
 func TestLeaseGivenBack(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
@@ -119,7 +121,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 	}
 }
 
-// A transaction that was released while it acquires waits on when the lease ends.
+// If a transaction is released during an Acquire, the Acquire goes on when the lease ends.
 func TestLeaseTransactionReleased(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
@@ -147,7 +149,8 @@ func TestLeaseTransactionReleased(t *testing.T) {
 	})
 }
 
-// A transaction that loses a lock before or during an Acquire does not wait for another.
+// If a transaction loses a lock before or during an Acquire, the Acquire does not wait for another
+// lock.
 func TestLeaseTransactionLoses(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -173,7 +176,7 @@ func TestLeaseTransactionLoses(t *testing.T) {
 	}
 }
 
-// An askedContext calls ask whenever somebody asks whether it has ended.
+// askedContext is a context that calls ask at each Err.
 type askedContext struct {
 	context.Context
 	ask func()
@@ -184,7 +187,7 @@ func (c *askedContext) Err() error {
 	return c.Context.Err()
 }
 
-// A handle tells at once after a sleep that it is lost.
+// Right after a sleep of the computer, a handle says that its lock is lost.
 func TestLeaseErrAfterSleep(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(1))
@@ -194,7 +197,7 @@ func TestLeaseErrAfterSleep(t *testing.T) {
 	})
 }
 
-// The status of a node tells at once after a sleep that the lease has ended.
+// Right after a sleep of the computer, Status says that the lease has ended.
 func TestLeaseStatusAfterSleep(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := g.open(1)[0]
@@ -205,7 +208,7 @@ func TestLeaseStatusAfterSleep(t *testing.T) {
 	})
 }
 
-// Close does not wait for a record that is bad, and says that it is.
+// Close does not wait if the record is bad, and returns ErrRecord.
 func TestLeaseCloseBadRecord(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
@@ -230,8 +233,8 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 	})
 }
 
-// A computer that has slept for longer than the lease loses its locks within a second,
-// and goes on in time afterwards.
+// A computer that has slept for longer than the lease loses its locks within a second, and then
+// renews its lease in time again.
 func TestLeaseAfterSleep(t *testing.T) {
 	for _, lease := range []time.Duration{leaseOf, time.Hour} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -276,7 +279,7 @@ func TestLeaseCloseLeader(t *testing.T) {
 		all[0].close()
 		was := running
 		<-done
-		require.False(t, was, "Close has returned, and the function of Campaign runs")
+		require.False(t, was, "Close has returned, and the function of Campaign still runs")
 	})
 }
 
@@ -335,27 +338,27 @@ func TestLeaseStrangers(t *testing.T) {
 	})
 }
 
-// A lease that is renewed in its last sixteenth brings back nothing, and takes nothing of
-// what was acquired since.
+// The renewal of a lease in its last sixteenth brings back no lost lock, and ends no lock that was
+// acquired since.
 func TestLeaseRenewedInItsMargin(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
 		lost := all[0].acquire("x")
 		all[0].StepWall(int64(all[0].LeaseLeft()))
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
-		all[0].Stranger(77) // it asks the store
+		all[0].Stranger(77) // makes the node load the record
 		time.Sleep(leaseOf / 100)
 		held := all[0].acquire("y")
 		time.Sleep(leaseOf / 8)
 		require.NoError(t, held.Err())
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
-		require.NoError(t, all[1].acquire("x").Release()) // it was given back
+		require.NoError(t, all[1].acquire("x").Release()) // x was given back
 		require.NoError(t, held.Release())
 	})
 }
 
-// A leader that is gone leads no more, also to a node that was in no view with it which
-// acted: it heard of the leader before its own view acted, and then that view was replaced.
+// A leader that is gone leads no more, even at a node that was in no active view with it. Such a
+// node has heard of the leader before its own view acted, and then that view was replaced.
 func TestLeaseUnknownLeader(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := g.open(1)[0]

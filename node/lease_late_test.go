@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A stuck link does not return from Send, and so keeps the goroutine that watches the time.
+// stuckLink is a link whose Send blocks, and with it the goroutine that watches the time.
 type stuckLink struct {
 	transport.DynamicLink
 	stuck    *atomic.Bool
@@ -32,8 +32,8 @@ func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
 	return l.DynamicLink.Send(to, frame)
 }
 
-// A handle knows that the lease has ended before a timer has noticed: the process may have
-// been paused for longer. So does Release.
+// Err and Release know that the lease has ended even if no timer has fired yet, as after a pause of
+// the process.
 func TestLeaseLateTimer(t *testing.T) {
 	for name, ask := range map[string]func(lock.Held) error{"Err": (lock.Held).Err, "Release": (lock.Held).Release} {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestLeaseLateTimer(t *testing.T) {
 	}
 }
 
-// A handle whose lease has ended says so also at the moment in which the node closes or
-// stops, when no other goroutine has told it yet.
+// A handle says that its lease has ended even at the moment when the node closes or stops, before
+// another goroutine has ended the hold.
 func TestLeaseLateClose(t *testing.T) {
 	for name, end := range map[string]func(s *member){
 		"Close": func(s *member) { _ = s.Close(context.Background()) },
@@ -100,7 +100,7 @@ func TestLeaseLateClose(t *testing.T) {
 				s.StepWall(int64(2 * leaseOf))
 				err := make(chan error, 1)
 				go func() { err <- held.Err() }()
-				for range 100_000 { // as long as a wrong answer takes
+				for range 100_000 { // enough time for a wrong answer
 					runtime.Gosched()
 				}
 				close(gate)

@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// A process that crashes again and again, and is excluded each time, does not keep a lock
-// waiting that it never had: that of an earlier crash is free when its lease has ended.
+// A process that crashes again and again, and is excluded each time, does not delay locks that it
+// never held. The lock of an earlier crash is free when the lease of that holder has ended.
 func TestLeaseCrashLoop(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		one, died := g.openMortal()
@@ -22,7 +22,7 @@ func TestLeaseCrashLoop(t *testing.T) {
 			require.NoError(t, s.Ready(t.Context()))
 		}
 		name, k := "x0", 0
-		for i := dmutex.NodeID(1); i < 20; i++ { // it begins at the first member in all views
+		for i := dmutex.NodeID(1); i < 20; i++ { // the home of the lock is the first member in all views
 			if locks.Home(name, []dmutex.NodeID{one.Self(), one.Self() + i}) != one.Self() {
 				k++
 				name, i = "x"+strconv.Itoa(k), 0

@@ -48,9 +48,9 @@ func (s *tardyStore) Swap(ctx context.Context, value []byte, rev store.Revision)
 	return s.Store.Swap(ctx, value, rev)
 }
 
-// An exclusion, the reports of those that stay, and the release of what one of them holds
-// reach a third member in any order: one member holds the lock at a time, fences rise, and
-// the lock goes on in the new view.
+// An exclusion, the reports of the members that stay, and the release of a lock by one of them
+// reach a third member in any order. One member holds the lock at a time, fences rise, and the lock
+// goes on in the new view.
 func TestLeaseOrderAtThirdMember(t *testing.T) {
 	seeds := uint64(10)
 	if testing.Short() {

@@ -18,12 +18,12 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A crash costs only what the dead may hold: which locks wait for its lease depends on the
-// algorithm. The others go on at once, and so do those that survivors hold.
+// A crash delays only locks that the dead member may hold. The algorithm decides which locks wait
+// for its lease. The other locks go on at once, and so do those that survivors hold.
 func TestLeasePast(t *testing.T) {
 	for name, tt := range map[string]struct {
 		algorithm               dmutex.Algorithm
-		idle, idleThere, passed bool // who waits: a lock at home elsewhere, one at home with the dead, one that has come from there
+		idle, idleThere, passed bool // whether they wait: a lock at home elsewhere, one at home at the dead member, one taken from there
 	}{
 		"central":       {central.New, false, true, true},
 		"suzukikasami":  {suzukikasami.New, false, true, false},
@@ -42,7 +42,7 @@ func TestLeasePast(t *testing.T) {
 					require.NoError(t, s.Ready(t.Context()))
 				}
 				members := []dmutex.NodeID{one.Self(), two.Self(), three.Self()}
-				at := func(home *member, k int) string { // the k-th lock there
+				at := func(home *member, k int) string { // the k-th lock with that home
 					for i := 0; ; i++ {
 						if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home.Self() {
 							if k == 0 {
@@ -62,7 +62,7 @@ func TestLeasePast(t *testing.T) {
 				three.crash()
 				died(members[2])
 				diedToo(members[2])
-				time.Sleep(leaseOf / 1000) // a token that is under way to a survivor would be lost, and its lock wait
+				time.Sleep(leaseOf / 1000) // a token in flight to a survivor would be lost now, and its lock would wait
 				taken := func(s *member, name string, waits bool) {
 					o := <-s.acquireLater(t.Context(), name)
 					require.NoError(t, o.err)

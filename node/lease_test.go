@@ -39,20 +39,20 @@ import (
 // leaseOf is the lease in these tests.
 const leaseOf = 10 * time.Second
 
-// A leaseGroup is a group whose members are in a store.
+// A leaseGroup is a group with a store.
 type leaseGroup struct {
 	t         *testing.T
 	net       *memlink.Network
 	store     store.Memory
 	algorithm dmutex.Algorithm
 	deadlock  time.Duration
-	prove     func(store.Store) store.Store // what the store of a process is; as it is if this is nil
+	prove     func(store.Store) store.Store // wraps the store of a process, unless this is nil
 	log       *slog.Logger
 	trace     *trace.Recorder // of the next process
 	all       []*member
 }
 
-// A member is a node with its ways to the others and to the store, which can be cut.
+// A member is a node with a link and a store that can be cut off.
 type member struct {
 	*node.Node
 	group  *leaseGroup
@@ -65,7 +65,7 @@ type member struct {
 	holds  []node.Event
 }
 
-// A cuttable is a link that can be cut off, and remembers what it was told.
+// cuttable is a link that can be cut off, and records what it was told.
 type cuttable struct {
 	outagetest.Link
 	told *told
@@ -181,12 +181,12 @@ func (s *member) isolate(on bool) {
 	s.store.Outage(on)
 }
 
-// crash ends a process without a word.
+// crash ends a process without a farewell.
 func (s *member) crash() {
 	s.isolate(true)
 	began := time.Now()
 	s.close()
-	require.Less(s.group.t, time.Since(began), time.Second) // it waits for no store
+	require.Less(s.group.t, time.Since(began), time.Second) // Close does not wait for the store
 }
 
 func (s *member) close() {
@@ -242,12 +242,11 @@ func TestLeaseWithoutList(t *testing.T) {
 		require.Equal(t, "valid", st.Lease.State)
 		require.Greater(t, st.Lease.Remains, leaseOf/2)
 
-		g.start().acquire("x") // a fourth, at any time
+		g.start().acquire("x") // a fourth process may join at any time
 	})
 }
 
-// LESSONS L30: without another process, and after a clean exit of all, nobody waits for a
-// lease.
+// LESSONS L30: after a clean exit, of the holder or of all members, nobody waits for a lease.
 func TestLeaseCleanExit(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(3)
@@ -270,8 +269,8 @@ func TestLeaseCleanExit(t *testing.T) {
 	})
 }
 
-// LESSONS L37, L44, L66: the lock of a process that dies goes to the next within
-// detection and lease, and an idle process that dies costs a view.
+// LESSONS L37, L44, L66: the lock of a crashed process goes to the next one after the detection and
+// a lease. The crash of an idle process costs only a view change.
 func TestLeaseCrashedHolder(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(3))
@@ -292,8 +291,8 @@ func TestLeaseCrashedHolder(t *testing.T) {
 	})
 }
 
-// LESSONS L8, L11, L63: a holder that is cut off from all loses its lock before anybody
-// else gets it, joins again by itself, and its waiting callers need not know.
+// LESSONS L8, L11, L63: a holder that is cut off from everything loses its lock before another
+// member gets it. It rejoins by itself, and its waiting callers keep waiting.
 func TestLeaseCutOff(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(3)
@@ -325,8 +324,8 @@ func TestLeaseCutOff(t *testing.T) {
 	})
 }
 
-// A holder that the others do not hear is excluded, and learns it from the store before
-// its lease has ended.
+// A holder that the others do not hear is excluded, and learns that from the store before its lease
+// has ended.
 func TestLeaseExcluded(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(3)
@@ -347,7 +346,7 @@ func TestLeaseExcluded(t *testing.T) {
 		require.NoError(t, o.held.Release())
 
 		last := dmutex.None
-		for i, self := range all[0].told.selves { // it was nobody before it got each number
+		for i, self := range all[0].told.selves { // it had no number before it got each one
 			require.Equal(t, i%2 == 0, self == dmutex.None)
 			if self != dmutex.None {
 				require.Greater(t, self, last)
@@ -366,15 +365,15 @@ func TestLeaseExcluded(t *testing.T) {
 	})
 }
 
-// A silence that is too short for an exclusion leaves no trace: neither if the silent
-// member has something to say after it, such as its report in a new view, nor if not.
+// A silence that is too short for an exclusion leaves no trace, whether or not another process
+// joins during it.
 func TestLeaseBriefSilence(t *testing.T) {
 	for _, joins := range []bool{false, true} {
 		eachLease(t, func(t *testing.T, g *leaseGroup) {
 			all := g.open(2)
 			held := all[0].acquire("x")
 			all[1].cut.Store(true)
-			time.Sleep(leaseOf / 5) // it is away
+			time.Sleep(leaseOf / 5) // the others notice the silence
 			if joins {
 				g.start()
 				time.Sleep(leaseOf / 20)
@@ -398,8 +397,8 @@ func TestLeaseBriefSilence(t *testing.T) {
 	}
 }
 
-// LESSONS L8, L9: the locks are lost a sixteenth of the lease before its end, which is
-// counted from when the store was asked.
+// LESSONS L8, L9: the locks are lost a sixteenth of the lease before its end. The lease counts from
+// the moment when the store was asked.
 func TestLeaseMargin(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
@@ -432,7 +431,7 @@ func TestLeaseShortOutage(t *testing.T) {
 		require.True(t, held.Suspended())
 		require.Equal(t, "late", all[0].Status().Lease.State)
 		require.Error(t, all[0].Status().Lease.Err)
-		other := all[1].acquire("y") // still
+		other := all[1].acquire("y") // locks are still granted
 		all[0].store.Outage(false)
 		all[1].store.Outage(false)
 		time.Sleep(leaseOf)
@@ -446,8 +445,8 @@ func TestLeaseShortOutage(t *testing.T) {
 	})
 }
 
-// The store may be away for two fifths of a lease at any time. After a lease less the margin
-// all locks are lost, however late the lease was renewed before.
+// The store may be unreachable for two fifths of a lease at any time, and no lock is lost. After an
+// outage of a lease less the margin, all locks are lost, however late the last renewal was.
 func TestLeaseOutage(t *testing.T) {
 	for phase := range time.Duration(5) {
 		for length, lost := range map[time.Duration]bool{leaseOf * 2 / 5: false, leaseOf * 15 / 16: true} {
@@ -470,8 +469,9 @@ func TestLeaseOutage(t *testing.T) {
 	}
 }
 
-// LESSONS L7, L11, L54: a long outage costs all locks. Acquire waits and says for what,
-// TryAcquire says it at once, and all goes on when the store is back.
+// LESSONS L7, L11, L54: in a long outage of the store all locks are lost. Acquire waits, and its
+// error names the store. TryAcquire returns that error at once. Locks are granted again when the
+// store is back.
 func TestLeaseLongOutage(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
@@ -515,21 +515,21 @@ func TestLeaseLongOutage(t *testing.T) {
 	})
 }
 
-// LESSONS L3: a process that cannot reach the store, and can reach the others, loses its
-// locks at the end of its lease, and no grant that arrives later counts.
+// LESSONS L3: a process that reaches the other members but not the store takes no grant that
+// arrives after the end of its lease.
 func TestLeaseGrantTooLate(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
 		held := all[0].acquire("x")
 		waiting := all[1].acquireLater(t.Context(), "x")
 		all[1].store.Outage(true)
-		time.Sleep(leaseOf * 3 / 2) // nobody excludes it: it gives signs of life
+		time.Sleep(leaseOf * 3 / 2) // the other hears it, and does not exclude it
 		require.Len(t, all[0].Status().View.Members, 2)
 		require.NoError(t, held.Release())
 		synctest.Wait()
 		time.Sleep(time.Second)
 		require.Empty(t, waiting)
-		require.NoError(t, all[0].acquire("x").Release()) // it was given back at once
+		require.NoError(t, all[0].acquire("x").Release()) // the late grant was given back at once
 		all[1].store.Outage(false)
 		o := <-waiting
 		require.NoError(t, o.err)
@@ -545,7 +545,7 @@ func (g *leaseGroup) put(value string) {
 	require.NoError(g.t, err)
 }
 
-// A record that is wiped, or goes back, stops the members.
+// A record that is wiped, or cannot be read, stops the members.
 func TestLeaseBadRecord(t *testing.T) {
 	for name, value := range map[string]string{"gone": "", "nonsense": "nonsense"} {
 		t.Run(name, func(t *testing.T) {
@@ -567,7 +567,7 @@ func TestLeaseBadRecord(t *testing.T) {
 	}
 }
 
-// A node whose link was closed under it is excluded, and does not join again.
+// A node whose link was closed from outside is excluded, and does not join again.
 func TestLeaseLinkClosed(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := g.open(3)
@@ -608,12 +608,12 @@ func TestLeaseNewRecord(t *testing.T) {
 			text = fmt.Sprintf(text, "waiting until the leases of former members, if there were any, have ended:")
 			require.Contains(t, log.String(), "msg=waiting node=1 waited="+text)
 		}
-		require.NotContains(t, log.String(), "lock is waited for") // it is not the lock's fault
+		require.NotContains(t, log.String(), "lock is waited for") // the lock is not the reason
 	})
 }
 
-// If a peer says that another process has this node's number, the record is asked: the word
-// alone, which on a plain link anybody can forge, changes nothing.
+// If a peer says that another process has this node's number, the node loads the record. The
+// message alone changes nothing, because on a plain link anybody can forge it.
 func TestLeaseTaken(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(2))
@@ -628,11 +628,12 @@ func TestLeaseTaken(t *testing.T) {
 		g.exclude(all[0].Self())
 		all[0].Taken(all[1].Self())
 		time.Sleep(leaseOf / 6)
-		require.ErrorIs(t, held.Err(), node.ErrExcluded, "it has asked")
+		require.ErrorIs(t, held.Err(), node.ErrExcluded, "the node has loaded the record")
 	})
 }
 
-// A process with other settings than the group is told so.
+// If the settings of a process differ from those of the group, its Acquire fails with ErrConfig,
+// which names both values.
 func TestLeaseOtherSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		alter func(*node.Config)
@@ -663,7 +664,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 	}
 }
 
-// LESSONS L39: the arguments of Open that are refused.
+// LESSONS L39: Open refuses these arguments.
 func TestLeaseMisuse(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		for _, tc := range []struct {
@@ -687,7 +688,7 @@ func TestLeaseMisuse(t *testing.T) {
 	})
 }
 
-// A leader that crashes is replaced after its lease, and observers see it.
+// A leader that crashes is replaced after its lease, and observers see the change.
 func TestLeaseElection(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := slices.Clone(g.open(3))
@@ -731,8 +732,8 @@ func TestLeaseElection(t *testing.T) {
 	})
 }
 
-// LESSONS L71: a function that leads on after its node was excluded is nobody's leader,
-// when the node is back.
+// LESSONS L71: when the node of an excluded leader is back, observers see no leader, even if the
+// function of the former leader still runs.
 func TestLeaseElectionLost(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := g.open(3)
@@ -790,8 +791,8 @@ func TestLeaseTransaction(t *testing.T) {
 	}
 }
 
-// LESSONS L28, L53: members come, go, crash, are cut off, lose the store and have their
-// clocks set forward, in any order, and nobody holds a lock that another holds.
+// LESSONS L28, L53: members come, go, crash, are cut off, lose the store and have their clocks set
+// forward, in any order. No two members hold the same lock at a time.
 func TestLeaseSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -934,8 +935,8 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 	return s.Store.Swap(ctx, value, rev)
 }
 
-// A process that joins and leaves loads the record once, and writes it twice. The store
-// has not failed while it has only not answered yet: a TryAcquire waits.
+// A process that joins and leaves loads the record once, and writes it twice. A store that has not
+// answered yet has not failed, so a TryAcquire waits for it.
 func TestLeaseJoinAndLeave(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		counting := &countingStore{Store: &g.store}
@@ -955,9 +956,8 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 	})
 }
 
-// LESSONS L30: in a calm group each member loads the record once every third of a lease,
-// and nothing is written. No lock touches the store, and a lock costs the messages that
-// it costs without one.
+// LESSONS L30: in a calm group each member loads the record once every third of a lease, and writes
+// nothing. Locks do not touch the store, and cost the same messages as without a store.
 func TestLeaseCost(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		const n, leases, locks = 5, 10, 100

@@ -89,12 +89,12 @@ func TestLeaseTrace(t *testing.T) {
 		require.True(t, did(traces[2], trace.Waits, func(e *trace.Event) bool { return e.Lock == "x" && slices.Equal(e.Members, numbers[:1]) }))
 		require.False(t, did(traces[2], trace.Waits, func(e *trace.Event) bool { return e.Lock == "other" && slices.Contains(e.Members, numbers[0]) }))
 		require.True(t, did(traces[2], trace.Excluded, of(numbers[1])))
-		require.True(t, did(traces[1], trace.Excluded, of(numbers[1])), "it learns of it, too")
+		require.True(t, did(traces[1], trace.Excluded, of(numbers[1])), "the excluded process learns of it, too")
 		require.True(t, did(traces[1], trace.View, of(4)), "and has another number")
 		require.True(t, did(traces[3], trace.View, of(5)))
-		require.False(t, did(traces[3], trace.Excluded, of(numbers[2])), "it has left")
+		require.False(t, did(traces[3], trace.Excluded, of(numbers[2])), "an exit is no exclusion")
 
-		// The lease is known at any time, also when it has ended.
+		// The trace tells the lease at any time, and that it has ended once.
 		until, ended := int64(0), 0
 		for _, e := range traces[1].Events {
 			if e.What == trace.Lease {
@@ -107,7 +107,7 @@ func TestLeaseTrace(t *testing.T) {
 		}
 		require.Equal(t, 1, ended)
 
-		// A machine that outlives its number is noticed.
+		// Replay notices a machine that outlives its number.
 		at := slices.IndexFunc(traces[1].Events, func(e trace.Event) bool { return e.What == trace.View && e.Peer == 4 })
 		forgotten := at - 1
 		for ; traces[1].Events[forgotten].What != trace.Forget; forgotten-- {
@@ -119,8 +119,8 @@ func TestLeaseTrace(t *testing.T) {
 	})
 }
 
-// What a store proves is recorded: that the process of a member has ended, or of all former
-// members.
+// Proofs of the store are recorded: that the process of one member has ended, or that all former
+// ones have.
 func TestLeaseTraceProofs(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		g.proving()

@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 )
 
-// A process that waits for leases before it joins, because the group had another lease, says
-// so, and one that cannot join says that the store does not answer.
+// If the group had another lease, a process waits for the former leases before it joins, and its
+// errors say so. In an outage they say that the store does not answer.
 func TestLeaseWaitsToJoin(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
@@ -41,8 +41,8 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 	})
 }
 
-// A wait for leases is logged once when it begins. A process that joins hears from the
-// members whether there is one.
+// The beginning of a wait for leases is logged only once. A process that joins hears from the
+// members whether there is a wait.
 func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		var logs [3]journal

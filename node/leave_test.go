@@ -15,10 +15,10 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A member leaves at each quarter of a millisecond of what the others do: one holds
-// and releases, one waits, one withdraws, and each of them may be the one that leaves.
-// The network takes a millisecond. The exit takes a few round trips, the others get
-// the lock, and no Acquire fails but those of the leaver.
+// One of four members leaves, at each quarter of a millisecond while one holds and releases, one
+// waits, and one cancels its wait. Each of them may be the one that leaves. A frame takes a
+// millisecond. Close takes a few round trips, the others get the lock, and no other Acquire fails
+// than the canceled one and those of the leaver.
 func TestLeftAtAnyMoment(t *testing.T) {
 	if racetest.On || testing.Short() {
 		t.Skip("takes seconds, and thousands of bubbles")
@@ -34,7 +34,7 @@ func TestLeftAtAnyMoment(t *testing.T) {
 					after, leaver := time.Duration(moment)*oneWay/4, part(dmutex.NodeID(moment%4))
 					bubble(t, a.Algorithm, slow, func(t *testing.T, g *group) {
 						g.open(4)
-						time.Sleep(time.Minute) // a view acts at once
+						time.Sleep(time.Minute) // after a calm time the next view acts at once
 						held := g.acquire(holder, "x")
 						waiting := g.acquireLater(t.Context(), waiter, "x")
 						time.Sleep(20 * oneWay)
@@ -76,8 +76,8 @@ func TestLeftAtAnyMoment(t *testing.T) {
 	}
 }
 
-// All members leave at nearly the same time, over a network that loses one frame in
-// twenty: each Close ends well, and long before its deadline.
+// All members leave at nearly the same time, over a network that loses one frame in twenty. Each
+// Close succeeds, long before its deadline.
 func TestLeaveTogetherOverLoss(t *testing.T) {
 	if racetest.On || testing.Short() {
 		t.Skip("takes seconds, and thousands of bubbles")
@@ -98,7 +98,7 @@ func TestLeaveTogetherOverLoss(t *testing.T) {
 					require.NoError(t, n.Close(ctx), "node %d, seed %d", id, seed)
 					require.Less(t, time.Since(begun), 5*time.Second, "node %d, seed %d", id, seed)
 					require.ErrorIs(t, n.Status().Err, node.ErrClosed)
-					require.NotErrorIs(t, n.Status().Err, node.ErrStopped, "it is its own doing")
+					require.NotErrorIs(t, n.Status().Err, node.ErrStopped, "the node was closed, and has not stopped by itself")
 				})
 			}
 			wg.Wait()

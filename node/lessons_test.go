@@ -20,7 +20,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// What docs/lessons.md lists and no other test shows.
+// This file shows what docs/lessons.md lists and no other test shows.
 
 // LESSONS L20, L34: Acquire returns either a handle or an error, never both and never neither.
 func TestHandleOrError(t *testing.T) {
@@ -56,8 +56,8 @@ func TestHandleOrError(t *testing.T) {
 	})
 }
 
-// LESSONS L21: giving up a wait needs no answer, so it never hangs on an unreachable peer. What it
-// leaves there is cleared when the peer is back.
+// LESSONS L21: a canceled wait needs no answer, so it never hangs on an unreachable peer. Its
+// request is withdrawn there when the peer is back.
 func TestCancelUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -66,7 +66,7 @@ func TestCancelUnreachable(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			before := time.Now()
 			h, err := g.mutex(id, "x").Acquire(ctx)
-			if err == nil { // it needed nobody
+			if err == nil { // the algorithm needed no peer
 				require.NoError(t, h.Release())
 			} else {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -119,8 +119,8 @@ func TestReleaseTogether(t *testing.T) {
 	})
 }
 
-// LESSONS L40, L41, L42: the handle owns, not the goroutine: any goroutine may
-// release, and the one that holds cannot enter once more.
+// LESSONS L40, L41, L42: the handle owns the lock, not the goroutine. Any goroutine may release it,
+// and the goroutine that holds it cannot acquire it once more.
 func TestHandleOwns(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -134,11 +134,11 @@ func TestHandleOwns(t *testing.T) {
 	})
 }
 
-// A spyLink counts what it is given to send, and gets stuck if told so.
+// A spyLink counts the frames that it is given to send. A test can make its Send block.
 type spyLink struct {
 	transport.Link
 	sent  *atomic.Int64
-	stuck atomic.Pointer[chan struct{}] // nil while all is well; Send waits until it is closed
+	stuck atomic.Pointer[chan struct{}] // unless nil, Send waits until the channel is closed
 }
 
 func (l *spyLink) Send(to dmutex.NodeID, frame []byte) error {
@@ -180,7 +180,7 @@ func TestHandleDoesNotWait(t *testing.T) {
 		links[0].stuck.Store(&stuck)
 		released := make(chan error)
 		go func() { released <- other.Release() }()
-		synctest.Wait() // it is in Send
+		synctest.Wait() // Release is in Send
 		before := time.Now()
 		require.NoError(t, one.Err())
 		require.NoError(t, one.Context().Err())
@@ -202,7 +202,7 @@ func TestHandleDoesNotWait(t *testing.T) {
 	})
 }
 
-// A RELEASE for which nobody waits at this node leaves by another goroutine.
+// If no other caller at this node waits, another goroutine sends the RELEASE.
 func TestReleaseDoesNotSend(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		links, _ := g.spy(2)

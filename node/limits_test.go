@@ -42,8 +42,7 @@ func TestFencesUsedUp(t *testing.T) {
 	}
 }
 
-// Where epochs are more than a minute ahead of a member's clock, its log and its Status say
-// so.
+// If epochs are more than a minute ahead of a member's clock, its log and its Status say so.
 func TestAhead(t *testing.T) {
 	for ahead, says := range map[time.Duration]bool{30 * time.Second: false, 2 * time.Hour: true} {
 		bubble(t, algorithms[0].Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
@@ -69,7 +68,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// More members than there can be are refused by Open, with what to do instead.
+// OpenStrict refuses more members than there can be, and says what to do instead.
 func TestTooManyMembers(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)

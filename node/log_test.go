@@ -106,10 +106,10 @@ func TestLogOfTakenNumber(t *testing.T) {
 	})
 }
 
-// What an operator reads: each thing once, and nothing of ordinary use.
+// An operator reads about each event once, and nothing about ordinary use.
 func TestLog(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		today() // so that a life that follows has a higher number
+		today() // so that later lives are higher
 		g.members = []dmutex.NodeID{1, 2, 3}
 		var log, other journal
 		one := g.startLogging(1, log.logger())
@@ -153,7 +153,7 @@ func TestLog(t *testing.T) {
 
 		g.crash(2)
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{""}, log.take(), "a member that is silent is no news")
+		require.Equal(t, []string{""}, log.take(), "silence of a member is not logged")
 		g.startLogging(2, nil)
 		time.Sleep(time.Second)
 		epoch = one.Status().View.Epoch
@@ -168,8 +168,8 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// What an algorithm does not survive is told with the view that it ends: where,
-// by whom, and why.
+// If a message that no correct peer sends ends a view, the log says where, from which peer, and
+// why.
 func TestLogOfTrouble(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -197,7 +197,7 @@ func TestLogOfTrouble(t *testing.T) {
 	})
 }
 
-// A Close that is cut short says for whom it waited.
+// A Close that times out names the members that it has waited for.
 func TestLogOfClose(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -217,7 +217,7 @@ func TestLogOfClose(t *testing.T) {
 	})
 }
 
-// The same holds for a Close that waits for the function of a leader.
+// A Close that times out while the function of a leader runs names the lock of that function.
 func TestCloseOfLeader(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -230,7 +230,7 @@ func TestCloseOfLeader(t *testing.T) {
 	})
 }
 
-// A hostile peer cannot fill the disk, nor delay the node by way of a slow handler. The operator
+// A hostile peer cannot fill the disk, nor delay the node with a slow log handler. The operator
 // still learns what the peer does.
 func TestLogIsBounded(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
@@ -259,7 +259,7 @@ func TestLogIsBounded(t *testing.T) {
 	})
 }
 
-// Peers that come and go all the time cause no warning, and leave room for real ones.
+// Peers that come and go all the time cause no warning, and leave room for real warnings.
 func TestLogOfChurnIsNoWarning(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -284,7 +284,7 @@ func TestLogOfChurnIsNoWarning(t *testing.T) {
 	})
 }
 
-// A handler may ask the node, whatever the node is doing.
+// curious is a log handler that asks the node at each record, whatever the node is doing.
 type curious struct {
 	slog.Handler
 	node **node.Node
@@ -335,7 +335,7 @@ func TestLogOfWaits(t *testing.T) {
 		held := g.acquire(2, "x")
 		campaign, resign := context.WithCancel(t.Context())
 		leader := g.campaignLater(campaign, 3, "leads")
-		other := g.campaignLater(campaign, 1, "leads") // it may wait forever
+		other := g.campaignLater(campaign, 1, "leads") // not logged: a candidate may wait forever
 		log.take()
 		ctx, cancel := context.WithCancel(t.Context())
 		waits := []<-chan outcome{g.acquireLater(ctx, 1, "x")}
@@ -345,7 +345,7 @@ func TestLogOfWaits(t *testing.T) {
 		require.Equal(t, []string{""}, log.take())
 		time.Sleep(time.Minute)
 		var want []string
-		for _, s := range []int{18, 28, 48} { // it looks every 10 s
+		for _, s := range []int{18, 28, 48} { // the node checks every 10 s
 			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (web-2, silent for %[1]ds)"`, s))
 		}
 		require.Equal(t, want, log.take())

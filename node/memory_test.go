@@ -20,7 +20,7 @@ import (
 
 // heap returns how many bytes are in use when all garbage is gone.
 func heap() float64 {
-	for range 4 { // what one only finds to be garbage goes with a later one: sync.Pool, finalizers
+	for range 4 { // a sync.Pool and a finalizer keep memory for more than one collection
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -60,7 +60,7 @@ func closeAll(tb testing.TB, nodes []*node.Node) {
 	}
 }
 
-// names returns names of 16 bytes, which is what they take in memory.
+// names returns n names. Each takes 16 bytes of memory.
 func names(n int) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -69,9 +69,9 @@ func names(n int) []string {
 	return list
 }
 
-// heldCost lets one node of a group hold many locks, and returns how many bytes
-// a lock takes there, handle included, and at each of the others, beyond its
-// name: by how much the heap shrinks when a node is gone.
+// heldCost lets one node of a group hold many locks. It returns how many bytes a lock takes at that
+// node, handle included, and at each of the others, beyond its name. It measures by how much the
+// heap shrinks when a node is gone.
 func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here float64, elsewhere []float64) {
 	nodes, list := memoryGroup(tb, a, n), names(locks)
 	handles := make([]lock.Held, locks)
@@ -83,14 +83,14 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 	owes := func(n *node.Node) bool {
 		return slices.ContainsFunc(n.Status().Peers, func(p node.PeerStatus) bool { return p.Unacked > 0 })
 	}
-	for slices.ContainsFunc(nodes, owes) { // what is on its way takes memory, too
+	for slices.ContainsFunc(nodes, owes) { // frames in flight take memory, too
 		runtime.Gosched()
 	}
 	hurry, cancel := context.WithCancel(tb.Context())
 	cancel()
 	drop := func(i int) float64 {
 		before := heap()
-		_ = nodes[i].Close(hurry) // in a hurry: nobody is waited for
+		_ = nodes[i].Close(hurry) // Close waits for nobody
 		nodes[i] = nil
 		return (before - heap()) / float64(locks)
 	}
@@ -109,8 +109,7 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 	return here, elsewhere
 }
 
-// A held lock keeps nothing at any member that is needed only when something happens to it, in a
-// group of five.
+// In a group of five, a held lock takes at most 600 bytes at each member.
 func TestHeldMemory(t *testing.T) {
 	if racetest.On || testing.Short() {
 		t.Skip("the race detector has memory of its own, and it takes a while")
@@ -135,8 +134,8 @@ func TestHeldMemory(t *testing.T) {
 	}
 }
 
-// Names that were used once leave nothing behind, where the algorithm has
-// nothing to remember. A million names with DMUTEX_LONG=1.
+// Names that were used once leave nothing behind, if the algorithm has nothing to remember. A
+// million names with DMUTEX_LONG=1.
 func TestNamesLeaveNothing(t *testing.T) {
 	count := 10_000
 	switch {
@@ -156,7 +155,7 @@ func TestNamesLeaveNothing(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, h.Release())
 			}
-			for i := range 3_000 { // what rests, and buffers
+			for i := range 3_000 { // fills the buffers and the list of idle locks
 				use(-i * 3)
 			}
 			before := heap()
@@ -175,7 +174,7 @@ func TestNamesLeaveNothing(t *testing.T) {
 	}
 }
 
-// The locks that were used last are kept, and so is what saves their messages.
+// The locks that were used last are kept, with the permissions that save messages.
 func TestUsedLastIsKept(t *testing.T) {
 	bubble(t, ricart.Carvalho, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -212,12 +211,12 @@ func TestFencesRiseThoughForgotten(t *testing.T) {
 	})
 }
 
-// BenchmarkIdleMemory reports what a name of 16 bytes costs that one node used
-// once and that is free: over all three nodes, and at how many of them it is known.
+// BenchmarkIdleMemory reports the cost of a free lock that one node has used once, with a name of
+// 16 bytes: the memory over all three nodes, and how many of them know the lock.
 func BenchmarkIdleMemory(b *testing.B) {
 	const locks = 100_000
 	for _, a := range algorithms {
-		for user := range 2 { // the first node is special in some
+		for user := range 2 { // the first node is special in some algorithms
 			b.Run(fmt.Sprintf("%s/3/by%d", a.name, user+1), func(b *testing.B) {
 				for b.Loop() {
 					nodes := memoryGroup(b, a.Algorithm, 3)
@@ -245,7 +244,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 func BenchmarkHeldMemory(b *testing.B) {
 	for _, a := range algorithms {
 		for _, n := range []int{3, 5} {
-			for holder := range 2 { // the first node is special in some
+			for holder := range 2 { // the first node is special in some algorithms
 				b.Run(fmt.Sprintf("%s/%d/by%d", a.name, n, holder+1), func(b *testing.B) {
 					for b.Loop() {
 						here, elsewhere := heldCost(b, a.Algorithm, n, holder, 100_000)

@@ -16,8 +16,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// Each member knows the names of the others, also after one of them has restarted with another
-// name, and errors have them.
+// Each member knows the names of the others, even after one of them has restarted with another
+// name, and errors contain the names.
 func TestMemberNames(t *testing.T) {
 	bubble(t, central.At(1), memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -46,7 +46,7 @@ func TestMemberNames(t *testing.T) {
 	})
 }
 
-// In the lease mode the record has the names, so also that of a member that was never met.
+// In the lease mode the record has the names of all members.
 func TestLeaseNames(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		g.open(2)
@@ -61,7 +61,7 @@ func TestLeaseNames(t *testing.T) {
 	})
 }
 
-// A name that cannot be shown is refused, here and from a peer.
+// OpenStrict refuses a name that cannot be shown.
 func TestMemberNamesMisuse(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)

@@ -60,7 +60,7 @@ func bubble(t *testing.T, a dmutex.Algorithm, cfg memlink.Config, test func(t *t
 		net, err := memlink.New(cfg)
 		require.NoError(t, err)
 		g := &group{t: t, net: net, algorithm: a, nodes: make(map[dmutex.NodeID]*node.Node)}
-		t.Cleanup(func() { // also of a test that fails
+		t.Cleanup(func() { // also if the test fails
 			for id := range g.nodes {
 				g.close(id)
 			}
@@ -113,7 +113,8 @@ func (g *group) close(id dmutex.NodeID) {
 	delete(g.nodes, id)
 }
 
-// crash takes a node off the network without a word.
+// crash cuts a node off and closes it, so that its peers hear no farewell. Then it heals the
+// network.
 func (g *group) crash(id dmutex.NodeID) {
 	for _, other := range g.members {
 		g.net.Cut(id, other)
@@ -122,7 +123,7 @@ func (g *group) crash(id dmutex.NodeID) {
 	g.net.Heal()
 }
 
-// nameAt returns the name of a lock that is at home with one of the members.
+// nameAt returns the name of a lock with that home.
 func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home {
@@ -140,8 +141,8 @@ func (g *group) acquire(id dmutex.NodeID, name string) lock.Held {
 	return h
 }
 
-// today sets the clock of a bubble, which begins in the year 2000, to a time that
-// counts for epochs.
+// today sets the clock of a bubble, which begins in the year 2000, to a time after 2020, when
+// epochs begin.
 func today() { time.Sleep(30 * 365 * 24 * time.Hour) }
 
 // counter is the part of a fence that counts within the epoch.
@@ -149,7 +150,7 @@ func counter(fence uint64) uint32 {
 	return uint32(fence - membership.FirstFence(membership.EpochOf(fence)))
 }
 
-// outcome is what an Acquire in the background came to.
+// outcome is the result of an Acquire in the background.
 type outcome struct {
 	held lock.Held
 	err  error
@@ -331,8 +332,8 @@ func TestTryAcquire(t *testing.T) {
 	})
 }
 
-// A TryAcquire that found the lock busy leaves a withdrawn request; while that
-// is on its way the lock is busy without asking.
+// A TryAcquire that finds the lock busy leaves a withdrawn request. While that request is open, the
+// lock is busy for another TryAcquire, too.
 func TestTryAcquireTwice(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -430,8 +431,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// LESSONS L1, L5, L16: the holder of a lock that is lost has a context that ends and
-// says why.
+// LESSONS L1, L5, L16: when a lock is lost, the context of its holder ends and says why.
 func TestDoLosesTheLock(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
@@ -447,9 +447,8 @@ func TestDoLosesTheLock(t *testing.T) {
 	})
 }
 
-// LESSONS L1, L7, L10, L22, L26, L27, L31: a node that closes tells its
-// holders, by name of the reason, and those that wait; and nothing of it stands
-// in the others' way.
+// LESSONS L1, L7, L10, L22, L26, L27, L31: the holders and waiters of a node that closes get an
+// error with the reason. Nothing of the node stays in the way of the others.
 func TestClose(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -470,7 +469,7 @@ func TestClose(t *testing.T) {
 		require.NoError(t, o.err, "what was held is released")
 		require.NoError(t, o.held.Release())
 
-		require.NoError(t, <-closed, "its withdrawn request for y keeps it from nothing")
+		require.NoError(t, <-closed, "the withdrawn request for y does not delay Close")
 		require.NoError(t, other.Err())
 		require.NoError(t, other.Release())
 		_, err := g.mutex(1, "z").Acquire(t.Context())
@@ -505,8 +504,8 @@ func TestCloseTogether(t *testing.T) {
 	})
 }
 
-// LESSONS L52: the members may start in any order; Acquire waits for them and
-// says for whom.
+// LESSONS L52: the members may start in any order. Acquire waits for them, and its error names
+// those that are missing.
 func TestReady(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{3, 1, 2}
@@ -540,9 +539,8 @@ func (l liar) Handle(m dmutex.Message) ([]dmutex.Message, error) {
 	return out, err
 }
 
-// A message that cannot be, or cannot be read, costs time and no more: the view is
-// replaced, ever more rarely, and once the peer is as it should be the lock is
-// granted.
+// An impossible or unreadable message costs only time. The view is replaced, ever more rarely, and
+// the lock is granted once the peer is correct.
 func TestLiar(t *testing.T) {
 	for name, alter := range map[string]func(*dmutex.Message){
 		"wrong kind":  func(m *dmutex.Message) { m.Kind = dmutex.Grant },
@@ -580,7 +578,7 @@ func TestLiar(t *testing.T) {
 	}
 }
 
-// Frames of strangers, and frames that are none, change nothing.
+// Random frames of a stranger change nothing.
 func TestGarbage(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -603,7 +601,7 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-// The arguments of OpenStrict that are refused.
+// OpenStrict refuses these arguments.
 func TestStrictMisuse(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
@@ -634,7 +632,7 @@ func TestStrictMisuse(t *testing.T) {
 	}
 }
 
-// A Config without an algorithm is one with that of package central.
+// The default algorithm is that of package central.
 func TestDefaultAlgorithm(t *testing.T) {
 	bubble(t, nil, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -651,7 +649,7 @@ type bookless struct{ transport.Link }
 
 func (bookless) Trouble(dmutex.NodeID) error { return transport.ErrUnknownNode }
 
-// framed is a link with frames of another size.
+// framed is a link with another limit for its frames.
 type framed struct {
 	transport.Link
 	size int
@@ -659,7 +657,7 @@ type framed struct {
 
 func (l framed) MaxFrame() int { return l.size }
 
-// A link may take frames that are larger than what a node lets wait.
+// A link may take frames that are larger than the send buffer of a node.
 func TestLargeFrames(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -685,8 +683,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// Memory follows the locks in use, and fences go on across forgetting. (The
-// machines that may keep something, a token or permissions, are not counted here.)
+// A node forgets locks that are not in use, and their fences rise nevertheless. (Machines that may
+// keep a token or permissions are not counted here.)
 func TestManyNames(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -716,8 +714,8 @@ func TestManyNames(t *testing.T) {
 	})
 }
 
-// LESSONS L32: too much for one peer is refused before anything is changed, and
-// works again when the peer is back.
+// LESSONS L32: a request that is too much for the buffer to a peer is refused before anything is
+// changed. Requests work again when the peer is back.
 func TestOverflow(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -770,10 +768,9 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// LESSONS L19, L25, L80: the main job under a bad network: nobody overlaps,
-// fences rise, every caller that does not cancel is served, and nothing is left behind.
-// It lasts 2 seconds of the bubble's time, 1 under the race detector or with -short, and with
-// DMUTEX_LONG=1 half an hour.
+// LESSONS L19, L25, L80: many callers over a bad network. Holds do not overlap, fences rise, every
+// caller that does not cancel is served, and nothing is left behind. It lasts 2 seconds of the
+// bubble's time, 1 under the race detector or with -short, and with DMUTEX_LONG=1 half an hour.
 func TestSoak(t *testing.T) {
 	length := 2 * time.Second
 	switch {
@@ -804,7 +801,7 @@ func soak(t *testing.T, g *group, seed uint64, length time.Duration) {
 		wg        sync.WaitGroup
 		resources [names]resource
 		end       = time.Now().Add(length)
-		counts    [5]struct{ served, cancelled int }
+		counts    [5]struct{ served, canceled int }
 	)
 	for i, id := range g.members {
 		var mu sync.Mutex
@@ -821,7 +818,7 @@ func soak(t *testing.T, g *group, seed uint64, length time.Duration) {
 					h, err := g.mutex(id, fmt.Sprint("name ", k)).Acquire(ctx)
 					mu.Lock()
 					if err != nil {
-						counts[i].cancelled++
+						counts[i].canceled++
 					} else {
 						counts[i].served++
 					}

@@ -22,7 +22,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// diary is what an Observer was told.
+// diary records what an Observer was told.
 type diary struct {
 	mu    sync.Mutex
 	waits []node.Event
@@ -70,7 +70,7 @@ func (g *group) watch(n int, o *node.Observer) {
 	}
 }
 
-// L79: how long it took to get the lock, and how long it was held.
+// L79: the Observer is told how long it took to get the lock, and how long it was held.
 func TestObserver(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		var d diary
@@ -104,8 +104,8 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// L79: every way in which an Acquire or a hold can end is told, once, with the
-// error that the caller gets.
+// L79: the Observer is told each end of an Acquire or a hold once, with the error that the caller
+// gets.
 func TestObservedOutcomes(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		var d diary
@@ -130,7 +130,7 @@ func TestObservedOutcomes(t *testing.T) {
 		other := g.acquire(2, "x")
 		_, err = g.mutex(1, "x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrBusy)
-		wait(5*time.Millisecond, node.ErrBusy, "busy") // until the acknowledgement came
+		wait(5*time.Millisecond, node.ErrBusy, "busy") // until the acknowledgment came
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = g.mutex(1, "x").Acquire(ctx)
@@ -139,9 +139,9 @@ func TestObservedOutcomes(t *testing.T) {
 		_, err = g.mutex(1, "x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		wait(0, context.DeadlineExceeded, "deadline")
-		cancelled, cancel := context.WithCancel(t.Context())
+		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = g.mutex(1, "x").Acquire(cancelled)
+		_, err = g.mutex(1, "x").Acquire(canceled)
 		require.ErrorIs(t, err, context.Canceled)
 		wait(0, context.Canceled, "canceled")
 		require.NoError(t, other.Release())
@@ -175,7 +175,7 @@ func TestObservedOutcomes(t *testing.T) {
 	})
 }
 
-// The victim of a deadlock is told as such.
+// The wait of the victim of a deadlock has the outcome "deadlock".
 func TestObservedDeadlock(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		var d diary
@@ -206,8 +206,7 @@ func TestObservedDeadlock(t *testing.T) {
 	})
 }
 
-// An observer may use the node, and wait for its locks: it is called under none
-// of the node's.
+// An observer may use the node, and wait for its locks: it is called under no mutex of the node.
 func TestObserverUsesTheNode(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		var calls atomic.Int32
@@ -218,7 +217,7 @@ func TestObserverUsesTheNode(t *testing.T) {
 		})
 		use = func(lock string) {
 			if lock != "x" {
-				return // of what the observer itself does
+				return // a call for a lock of the observer itself
 			}
 			calls.Add(1)
 			n := g.nodes[1]
@@ -243,8 +242,7 @@ func TestObserverUsesTheNode(t *testing.T) {
 	})
 }
 
-// A panic of the observer is the caller's, and leaves no lock held that nobody could
-// release.
+// A panic of the observer reaches the caller, and the lock is released.
 func TestObserverPanics(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		wild := true
@@ -260,7 +258,8 @@ func TestObserverPanics(t *testing.T) {
 	})
 }
 
-// So are the locks of a transaction, and it can be used again.
+// If the observer panics in a call of a transaction, the locks are released, and the transaction
+// can be used again.
 func TestObserverPanicsInTxn(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		wild := ""
@@ -301,7 +300,7 @@ func TestObserverPanicsInTxn(t *testing.T) {
 	})
 }
 
-// A Close in which the observer panics has closed all the same.
+// If the observer panics in Close, the node has closed all the same.
 func TestObserverPanicsInClose(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.watch(2, &node.Observer{Hold: func(node.Event) { panic("wild") }})
@@ -317,7 +316,7 @@ func TestObserverPanicsInClose(t *testing.T) {
 	}) // and no goroutine is left
 }
 
-// One function may be there without the other.
+// An Observer may have one function without the other.
 func TestHalfAnObserver(t *testing.T) {
 	for _, o := range []*node.Observer{{}, {Wait: func(node.Event) {}}, {Hold: func(node.Event) {}}} {
 		bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
@@ -332,8 +331,7 @@ func TestHalfAnObserver(t *testing.T) {
 	}
 }
 
-// Whatever happens, each grant is told as one Wait and one Hold of the same fence,
-// and the handles' own order is kept.
+// Each grant is told as one Wait and then one Hold, with the same fence.
 func TestObserverIsToldOfEachOnce(t *testing.T) {
 	const seed = 7
 	each(t, func(t *testing.T, g *group) {
@@ -386,13 +384,12 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 		require.Equal(t, len(granted), over, "seed %d", seed)
 		require.Equal(t, returned, failed, "seed %d", seed)
 		require.Positive(t, failed)
-		// A grant may meet the end of its wait: it is given back, and told as a wait
-		// in vain.
+		// A grant that arrives as its wait ends is given back, and told as a failed wait.
 		require.LessOrEqual(t, uint64(len(granted)), g.nodes[1].Status().Granted, "seed %d", seed)
 	})
 }
 
-// L52: a waiter costs neither messages nor time, and the status shows which members it waits for.
+// L52: a waiter costs no message, and the status shows which members it waits for.
 func TestWaitersRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -26,18 +26,19 @@ type registry struct {
 	count int
 	lives map[string]chan struct{}
 	ends  map[string]time.Time
-	hangs bool // Living never answers
+	hangs bool // whether Living does not answer
 }
 
-// A prover is a store as one process sees it. An outage of the store is none of the registry,
-// as the kernel is always there.
+// A prover is the store of one process. An outage of the store leaves the registry alone, as it
+// leaves the kernel alone.
 type prover struct {
 	store.Store
 	*registry
-	no bool // it has no proofs
+	no bool // whether it has no proofs
 }
 
-type soul struct {
+// memoryLife is a life in a registry.
+type memoryLife struct {
 	r    *registry
 	name string
 }
@@ -53,7 +54,7 @@ func (r *registry) begin() store.Life {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count++
-	l := soul{r, fmt.Sprintf("life%d", r.count)}
+	l := memoryLife{r, fmt.Sprintf("life%d", r.count)}
 	r.lives[l.name] = make(chan struct{})
 	return l
 }
@@ -94,10 +95,10 @@ func (r *registry) living() []string {
 	return slices.Sorted(maps.Keys(r.lives))
 }
 
-func (l soul) Name() string   { return l.name }
-func (l soul) File() *os.File { return nil }
+func (l memoryLife) Name() string   { return l.name }
+func (l memoryLife) File() *os.File { return nil }
 
-func (l soul) Close() error {
+func (l memoryLife) Close() error {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
 	if over := l.r.lives[l.name]; over != nil { // else a test has ended it
@@ -108,7 +109,7 @@ func (l soul) Close() error {
 	return nil
 }
 
-// proving makes the store of the processes to be started prove deaths.
+// proving makes the stores of processes that start later prove deaths.
 func (g *leaseGroup) proving() *registry {
 	r := &registry{lives: make(map[string]chan struct{}), ends: make(map[string]time.Time)}
 	g.prove = func(s store.Store) store.Store { return &prover{Store: s, registry: r} }
@@ -118,7 +119,7 @@ func (g *leaseGroup) proving() *registry {
 // soon is far below a lease.
 const soon = leaseOf / 40
 
-// A new record has no wait, however many processes find it at once.
+// With proofs, nobody waits for a new record, however many processes find it at once.
 func TestProofNewRecord(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -151,8 +152,8 @@ func TestProofNewRecord(t *testing.T) {
 	}
 }
 
-// The locks of a process that has died are free at once, also if a link says nothing, and so
-// are all others.
+// The locks of a dead process, and all others, are free at once, even if the link does not report
+// the death.
 func TestProofOfDeath(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		g.proving()
@@ -171,13 +172,13 @@ func TestProofOfDeath(t *testing.T) {
 			require.Contains(t, strings.Join(log.take(), "\n"), "peer's process has ended")
 
 			began = time.Now()
-			require.NoError(t, g.start().acquire("x").Release()) // it begins to live while the others look
+			require.NoError(t, g.start().acquire("x").Release()) // its life begins while the others look
 			require.Less(t, time.Since(began), soon)
 		}
 	})
 }
 
-// If all are killed, the next one need not wait for them, either.
+// If all processes are killed, the next one does not wait for their leases.
 func TestProofOfAll(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		g.proving()
@@ -194,8 +195,8 @@ func TestProofOfAll(t *testing.T) {
 	})
 }
 
-// A process that is only cut off is not dead: its lease is waited for. When it is back, it
-// lives another life, and the next death is proved.
+// A process that is only cut off is not dead, so the others wait for its lease. When it is back it
+// has another life, and the next death is proved.
 func TestProofOfNothing(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
@@ -227,7 +228,7 @@ func TestProofOfNothing(t *testing.T) {
 	})
 }
 
-// A process that is cut off for long was excluded, and keeps nobody waiting for another.
+// A process that was cut off and excluded long ago does not delay the proof of another death.
 func TestProofBesideCutOff(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
@@ -247,7 +248,7 @@ func TestProofBesideCutOff(t *testing.T) {
 	})
 }
 
-// A proof is final: what the dead have said before arrives late, and brings nobody back.
+// A proof is final: late messages of a dead process do not bring it back.
 func TestProofIsFinal(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
@@ -256,10 +257,10 @@ func TestProofIsFinal(t *testing.T) {
 		one, two := all[0], all[1]
 		require.NoError(t, two.acquire("x").Release())
 		two.store.Outage(true)
-		require.NoError(t, soul{r, "life1"}.Close())
+		require.NoError(t, memoryLife{r, "life1"}.Close())
 		time.Sleep(leaseOf / 100)
 		g.prove = nil
-		g.start() // the dead reports in the view with this one
+		g.start() // one, proved dead, reports in the view with this process
 		time.Sleep(leaseOf / 5)
 		require.Zero(t, one.Status().Lease.Exclusions)
 		two.store.Outage(false)
@@ -268,8 +269,8 @@ func TestProofIsFinal(t *testing.T) {
 	})
 }
 
-// An excluded process lives until its lease has ended, for the sake of code that has not
-// stopped yet. Its death ends the wait.
+// The life of an excluded process lasts until its lease has ended, because its code may not have
+// stopped yet. The death of the process ends the wait of the others.
 func TestProofOfExcluded(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -285,7 +286,7 @@ func TestProofOfExcluded(t *testing.T) {
 			require.ErrorIs(t, held.Err(), node.ErrExcluded)
 			require.Contains(t, r.living(), "life1")
 			if dies {
-				require.NoError(t, soul{r, "life1"}.Close())
+				require.NoError(t, memoryLife{r, "life1"}.Close())
 				o := <-next
 				require.NoError(t, o.err)
 				require.Less(t, time.Since(began), leaseOf/2+soon)
@@ -302,8 +303,8 @@ func TestProofOfExcluded(t *testing.T) {
 	}
 }
 
-// A process that lives, and is about to join or holds by a record that was lost, is waited
-// for; a process that cannot join lives no more.
+// A process waits for all that live and are not members: they may be about to join, or hold locks
+// by a record that was lost. The life of a process that cannot join ends.
 func TestProofOfStrangers(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
@@ -332,8 +333,7 @@ func TestProofOfStrangers(t *testing.T) {
 	})
 }
 
-// Without a proof, and with one that does not come, the lease decides, and Close does not
-// wait for it.
+// If there is no proof, or it does not come, the lease decides. Close does not wait for a proof.
 func TestProofIsMissing(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -365,7 +365,7 @@ func TestProofIsMissing(t *testing.T) {
 	}
 }
 
-// A member without a proof among others with one is waited for.
+// If a member has no proof, the others wait for its lease, even if they have proofs.
 func TestProofIsMissingForOne(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		g.proving()
@@ -383,8 +383,8 @@ func TestProofIsMissingForOne(t *testing.T) {
 	})
 }
 
-// A node that has stopped, or was closed while a function runs under a lock, lives until its
-// lease has ended.
+// If a node stops, or is closed while a function runs under a lock, its life lasts until its lease
+// has ended.
 func TestProofOutlivesNode(t *testing.T) {
 	for _, stops := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {

@@ -21,9 +21,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// Nodes on a bad network are recorded, with cancels and so many locks that some
-// are forgotten. Every machine replays as it was, each message that was received
-// is one that was sent, and each number is used once.
+// Nodes on a bad network are recorded, with cancels and so many locks that some are forgotten.
+// Every machine replays, each message that was received was sent, and each number is used once.
 func TestTrace(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
@@ -52,16 +51,14 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// A way is what a message's number says: of all messages from the one node to
-// the other it is the seq-th.
+// A way identifies a message: it is the seq-th from the one node to the other.
 type way struct {
 	from, to dmutex.NodeID
 	seq      uint64
 }
 
-// matched replays the traces, whose clocks are one, and requires that what was
-// received is what was sent under this number, before. It returns
-// what was not received.
+// matched replays traces that share a clock. It requires that each message that was received was
+// sent before, under the same number, and returns the messages that were not received.
 func matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[way]string {
 	sent, times := make(map[way]string), make(map[way]int64)
 	for _, tr := range traces {
@@ -124,7 +121,7 @@ func (g *group) closeAll(files []*bytes.Buffer) (traces []*trace.Trace) {
 	return traces
 }
 
-// Messages keep their numbers also if they come before their receiver is ready.
+// Messages keep their numbers even if they come before their receiver is ready.
 func TestTraceEarly(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -144,8 +141,8 @@ func TestTraceEarly(t *testing.T) {
 	})
 }
 
-// A life of a peer that has said something, and ended before anybody acted, does
-// not count in the numbers of the next.
+// The messages of a life that ended before any view acted do not count in the numbers of the next
+// life.
 func TestTraceOfAnEarlierLife(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		today() // the next life has a higher number
@@ -157,7 +154,7 @@ func TestTraceOfAnEarlierLife(t *testing.T) {
 		time.Sleep(time.Second) // 2 has met both, and says so
 		g.crash(2)
 		files[1] = g.recorded(2)
-		time.Sleep(time.Minute) // what was sent in an older view would be dropped
+		time.Sleep(time.Minute) // messages of an older view would be dropped
 		for _, id := range g.members {
 			require.NoError(t, g.acquire(id, "x").Release())
 		}
@@ -207,8 +204,7 @@ func record(t *testing.T, g *group) (traces []*trace.Trace) {
 	return traces
 }
 
-// A trace tells the views, and of a peer that came back as another; every machine
-// replays in its view.
+// A trace has the views, and the restart of a peer. Every machine replays in its view.
 func TestTraceOfARestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		today() // the next life has a higher number
@@ -270,10 +266,10 @@ func TestTraceOfARestart(t *testing.T) {
 		}
 		require.Equal(t, traces["2"].Header.Life, lives[0])
 		require.GreaterOrEqual(t, len(lives), 2)
-		if len(lives) > 2 { // otherwise it may have taken a higher life before node 1 met it
+		if len(lives) > 2 { // with two, it may have taken a higher life before node 1 met it
 			require.Equal(t, traces["2 again"].Header.Life, lives[1])
 		}
-		require.Equal(t, 1, born, "it is held in the second view by 1")
+		require.Equal(t, 1, born, "1 holds kept in the second view")
 	})
 }
 
@@ -301,7 +297,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// A writer that is stuck, or fails, holds nobody up; Close says so.
+// A writer that blocks or fails delays no caller. Close returns the failure.
 func TestTraceWriterFails(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		stuck := stuckWriter{make(chan struct{})}

@@ -20,7 +20,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// LESSONS L60, L62: nodes that do not mean the same group do not meet.
+// LESSONS L60, L62: nodes with different settings do not meet.
 func TestStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -108,8 +108,8 @@ func TestConfigMended(t *testing.T) {
 	})
 }
 
-// A member that is restarted with another configuration is told so, like the settled
-// members, which answer its greeting though they refuse it.
+// If a member restarts with other settings, the member and the settled members report it. The
+// settled members answer its greeting, although they refuse it.
 func TestRestartedWithOtherConfig(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -139,7 +139,7 @@ func build(t *testing.T, oldest, newest uint64) {
 	t.Cleanup(func() { protocol.Spoken = was })
 }
 
-// Two releases that speak a version of both work together.
+// Two releases work together if they have a version of the protocol in common.
 func TestReleases(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
@@ -165,7 +165,7 @@ func TestReleases(t *testing.T) {
 	})
 }
 
-// With a store the record says what its members speak.
+// With a store, the record has the versions that its members speak.
 func TestReleasesByRecord(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		build(t, 1, 1)

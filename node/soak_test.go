@@ -20,11 +20,10 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// LESSONS L19, L25, L64, L66, L68, L80: the main job in a group whose members crash,
-// are restarted, close and come back, over a network that loses, repeats and reorders:
-// nobody overlaps by a referee of the test, fences rise, and in the end everybody is
-// served and nothing is left behind. DMUTEX_LONG=1 takes a hundred seeds of ten
-// minutes each, by the bubble's clock.
+// LESSONS L19, L25, L64, L66, L68, L80: many callers in a group whose members crash, restart, close
+// and come back, over a network that loses, repeats and reorders frames. Holds do not overlap and
+// fences rise, as a referee sees it. In the end everybody is served and nothing is left behind.
+// DMUTEX_LONG=1 takes a hundred seeds of ten minutes each, by the bubble's clock.
 func TestSoakChanges(t *testing.T) {
 	seeds, length := 1, 30*time.Second
 	switch {
@@ -49,15 +48,15 @@ func TestSoakChanges(t *testing.T) {
 	}
 }
 
-// A referee watches over a group that changes, and does not ask it anything.
+// A referee checks the work of a changing group, and relies on nothing that the nodes say.
 type referee struct {
 	*group
 	t    *testing.T
 	seed uint64
 
 	mu     sync.Mutex
-	inside map[string]uint64 // the fence of the grant under which somebody works, by lock
-	fences map[string]uint64 // the highest that was granted, by lock
+	inside map[string]uint64 // by lock, the fence of the grant under which somebody works
+	fences map[string]uint64 // by lock, the highest fence that was granted
 	served int
 	lives  map[dmutex.NodeID]*life
 }
@@ -68,7 +67,7 @@ type life struct {
 	stop    context.CancelFunc // ends the workers
 	ctx     context.Context
 	workers sync.WaitGroup
-	working map[string]uint64 // what it works under; guarded by the referee's mutex
+	working map[string]uint64 // by lock, the fence under which it works; guarded by the referee's mutex
 }
 
 func (r *referee) run(size int, length time.Duration) {
@@ -115,7 +114,7 @@ func (r *referee) run(size int, length time.Duration) {
 	for _, l := range r.lives {
 		l.workers.Wait()
 	}
-	time.Sleep(2 * time.Minute) // a view may act as many seconds later as there were views
+	time.Sleep(2 * time.Minute) // the last view change may take long
 	for id, l := range r.lives {
 		st := l.node.Status()
 		require.NoError(r.t, st.Err)
@@ -163,7 +162,7 @@ func (r *referee) begin(id dmutex.NodeID) {
 	}
 }
 
-// turn does one of the things that can be done with locks.
+// turn takes locks in one of several ways.
 func (r *referee) turn(l *life, rng *rand.Rand) {
 	patience := time.Hour
 	if rng.IntN(4) == 0 {
@@ -205,7 +204,7 @@ func (r *referee) turn(l *life, rng *rand.Rand) {
 	time.Sleep(time.Millisecond)
 }
 
-// work is what happens under a lock. A process that was killed does nothing more.
+// work works under a lock. A process that was killed does nothing more.
 func (r *referee) work(l *life, name string, fence uint64, pause time.Duration) {
 	r.mu.Lock()
 	if l.ctx.Err() != nil {
@@ -240,7 +239,7 @@ func (r *referee) dead(id dmutex.NodeID) *life {
 	return l
 }
 
-// kill ends a process without a word.
+// kill ends a process without a farewell.
 func (r *referee) kill(id dmutex.NodeID) {
 	for _, other := range r.members {
 		r.net.Cut(id, other)
@@ -255,7 +254,7 @@ func (r *referee) kill(id dmutex.NodeID) {
 	r.net.Heal()
 }
 
-// leave closes a node, which may take longer than there is time.
+// leave closes a node, and gives up when its patience is over.
 func (r *referee) leave(id dmutex.NodeID, patience time.Duration) {
 	l := r.lives[id]
 	l.stop()

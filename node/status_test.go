@@ -20,8 +20,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// L78: who holds the lock, by which fence, since when, and who waits? Each node
-// knows of itself; what it says of others is true, or nothing.
+// L78: who holds the lock, with which fence, since when, and who waits? Each node knows about
+// itself. What it says about others is true, or missing.
 func TestMutexStatus(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -42,7 +42,7 @@ func TestMutexStatus(t *testing.T) {
 
 		require.NoError(t, h.Release())
 		time.Sleep(4 * time.Second)
-		for range later { // the age of a hold is its own, not that of the wait
+		for range later { // the age of a hold does not include the wait
 			i := slices.IndexFunc(later, func(c <-chan outcome) bool { return len(c) > 0 })
 			h := (<-later[i]).held
 			require.NotNil(t, h)
@@ -60,7 +60,7 @@ func TestMutexStatus(t *testing.T) {
 	})
 }
 
-// L78: at the coordinator it is known of everybody.
+// L78: the coordinator knows every holder.
 func TestCoordinatorKnowsTheHolder(t *testing.T) {
 	bubble(t, central.At(2), memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -68,8 +68,8 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 		require.Equal(t, node.MutexStatus{Home: locks.Home("x", []dmutex.NodeID{1, 2, 3}), Holder: 3}, g.mutex(2, "x").Status())
 		require.Equal(t, dmutex.None, g.mutex(1, "x").Status().Holder)
 		time.Sleep(3 * time.Second)
-		require.Equal(t, 3*time.Second, g.mutex(2, "x").Status().HeldFor, "since it has learned it")
-		require.Equal(t, 3*time.Second, g.mutex(3, "x").Status().HeldFor, "its own")
+		require.Equal(t, 3*time.Second, g.mutex(2, "x").Status().HeldFor, "since the coordinator has learned it")
+		require.Equal(t, 3*time.Second, g.mutex(3, "x").Status().HeldFor, "by the holder itself")
 		_, err := g.mutex(2, "x").TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "x": lock is busy: held by node 3 (web-3) for 3s`)
 		_, err = g.mutex(3, "x").TryAcquire(t.Context())
@@ -88,7 +88,8 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 	})
 }
 
-// A view knows a holder from its beginning, even if nobody asks about the lock for long.
+// A new view knows the holders from its beginning, even if nobody asks about the lock for a long
+// time.
 func TestAgeOfAHolderAfterAViewChange(t *testing.T) {
 	bubble(t, central.At(2), memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -104,12 +105,12 @@ func TestAgeOfAHolderAfterAViewChange(t *testing.T) {
 	})
 }
 
-// Locks lists what is in use, and nothing that is only remembered; the loop may
-// use the locks, and end.
+// Locks lists the locks in use, not those that are only remembered. The loop may use the locks, and
+// may end early.
 func TestLocks(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
-		for i := range 100 { // used once: these rest
+		for i := range 100 { // used once, now idle
 			require.NoError(t, g.acquire(1, fmt.Sprint("old", i)).Release())
 		}
 		time.Sleep(time.Second)
@@ -140,7 +141,7 @@ func TestLocks(t *testing.T) {
 	})
 }
 
-// Usage is the sum of what is in use.
+// Status has the sums over all locks in use.
 func TestUsage(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -166,7 +167,7 @@ func TestUsage(t *testing.T) {
 
 		kept := g.acquire(1, "kept")
 		g.crash(3)
-		g.net.Cut(3, 1) // 1 does not hear 3's report: what is held and waited for counts all the same
+		g.net.Cut(3, 1) // 1 does not hear 3's report. Holds and waits still count
 		g.start(3)
 		time.Sleep(2 * time.Second)
 		require.False(t, g.nodes[1].Status().View.Acts)
@@ -184,7 +185,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// The state of the session to each peer.
+// Status has the state of the session to each peer.
 func TestPeerStatus(t *testing.T) {
 	delay := memlink.Config{MinDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}
 	bubble(t, ricart.New, delay, func(t *testing.T, g *group) {
@@ -222,7 +223,7 @@ func TestPeerStatus(t *testing.T) {
 		require.Zero(t, one.Status().Peers[0].Backlog)
 		require.Less(t, one.Status().Peers[0].Silent, 2*time.Second)
 
-		g.net.Cut(2, 1) // now the acknowledgements are lost
+		g.net.Cut(2, 1) // now the acknowledgments are lost
 		quitting, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := g.mutex(1, "x").Acquire(quitting)
@@ -260,7 +261,7 @@ func TestStatusAfterStop(t *testing.T) {
 	})
 }
 
-// usage returns what the Status of a node says of its locks as a whole.
+// usage returns the part of the Status of a node that sums up its locks.
 func usage(n *node.Node) node.Status {
 	st := n.Status()
 	return node.Status{

@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// Done is closed by Close, and when the node stops by itself, whether or not anything calls it.
+// Done is closed by Close, and when the node stops by itself.
 func TestDone(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -41,8 +41,7 @@ func TestDone(t *testing.T) {
 	})
 }
 
-// Every call whose context ends says why it has ended, if the context knows, and still
-// matches the context's own error.
+// The error of each call whose context ends matches both the error and the cause of the context.
 func TestCause(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)

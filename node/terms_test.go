@@ -44,9 +44,8 @@ func TestTermsAreBounded(t *testing.T) {
 	require.Equal(t, map[string]term{"own": {3, 2}}, ts.renew(9, func(dmutex.NodeID) bool { return false }))
 }
 
-// However the announcements of several nodes are mixed on their way, each of
-// which says in order what it has to say, an observer's terms only rise, and the
-// last is the newest.
+// Each of several nodes sends its announcements in order, and the announcements of different nodes
+// are mixed on their way. The terms of an observer only rise, and the last is the newest.
 func TestTermsInAnyOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -77,7 +76,7 @@ func TestTermsInAnyOrder(t *testing.T) {
 			now, next := ts.read(e)
 			if now != seen {
 				require.True(t, now.after(seen), "seed %d: %v after %v", seed, now, seen)
-				<-news // it was told
+				<-news // the observer was told
 			}
 			seen, news = now, next
 		}
@@ -85,15 +84,14 @@ func TestTermsInAnyOrder(t *testing.T) {
 	}
 }
 
-// Memory follows the elections that have a leader or an observer, and a few
-// hundred of the rest.
+// A node remembers the elections that have a leader or an observer, and a few hundred others.
 func TestTermsAreForgotten(t *testing.T) {
 	var ts terms
 	vacate := func(name string) {
 		ts.learn(name, term{7, 1}, nil)
 		ts.learn(name, term{dmutex.None, 1}, nil)
 	}
-	vacate("observed") // it is listed, before it is observed
+	vacate("observed") // vacant before it is observed
 	observed := ts.observe("observed", 1)
 	for i := range uint64(10 * keepVacant) {
 		name := fmt.Sprint("election ", i)
@@ -116,11 +114,11 @@ func TestTermsAreForgotten(t *testing.T) {
 	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
 	require.NotNil(t, ts.elections["led"].end)
 	ts.learn("led", term{dmutex.None, 2}, nil)
-	require.Nil(t, ts.elections["led"].end, "it keeps a context alive")
+	require.Nil(t, ts.elections["led"].end, "a vacant election keeps a context alive")
 }
 
-// A life that is gone leads nothing any more; what the next life of its node leads
-// in a later view stands.
+// The terms of a life end with it. The terms of the next life of the same node, in a later view, go
+// on.
 func TestTermsOfALifeThatIsGone(t *testing.T) {
 	var ts terms
 	const view = 3
@@ -134,8 +132,8 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	require.Equal(t, term{7, next + 1}, ts.elections["z"].term)
 }
 
-// The context of a leader is ended under no lock: it may be derived from a context whose
-// methods use the node.
+// resign ends the context of a leader under no mutex, because methods of that context may use the
+// node.
 func TestResignUnderNoLock(t *testing.T) {
 	var ts terms
 	free := false

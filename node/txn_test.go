@@ -70,7 +70,7 @@ func TestTxnWaitsOnce(t *testing.T) {
 		synctest.Wait()
 		_, err = txn.Acquire(t.Context(), "c")
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
-		require.NoError(t, txn.Release(), "what it holds can go meanwhile")
+		require.NoError(t, txn.Release(), "it can release what it holds meanwhile")
 		require.NoError(t, g.acquire(2, "b").Release())
 		require.NoError(t, held.Release())
 		require.NoError(t, <-first)
@@ -98,7 +98,7 @@ func TestAcquireAll(t *testing.T) {
 		txn, err := g.nodes[1].AcquireAll(ctx, "c", "b", "a")
 		require.Nil(t, txn)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualValues(t, 1, g.nodes[1].Status().Granted, "it began with something else than a")
+		require.EqualValues(t, 1, g.nodes[1].Status().Granted, "a was not the first lock")
 		require.NoError(t, g.acquire(2, "a").Release(), "a was not given back")
 		require.NoError(t, held.Release())
 	})
@@ -129,7 +129,7 @@ func TestAcquireAllMakesNoCycle(t *testing.T) {
 	})
 }
 
-// What has stopped it comes through, and says at which lock.
+// AcquireAll returns the error that has stopped it, which names the lock.
 func TestAcquireAllError(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -150,8 +150,8 @@ func TestAcquireAllError(t *testing.T) {
 	})
 }
 
-// Among transactions that take the same locks one by one it may be part of a
-// cycle, and the one that gives up.
+// If other transactions take the same locks one by one, an AcquireAll may be part of a cycle, and
+// its victim.
 func TestAcquireAllAmongOthers(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.deadlock = time.Second
@@ -164,7 +164,7 @@ func TestAcquireAllAmongOthers(t *testing.T) {
 		acquire("b")
 		busy := g.acquire(2, "c")
 		time.AfterFunc(time.Millisecond, func() { _ = busy.Release() })
-		acquire("c") // since when it is as old as that
+		acquire("c") // the age of older counts from this wait
 		ended := make(chan error, 1)
 		go func() {
 			_, err := g.nodes[2].AcquireAll(t.Context(), "b", "a")

@@ -14,9 +14,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// LESSONS L11, L22, L59, L61, L66, L67, L68: a member that crashed and comes back is
-// taken in. What it held is free at once, what the others hold stays theirs, and
-// fences rise.
+// LESSONS L11, L22, L59, L61, L66, L67, L68: a crashed member rejoins when it restarts. The locks
+// that it held are free at once, the others keep theirs, and fences rise.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -50,7 +49,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// A hold that is released while the group changes is free when it has.
+// A lock that is released during a view change is free after it.
 func TestReleaseWhileTheGroupChanges(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -69,8 +68,7 @@ func TestReleaseWhileTheGroupChanges(t *testing.T) {
 	})
 }
 
-// LESSONS L19, L53: Close is an exit and not a wait: whatever the others do, it
-// takes a few round trips, and they go on.
+// LESSONS L19, L53: Close takes a few round trips, whatever the others do, and the others go on.
 func TestLeave(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -122,7 +120,7 @@ func TestAllLeave(t *testing.T) {
 	})
 }
 
-// LESSONS L59: fences rise also when everything was killed and started again.
+// LESSONS L59: fences rise even if all members were killed and started again.
 func TestRestartOfAll(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		today()
@@ -143,8 +141,7 @@ func TestRestartOfAll(t *testing.T) {
 	})
 }
 
-// LESSONS L66: Evict lets the others go on without a member that is gone for good,
-// and it may come back.
+// LESSONS L66: Evict lets the others go on without a crashed member, and the member may come back.
 func TestEvict(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -154,7 +151,7 @@ func TestEvict(t *testing.T) {
 		time.Sleep(time.Minute)
 		began := time.Now()
 		require.NoError(t, g.nodes[3].Evict(t.Context(), 1))
-		require.Less(t, time.Since(began), time.Second, "it does not wait for a second try")
+		require.Less(t, time.Since(began), time.Second, "Evict needs no second try")
 		o := <-waiting
 		require.NoError(t, o.err)
 		require.Greater(t, o.held.Fence(), lost.Fence())
@@ -166,7 +163,7 @@ func TestEvict(t *testing.T) {
 	})
 }
 
-// What a change took counts from the last grant, also if a member crashed during the
+// The duration of a view change counts from the last grant, even if a member crashed during the
 // change and another view had to follow.
 func TestTookOfAnInterruptedChange(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
@@ -182,8 +179,8 @@ func TestTookOfAnInterruptedChange(t *testing.T) {
 	})
 }
 
-// The operator's word is about the process that was there when he gave it. If that
-// member restarts while Evict waits for another, its new process is not evicted.
+// Evict is about the process that the operator saw. If that member restarts while Evict waits for
+// another, its new process is not evicted.
 func TestEvictThoughRestarted(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -202,8 +199,9 @@ func TestEvictThoughRestarted(t *testing.T) {
 	})
 }
 
-// Two that are gone are evicted together: each alone would wait for the other. A group
-// that does not act, since a member crashed while it changed, can be helped too.
+// Two crashed members are evicted together, because each eviction alone would wait for the other
+// member. Evict also works in a group that does not act because a member crashed during a view
+// change.
 func TestEvictTwo(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -226,8 +224,8 @@ func TestEvictTwo(t *testing.T) {
 	})
 }
 
-// A view that the algorithm does not take grants nothing, and says why, until the
-// others are back.
+// If the algorithm refuses a view, nothing is granted, and errors say why, until the other members
+// are back.
 func TestViewThatTheAlgorithmRefuses(t *testing.T) {
 	all := func(dmutex.NodeID) []dmutex.NodeID { return []dmutex.NodeID{1, 2, 3} }
 	bubble(t, maekawa.With(all), memlink.Config{}, func(t *testing.T, g *group) {
@@ -247,8 +245,8 @@ func TestViewThatTheAlgorithmRefuses(t *testing.T) {
 	})
 }
 
-// A member that was killed and comes back costs the group few epochs, and not one for
-// each member that asks for the view: a group has one epoch a second to spend.
+// A member that restarts costs the group few epochs, and not one for each member that asks for the
+// view. Epochs must not overtake the clock.
 func TestRestartTakesFewEpochs(t *testing.T) {
 	for _, delay := range []time.Duration{0, 50 * time.Microsecond, 200 * time.Microsecond, time.Millisecond} {
 		for killed := dmutex.NodeID(1); killed <= 5; killed++ {

@@ -158,7 +158,7 @@ func TestHolders(t *testing.T) {
 	})
 }
 
-// The page tells locks apart whose names look alike.
+// The page tells apart locks with names that look alike.
 func TestNames(t *testing.T) {
 	group(t, central.New, 1, func(t *testing.T, nodes []*node.Node) {
 		for _, tt := range []struct{ name, shown, hex string }{
