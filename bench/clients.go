@@ -20,11 +20,11 @@ import (
 )
 
 // A served group has three members that serve clients. The first two are processes of their own.
-// The third is in this process, beside a client of the first. A lock whose home is the second costs
-// the client a message to the first and back, beside what it costs a member.
+// The third is in this process, beside a client of the first. If the second is the home of a lock,
+// the client needs a message to the first and back, and then what the lock takes for a member.
 const served = "served"
 
-// lease is for how long a new group that serves clients grants nothing.
+// lease is the time for which a new group that serves clients grants nothing.
 const lease = 3 * time.Second
 
 // openServing opens this member of a served group. Over NATS its clients find it by its name.

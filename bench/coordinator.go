@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// A coordinator, the bare one, is the smallest honest lock server over TCP: a queue for
-// each name, a frame for each request, grant and release, and nothing else: no
-// fences, no canceling, no reconnecting, no sessions. No lock over TCP costs less.
+// A coordinator is the bare coordinator of the tables, the smallest honest lock server over
+// TCP. It has a queue for each name, and a frame for each request, grant and release. It has
+// no fences, no canceling, no reconnecting and no sessions. No lock over TCP costs less.
 //
 // A frame to the server is the operation (1 byte), the number of the request (4),
 // and the name with its length (1) in front; a grant is the number of the request.

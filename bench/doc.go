@@ -1,30 +1,29 @@
 // Command bench measures this library beside bare TCP and NATS, beside a
 // hand-written lock server, and beside the locks of Redis, etcd, PostgreSQL and
-// JetStream, in one run, and holds the ratios against the targets.
+// JetStream, in one run, and compares the ratios with the targets.
 //
 //	taskset -c 0 go run -tags rivals . # as root with nice -n -15 before it, on a busy machine
 //
-// Each server is a process of its own, as where it is deployed: the bare coordinator,
-// the NATS server, the coordinator of central, and of the other algorithms one
-// member or, where peers are counted, each of them. The clients share this process.
-// A hand-off of ricart and suzukikasami goes to the member that does not. Where the load
-// over the members is measured, all of them are in this process. Each is there the home of
-// as many locks as the others; elsewhere central is at one member.
+// Each server is a process of its own, as in a deployment: the bare coordinator, the NATS
+// server and the coordinator of central. The other algorithms have one member in a process of
+// its own, and in the rows that count peers, each peer. The clients share this process. A
+// hand-off of ricart and suzukikasami goes to the member in the other process. Where the load
+// over the members is measured, all members are in this process. The row "each lock at its
+// home" spreads the locks over the members; the other rows of central have all at one member.
 //
-// A client of a group is measured beside a member's own locks and a hop: a message to another
-// process and back, or what a relay adds to one. What it releases is written with its next
-// request, so that row counts Acquire and Release together.
+// A client of a group is compared with a member's own locks plus a hop: a message to another
+// process and back, or the time that a relay adds to such a message. A client writes a release
+// with its next request, so its row counts Acquire and Release together.
 //
-// Everything shares one core, so that a system which is spread over processes
+// All processes share one core, so that a system which is spread over processes
 // has no advantage: taskset pins this process and those that it starts, and
 // the Go scheduler is told to use one thread in each (GOMAXPROCS=1). Without taskset
-// they have the cores that there are. The measurements are taken in rounds, each
-// system in turn; a figure is the median of its rounds, and a ratio the median of
-// the ratios within a round, so that a machine whose speed drifts does not favor
-// anybody.
+// they use all cores. The measurements are taken in rounds, each system in turn; a
+// figure is the median of its rounds, and a ratio the median of the ratios within a
+// round, so that a machine whose speed drifts favors no system.
 //
-// Without the tag, the locks of Redis, etcd and PostgreSQL are not linked, and are reported
-// as absent. A server that is on the PATH (redis-server, etcd, postgres) is started on a
+// Without the tag rivals, the clients of Redis, etcd and PostgreSQL are not linked, and these
+// systems are reported as absent. A server that is on the PATH (redis-server, etcd, postgres) is started on a
 // free port of 127.0.0.1 with its data in a temporary directory, and stopped at
 // the end; --redis, --etcd and --postgres take the addresses of running ones.
 // Systems whose server is missing are reported as absent. The NATS server and the other
@@ -39,9 +38,9 @@
 //
 // # Where the time goes
 //
-// From profiles of both processes, while 8 contend without a pause; 100 is what the bare
-// coordinator and its clients take for a grant, together (--cpuprofile writes such
-// profiles, but shows only the calls of the kernel):
+// These shares are from profiles of both processes, while 8 clients contend without a pause.
+// 100 is the time that the bare coordinator and its clients together take for a grant.
+// (--cpuprofile writes such profiles, but shows only the calls of the kernel.)
 //
 //	                                             bare   central
 //	system calls                                   69        77
@@ -85,32 +84,32 @@
 //	session                                                   3
 //	this program                                    3         1
 //
-// Most of the difference is machines that are born and forgotten: memory that is
+// Most of the difference comes from machines that are created and forgotten: their memory is
 // allocated, collected and cold.
 //
-// Over NATS a grant to another node takes a message to the coordinator and one from
-// there, which is what a raw request takes, so the rate of requests bounds that of
-// grants. With 2 contenders it is 7.4 times the rate of the lock on JetStream KV: no
-// lock with a coordinator reaches 8 there.
+// Over NATS a grant to another node takes a message to the coordinator and one back, as a raw
+// request does. So the rate of raw requests bounds the rate of grants. With 2 contenders the
+// rate of raw requests is 7.4 times the rate of the lock on JetStream KV, so no lock with a
+// coordinator reaches 8 times that rate.
 //
-// A client of a member on one core: its lock takes about 90 us where a member's own takes 28, a
-// message there and back 22, and one through a relay 64. The member in between spends four fifths of
-// its time in system calls: two writes, two reads that find data, two that find none, and those of
-// Go's scheduler. A process that sleeps for longer than 20 us is woken together with the thread that
-// watches the scheduler.
+// On one core, the lock of a client of a member takes about 90 us, a member's own lock 28, a
+// message there and back 22, and a message through a relay 64. The member in between spends four
+// fifths of its time in system calls: two writes, two reads that find data, two reads that find
+// none, and those of Go's scheduler. A process that sleeps for longer than 20 us is woken together
+// with the thread that watches the scheduler.
 //
-// Where 8 contend without a pause on one core, the node that has the token of
+// Where 8 nodes contend without a pause on one core, the node that has the token of
 // suzukikasami enters again and again before it hears of the others (Jain 0.13).
 //
 // # Memory
 //
-// Up to 512 idle locks that a node used last are kept, and those whose token is
-// remembered, as at all nodes of ring and suzukikasami. With ricart.Carvalho, the
-// permissions are forgotten with the lock: re-entry is free in those 512.
+// A node keeps up to 512 idle locks that it used last, and those with a token to remember,
+// as under ring and suzukikasami. ricart.Carvalho forgets the permissions with the lock, so
+// re-entry is free only in those 512.
 //
 // # What needs no wire
 //
-// It is measured in the packages themselves, from the root:
+// The packages themselves measure the rest, from the root:
 //
 //	go test ./PACKAGE -run '^$' -bench Machine
 //	go test ./node -run '^$' -bench 'Acquire$' # messages and allocations

@@ -12,7 +12,7 @@ import (
 // patience bounds waits that end sooner unless something is wrong.
 const patience = 30 * time.Second
 
-// errAbsent: the server of a system is not there, or its client is not linked.
+// errAbsent says that the server of a system is not there, or its client is not linked.
 var errAbsent = errors.New("absent")
 
 // An env is what a run has opened: the servers, and how to close them.
@@ -26,7 +26,7 @@ type env struct {
 	profile                    string // file for a CPU profile, or ""
 	profiles                   int    // of other processes
 	groups                     int
-	served                     map[string]client // of served groups, by system
+	served                     map[string]client // clients and members of served groups, by system
 	last                       []func()
 }
 

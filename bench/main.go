@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run is the program. The tables go to out, what is going on to progress.
+// run is the program. It writes the tables to out, and the number of each round to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	e := &env{served: make(map[string]client)}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -16,13 +16,13 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	// Under the race detector each of them would sleep for a second as it ends.
+	// Under the race detector each of these processes would sleep for a second before it exits.
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 
-// The program runs without any server but its own, tells about every target, and
-// names what is absent.
+// The program needs no server but its own. It reports every target, and names the
+// absent systems.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -49,7 +49,7 @@ func TestRunRefuses(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"--only", "nothing"}, io.Discard, io.Discard), "\n  dmutex central, many")
 }
 
-// A ratio is that of the same round, and a target says by how much it is missed.
+// A ratio compares values of the same round. A verdict says by how much a target is missed.
 func TestTargets(t *testing.T) {
 	r := results{
 		figAcquire: {"a": {2, 20, 30}, "b": {1, 10, 10}},

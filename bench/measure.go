@@ -35,8 +35,8 @@ const (
 	manyNames      = 10_000
 	seed           = 1
 
-	// settle is how long handOver waits until the request is where it must be.
-	// (Polls fall where they may.)
+	// settle is how long handOver waits for the request to reach the queue or the
+	// holder. (A client that polls may ask at any later time.)
 	settle = time.Millisecond
 )
 
@@ -44,14 +44,14 @@ const (
 // time and returns what it measured.
 type cell struct {
 	system string
-	what   string // is measured
+	what   string // the experiment
 	open   func(e *env) (run func(d time.Duration) (map[string]float64, error), err error)
 }
 
-// name is what --only chooses by.
+// name is what --only matches.
 func (c cell) name() string { return c.system + ", " + c.what }
 
-// The wires, as systems of their own.
+// The systems that the variable systems does not list. The wires come first.
 const (
 	rawTCP       = "raw TCP, there and back"
 	rawHop       = "raw TCP, one hop"
@@ -172,8 +172,8 @@ func alone(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	return map[string]float64{figAcquire: median(acquires), figRelease: median(releases), figCycle: median(cycles)}, err
 }
 
-// reentry is alone where a lock takes less than a look at the clock should: 100
-// at a time.
+// reentry is alone for locks that take too little time to read the clock for each: it
+// measures 100 at a time.
 func reentry(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	const batch = 100
 	taken, err := times(d, func() error {
@@ -258,8 +258,8 @@ func handAway(algorithm string) func(e *env) (func(d time.Duration) (map[string]
 	}
 }
 
-// contended is clients that all want one lock all the time. With 8 of them it also
-// tells how they share it.
+// contended lets all clients want one lock all the time. With 8 clients it also measures
+// hand-offs and how evenly the clients share the lock.
 func contended(figure string) func(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	return func(e *env, list []client, d time.Duration) (map[string]float64, error) {
 		seen, err := contend(e, list, d)
@@ -275,7 +275,7 @@ func contend(e *env, list []client, d time.Duration) (map[string]float64, error)
 		grants   = make([]float64, len(list))
 		handOffs = make([][]float64, len(list))
 		inside   atomic.Int32
-		last     atomic.Int64 // when the last one called release
+		last     atomic.Int64 // when the last holder called release
 		lastWho  atomic.Int64
 		begin    = time.Now()
 		faults   = make([]error, len(list))
@@ -319,7 +319,7 @@ func contend(e *env, list []client, d time.Duration) (map[string]float64, error)
 	return seen, errors.Join(faults...)
 }
 
-// many is goroutines that each lock a name drawn at random.
+// many lets goroutines lock names drawn at random.
 func many(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	var (
 		count  atomic.Int64
@@ -343,8 +343,8 @@ func many(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	return map[string]float64{figMany: float64(count.Load()) / time.Since(begin).Seconds()}, errors.Join(faults...)
 }
 
-// load is many among members in one process: how evenly their
-// messages, sent or received, are spread.
+// load is many among members in one process. It measures how evenly the messages that
+// they send and receive are spread.
 func load(algorithm string) func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
 	return func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
 		_, nodes, err := openGroup(e, part{Algorithm: algorithm}, 0, manyClients)
@@ -388,8 +388,8 @@ func median(list []float64) float64 {
 // results are the figures of each system, a value for each round.
 type results map[string]map[string][]float64 // by figure, then system
 
-// measure runs the cells in rounds. The systems whose server is not there are
-// returned as absent.
+// measure runs the cells in rounds. It returns the systems without a server or a linked
+// client as absent.
 func measure(ctx context.Context, e *env, list []cell, rounds int, d time.Duration, progress func(string)) (results, []string, error) {
 	var (
 		seen   = make(results)

@@ -26,7 +26,7 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// Servers and peers run in processes of their own, as where they are deployed. Each
+// Servers and peers run in processes of their own, as in a deployment. Each process
 // is this program again, with the one argument serveArg. Its first order is its part, and
 // its first report is its address.
 const serveArg = "serve"
@@ -38,7 +38,7 @@ type part struct {
 	Dir     string // of a NATS server, or the record of a served group
 
 	NATS     string   // URL of the server that carries the messages, "" for TCP
-	Subjects []string // of an echo over NATS: what it answers, and where it passes that on
+	Subjects []string // of an echo over NATS: where it answers, and where it passes requests on
 
 	// Of a member of a group:
 	Algorithm string
@@ -71,7 +71,7 @@ type process struct {
 	address string
 }
 
-// launch runs a part until the end.
+// launch runs a part in another process until the end of the run.
 func (e *env) launch(p part) (*process, error) {
 	if e.profile != "" {
 		e.profiles++
@@ -96,7 +96,7 @@ func (e *env) launch(p part) (*process, error) {
 // serve is the program in such a process. For each further order it locks and unlocks
 // once, and reports when it got the lock, in nanoseconds of the clock.
 func serve(in io.Reader, out io.Writer) error {
-	signal.Ignore(os.Interrupt) // the end of the input is ours
+	signal.Ignore(os.Interrupt) // this process ends with its input
 	runtime.GOMAXPROCS(1)
 	orders, reports := json.NewDecoder(in), json.NewEncoder(out)
 	var p part
@@ -138,10 +138,10 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// rivalry is the lock that a member in another process locks when it is told to.
+// rivalry is the lock that a member in another process locks on an order.
 const rivalry = "rivalry"
 
-// begin lets the part begin, and returns its address; of a member also the client.
+// begin starts the part, and returns its address. A member is also returned as a client.
 func (p part) begin(e *env) (client, string, error) {
 	switch p.Kind {
 	case partBare:

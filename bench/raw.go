@@ -25,7 +25,7 @@ func newFanOut(peers int) func(e *env) (*fanOut, error) {
 	}
 }
 
-// newRelayed connects with a process that passes frames on to one that sends them back.
+// newRelayed connects with a relay, which passes frames on to an echo.
 func newRelayed(e *env) (*fanOut, error) {
 	addresses, err := e.echoes(1)
 	if err != nil {
@@ -51,8 +51,8 @@ func dial(e *env, addresses ...string) (*fanOut, error) {
 	return f, nil
 }
 
-// echo listens, and sends frames of 32 bytes back. Each then begins with the time at which
-// it was read.
+// echo listens, and sends frames of 32 bytes back. It writes the time at which it read a frame
+// into the first bytes of that frame.
 func echo() (address string, err error) {
 	return listen(func(c net.Conn) {
 		frame := make([]byte, 32)
@@ -132,8 +132,8 @@ func oneWay(e *env) (func(d time.Duration) (map[string]float64, error), error) {
 	}, nil
 }
 
-// run returns how long a round trip to all peers takes, the answers read one
-// after the other.
+// run measures round trips to all peers. It reads the answers one after the
+// other.
 func (f *fanOut) run(d time.Duration) ([]float64, error) {
 	return times(d, func() error {
 		for _, c := range f.conns {
@@ -150,8 +150,8 @@ func (f *fanOut) run(d time.Duration) ([]float64, error) {
 	})
 }
 
-// rawNATS is a request over NATS on a subject that another process answers, through a relay if
-// there are two subjects.
+// rawNATS measures requests over NATS. Another process answers them on the last subject. If there
+// are two subjects, a relay answers on the first.
 func rawNATS(e *env, subjects ...string) (func(d time.Duration) ([]float64, error), error) {
 	nc, err := e.connect()
 	if err != nil {
@@ -171,7 +171,7 @@ func rawNATS(e *env, subjects ...string) (func(d time.Duration) ([]float64, erro
 	}, nil
 }
 
-// echoNATS answers requests on a subject, by requests on the second one if there are two.
+// echoNATS answers requests on the first subject. If there is a second one, it asks there.
 func echoNATS(nc *nats.Conn, subjects []string) error {
 	_, err := nc.Subscribe(subjects[0], func(m *nats.Msg) {
 		data := m.Data
@@ -190,8 +190,8 @@ func echoNATS(nc *nats.Conn, subjects []string) error {
 	return nc.Flush()
 }
 
-// times repeats an operation for the given time, and returns how long each took in
-// microseconds. First it repeats it for a tenth of that time, which is not counted.
+// times repeats an operation for the given time, and returns how many microseconds each
+// call took. It first warms up for a tenth of that time, which is not counted.
 func times(d time.Duration, op func() error) ([]float64, error) {
 	var taken []float64
 	for begin := time.Now(); ; {

@@ -16,8 +16,8 @@ type target struct {
 	factor           float64
 	least            bool // the ratio must be at least the factor, not at most
 
-	// hop is what one more process on the way takes, which is added to the base: the time of the
-	// first wire, less that of the second if there is one.
+	// hop is the time of one more process on the way, which is added to the base. It is the time of
+	// the first wire, minus the time of the second if there is one.
 	hop []string
 }
 
@@ -112,7 +112,7 @@ func (t target) verdict(ratio float64) string {
 }
 
 // report writes the tables: each figure of each system, with its ratio to the
-// bare coordinator where that has it, and the targets.
+// bare coordinator if that has the figure, and the targets.
 func report(w io.Writer, r results, absent []string) {
 	for _, figure := range figures {
 		systems := sorted(r[figure])

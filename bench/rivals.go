@@ -32,8 +32,8 @@ const nobody = 65534
 // lockTTL is far beyond what a measurement takes.
 const lockTTL = time.Minute
 
-// retry is how often a lock of Redis is asked for: their clients poll. (Left to
-// itself redsync pauses for 50 to 250 ms.)
+// retry is the pause between two attempts to lock in Redis: its clients poll. (By
+// default redsync pauses for 50 to 250 ms.)
 const retry = time.Millisecond
 
 func openRedislock(e *env, clients int) ([]client, error) {
@@ -174,8 +174,8 @@ func (e *env) etcd() (string, error) {
 	return at, err
 }
 
-// postgres returns the URL of a PostgreSQL server. It does not run as root, so
-// root runs it as nobody.
+// postgres returns the URL of a PostgreSQL server. PostgreSQL refuses to run as root,
+// so root runs it as nobody.
 func (e *env) postgres() (string, error) {
 	path, port, err := e.find(e.postgreAt, "postgres")
 	if path == "" {
@@ -205,8 +205,8 @@ func (e *env) postgres() (string, error) {
 	return e.postgreAt, err
 }
 
-// find returns where the program of a server is, and a free port to start it on; no
-// path if one runs at an address already, or none is to be started.
+// find returns the path of a server's program, and a free port to start it on. The path is
+// empty if address is that of a running server.
 func (e *env) find(address, program string) (path, port string, err error) {
 	if address != "" {
 		return "", "", nil

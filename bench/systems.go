@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// A client is one process that locks, with the connections that such a process
-// has. Its goroutines share it.
+// A client locks as one process does, with the connections of one process. Goroutines
+// share it.
 type client func(ctx context.Context, name string) (release func() error, err error)
 
 // A system is a way to lock.
@@ -22,7 +22,7 @@ type system struct {
 	open func(e *env, clients int) ([]client, error)
 }
 
-// The names of the systems that the targets are about.
+// The names of the systems that the variable systems lists.
 const (
 	bare        = "bare coordinator"
 	centralTCP  = "dmutex central" // at one member
@@ -99,7 +99,8 @@ func acquire(ctx context.Context, m lock.Mutex) (release func() error, err error
 	return h.Release, nil
 }
 
-// openGroup opens a group like p whose first members are processes of their own.
+// openGroup opens a group of members like p. The first ones are processes of their own, and
+// the others are in this process.
 func openGroup(e *env, p part, processes, clients int) (others []*process, nodes []*node.Node, err error) {
 	p.Kind, p.Peers = partMember, make([]string, processes+clients)
 	for i := range p.Peers {

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// asUser changes nothing where nobody is root.
+// asUser changes nothing: no user is root on these systems.
 func asUser(uint32) *syscall.SysProcAttr { return nil }
