@@ -31,8 +31,8 @@ import (
 // record makes TestFiguresOfNodes record new runs.
 var record = flag.Bool("record", false, "record docs/figures/restart and failover anew")
 
-// The figures of a rolling restart and of a failover are drawn from the traces of runs, one a
-// process, which the machines repeat here.
+// The figures of a rolling restart and of a failover are drawn from recorded traces, one for
+// each process. The test replays the traces, too.
 func TestFiguresOfNodes(t *testing.T) {
 	for _, f := range []struct {
 		name      string
@@ -76,6 +76,29 @@ func TestFiguresOfNodes(t *testing.T) {
 	}
 }
 
+// acquire lets a node acquire the lock of a figure, and waits for 300 ms.
+func acquire(t *testing.T, n *node.Node) <-chan lock.Held {
+	c := make(chan lock.Held, 1)
+	go func() {
+		h, err := n.Mutex("invoices").Acquire(t.Context())
+		require.NoError(t, err)
+		c <- h
+	}()
+	time.Sleep(300 * time.Millisecond)
+	return c
+}
+
+// crash ends a node that is cut off from the others. It removes the end from the node's trace.
+func crash(t *testing.T, n *node.Node, file *bytes.Buffer) {
+	synctest.Wait()
+	before := file.Len()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, n.Close(gone))
+	synctest.Wait()
+	file.Truncate(before)
+}
+
 // failover records the run of the figure: N2 crashes while it holds the lock and N3 waits for
 // it; then N4 joins, and N1 leaves.
 func failover(t *testing.T) (files map[string]*bytes.Buffer) {
@@ -93,34 +116,18 @@ func failover(t *testing.T) (files map[string]*bytes.Buffer) {
 			files[n.Self().String()] = file
 			return n
 		}
-		acquire := func(n *node.Node) <-chan lock.Held {
-			c := make(chan lock.Held, 1)
-			go func() {
-				h, err := n.Mutex("invoices").Acquire(t.Context())
-				require.NoError(t, err)
-				c <- h
-			}()
-			time.Sleep(300 * time.Millisecond)
-			return c
-		}
 		n1, n2, n3 := open(), open(), open()
-		<-acquire(n2)
-		next := acquire(n3)
+		<-acquire(t, n2)
+		next := acquire(t, n3)
 		for _, id := range []dmutex.NodeID{1, 3} {
 			net.Cut(2, id)
 			net.Cut(id, 2)
 		}
-		synctest.Wait()
-		before := files["2"].Len()
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, n2.Close(gone))
-		synctest.Wait()
-		files["2"].Truncate(before)
+		crash(t, n2, files["2"])
 		h := <-next
 		time.Sleep(300 * time.Millisecond)
 		n4 := open()
-		last := acquire(n4)
+		last := acquire(t, n4)
 		require.NoError(t, h.Release())
 		h = <-last
 		time.Sleep(300 * time.Millisecond)
@@ -155,42 +162,26 @@ func rollingRestart(t *testing.T) (files map[string]*bytes.Buffer) {
 			})
 			require.NoError(t, err)
 		}
-		acquire := func(id dmutex.NodeID) <-chan lock.Held {
-			c := make(chan lock.Held, 1)
-			go func() {
-				h, err := nodes[id].Mutex("invoices").Acquire(t.Context())
-				require.NoError(t, err)
-				c <- h
-			}()
-			time.Sleep(300 * time.Millisecond)
-			return c
-		}
 		for id := range dmutex.NodeID(3) {
 			open(id+1, "a")
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(3 * time.Second)
 
-		first := <-acquire(3)
-		second := acquire(2)
+		first := <-acquire(t, nodes[3])
+		second := acquire(t, nodes[2])
 		require.NoError(t, nodes[1].Close(t.Context()))
 		time.Sleep(2 * time.Second)
 		open(1, "b")
 		time.Sleep(2 * time.Second)
 		require.NoError(t, first.Release())
 		<-second
-		third := acquire(1)
+		third := acquire(t, nodes[1])
 
-		for _, id := range []dmutex.NodeID{1, 3} { // 2 crashes, so it reports no end
+		for _, id := range []dmutex.NodeID{1, 3} {
 			net.Cut(2, id)
 		}
-		synctest.Wait()
-		before := files["2a"].Len()
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, nodes[2].Close(gone))
-		synctest.Wait()
-		files["2a"].Truncate(before)
+		crash(t, nodes[2], files["2a"])
 		net.Heal()
 		time.Sleep(2 * time.Second)
 		open(2, "b")
@@ -203,7 +194,7 @@ func rollingRestart(t *testing.T) (files map[string]*bytes.Buffer) {
 		time.Sleep(2 * time.Second)
 		open(3, "b")
 		time.Sleep(2 * time.Second)
-		require.NoError(t, (<-acquire(3)).Release())
+		require.NoError(t, (<-acquire(t, nodes[3])).Release())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		for name, file := range files { // the end of the group is not in the figure
