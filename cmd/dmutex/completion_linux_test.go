@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
 
 // The last word of a line is completed to a command, a flag or a value. Where nothing fits,
@@ -67,7 +66,7 @@ func TestCompletionInShells(t *testing.T) {
 			self, err := os.Executable()
 			require.NoError(t, err)
 			require.NoError(t, os.Symlink(self, filepath.Join(home, "dmutex")))
-			keyboard, terminal := pseudoTerminal(t)
+			keyboard, terminal := tooltest.Terminal(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			args := map[string][]string{"bash": {"--rcfile", file, "-i"}, "fish": {"--init-command", "source " + file}}
@@ -94,19 +93,4 @@ func TestCompletionInShells(t *testing.T) {
 			until("--listen=y: give HOST:PORT")
 		})
 	}
-}
-
-// pseudoTerminal opens both ends of one.
-func pseudoTerminal(t *testing.T) (keyboard, terminal *os.File) {
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { keyboard.Close() })
-	require.NoError(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetUint32(int(keyboard.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	terminal, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	return keyboard, terminal
 }

@@ -13,13 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
 
-// Orphans become children of run, which waits for them. In a container the first
-// process may not.
+// Orphans become children of run, which waits for them. The first process of a container
+// might not wait.
 func TestRunAdoptsOrphans(t *testing.T) {
 	s := start(t, inDir(t), "fork", "trap", "say:ready", "caught", "parent", "end", "wait")
 	require.Equal(t, "ready", s.line())
@@ -32,16 +30,7 @@ func TestRunAdoptsOrphans(t *testing.T) {
 
 // A command that would read from a terminal reads nothing, and is not stopped.
 func TestRunTerminal(t *testing.T) {
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer keyboard.Close()
-	require.NoError(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetUint32(int(keyboard.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	terminal, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
+	_, terminal := tooltest.Terminal(t)
 	defer terminal.Close()
 	stdout, out := pipe(t)
 	defer stdout.Close()
@@ -57,7 +46,7 @@ func TestRunTerminal(t *testing.T) {
 	require.Equal(t, "end of input", strings.TrimSpace(string(said)))
 }
 
-// A signal ends the wait: nothing runs, and no other machine loses its turn.
+// A signal ends the wait: the command does not run, and others can still get the lock.
 func TestRunSignalWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
@@ -77,9 +66,9 @@ func TestRunSignalWhileWaiting(t *testing.T) {
 	}
 }
 
-// A run that is killed while it waits first in the queue does not keep the next one waiting.
+// A run that is killed while it is first in the queue does not keep the next one waiting.
 func TestRunKilledWhileWaiting(t *testing.T) {
-	flags := append(inDir(t), "--lease=1h") // which nobody waits for
+	flags := append(inDir(t), "--lease=1h") // no run waits for it
 	holder := start(t, flags, "say:in", "wait")
 	require.Equal(t, "in", holder.line())
 	first := start(t, flags, "say:never")
@@ -93,7 +82,7 @@ func TestRunKilledWhileWaiting(t *testing.T) {
 	require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
 }
 
-// waits waits until a run waits for the end of a life.
+// waits waits until a run waits for the end of another process, by the lock on its life file.
 func (s *started) waits() {
 	s.t.Helper()
 	files := fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)
@@ -108,7 +97,7 @@ func (s *started) waits() {
 	}, tooltest.TooLong, time.Millisecond)
 }
 
-// Over NATS a command dies with its run, and the next one gets the lock after the lease.
+// Over NATS a command dies with its run, and the next run gets the lock after the lease.
 func TestNATSKilled(t *testing.T) {
 	flags := append(inBucket(t), "--lease=1s")
 	s := start(t, flags, "say:in", "wait")
