@@ -29,7 +29,7 @@ func invoke(stdin string, args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(grammar), stdin, append([]string{"evict"}, args...)...)
 }
 
-// A dead member is evicted when that is confirmed, and the others continue.
+// A dead member is evicted when the user confirms that it is dead, and the others continue.
 func TestEvict(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -43,7 +43,7 @@ func TestEvict(t *testing.T) {
 		links[id] = net.Link(id)
 		n, err := node.OpenStrict(t.Context(), id, members, links[id], node.Config{Algorithm: ricart.New})
 		require.NoError(t, err)
-		defer n.Close(t.Context()) // ended by then, if the test fails
+		t.Cleanup(func() { n.Close(t.Context()) }) // the context has ended by then
 		nodes[id] = n
 	}
 	for _, n := range nodes {
@@ -77,7 +77,7 @@ func TestEvict(t *testing.T) {
 	require.Contains(t, stderr, "400 Bad Request: ")
 }
 
-// Errors are reported.
+// An answer that is no success, and no answer in time, are errors.
 func TestEvictFails(t *testing.T) {
 	asked := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
