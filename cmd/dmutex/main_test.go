@@ -20,8 +20,8 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(commands), "", args...)
 }
 
-// A wrong command line is refused, with the name of the help to read: that of the most
-// specific command that was recognized.
+// A wrong command line is refused. The message names the help of the most specific command
+// that was recognized.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct {
 		line []string
@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, c.said, stderr)
 	}
 	status, _, stderr := invoke("run", "--store=x")
-	require.Equal(t, 125, status, "2 may be what its command says")
+	require.Equal(t, 125, status, "2 may be the status of its command")
 	require.Contains(t, stderr, "\nTry: dmutex run --help\n")
 }
 
@@ -68,7 +68,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// The grammar of run alone is that of run among all commands.
+// The grammar of run alone is the same as the grammar of run among all commands.
 func TestGrammarOfRun(t *testing.T) {
 	line := []string{"run", "--help"}
 	require.IsType(t, new(running), grammarOf(line))
@@ -86,8 +86,8 @@ func TestVersion(t *testing.T) {
 	require.Regexp(t, `^dmutex .*go1\.`, stdout)
 }
 
-// The environment sets every flag of run but those whose variables run sets for its command:
-// a dmutex run within another would take that one's lock for its own. The command line wins.
+// The environment can set every flag of run but --lock: run sets DMUTEX_LOCK for its command,
+// and a dmutex run in that command must not use the same lock. The command line wins.
 func TestEnvironment(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[run.Cmd]()) {
 		env := f.Tag.Get("env")

@@ -23,7 +23,7 @@ func grammar(t *testing.T) *kong.Kong {
 	return parser
 }
 
-// pages are what a user reads.
+// pages returns the pages that a user reads, by name.
 func pages(t *testing.T) map[string]string {
 	files, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// below returns the flags of a command and of those below it.
+// below returns the flags of a command and of its subcommands.
 func below(node *kong.Node) (flags []*kong.Flag) {
 	flags = slices.Concat(node.AllFlags(false)...)
 	for _, n := range node.Children {
@@ -59,7 +59,7 @@ var (
 	long    = regexp.MustCompile(`(?:^|[\s(=])(--[a-z][a-z-]*)`)
 )
 
-// Every command line in a block of a page is one that the tool accepts.
+// The tool accepts every command line in a block of a page.
 func TestCommandLinesOfPages(t *testing.T) {
 	accepted := 0
 	for page, text := range pages(t) {
@@ -82,8 +82,8 @@ func TestCommandLinesOfPages(t *testing.T) {
 	require.Greater(t, accepted, 30)
 }
 
-// Every flag and variable that a page or a help text names is there: in docs/tool.md that of the
-// command of the section.
+// Every flag and variable that a page or a help text names exists. In docs/tool.md, the command
+// of the section has it.
 func TestFlagsOfPages(t *testing.T) {
 	app := grammar(t).Model.Node
 	all := below(app)
@@ -140,7 +140,7 @@ func TestFlagsOfPages(t *testing.T) {
 	}
 }
 
-// What docs/tool.md says of defaults is so.
+// The defaults that docs/tool.md names are those of the flags.
 func TestDefaultsOfPages(t *testing.T) {
 	app := grammar(t).Model
 	page := strings.Join(strings.Fields(pages(t)["tool.md"]), " ")

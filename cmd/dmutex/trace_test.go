@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// A demo of all tool.Algorithms is recorded, and every machine of every process
-// replays as it was. One line that is changed is noticed.
+// The traces of a demo of all algorithms replay, every machine of every process.
+// Changed fences are noticed.
 func TestTraceOfDemo(t *testing.T) {
 	dir := t.TempDir()
 	status, _, stderr := invoke("demo", "--nodes=3", "--deposits=10", "--trace", dir)
@@ -44,7 +44,7 @@ func TestTraceOfDemo(t *testing.T) {
 	require.Regexp(t, `2\.trace:\d+: trace: replays differently: lock "account", .*: recorded held with fence 1\d+, now held with fence \d+\n`, stdout)
 	require.Equal(t, 2, strings.Count(stdout, "the same: "), "the others are replayed too")
 
-	// A process that was killed while it wrote.
+	// A process that is killed while it writes leaves an incomplete last line.
 	require.NoError(t, os.WriteFile(file, text[:len(text)-9], 0o600))
 	status, stdout, stderr = invoke("trace", "replay", file)
 	require.Equal(t, tool.StatusOK, status)
@@ -66,8 +66,8 @@ func TestTraceOfDemo(t *testing.T) {
 	require.NotContains(t, stderr, "watched", "it is refused before the first dinner")
 }
 
-// A lock that is wrong on purpose has its own name in its traces, and replays. Together they
-// show that it is wrong.
+// The traces of the lock that is wrong on purpose have its own name, and replay. Together they
+// show that the lock is wrong.
 func TestTraceOfBroken(t *testing.T) {
 	dir := t.TempDir()
 	status, _, _ := invoke("demo", "--broken", "--nodes=3", "--deposits=50", "--trace", dir)
@@ -80,7 +80,7 @@ func TestTraceOfBroken(t *testing.T) {
 }
 
 // Processes are killed for good and others join: the traces replay, and together they show that
-// no two held a lock at a time. With one that was tampered with they show what is wrong.
+// no two held a lock at a time. Without the records of exclusions they show a fault.
 func TestTraceOfCrashes(t *testing.T) {
 	dir := t.TempDir()
 	status, _, stderr := invoke("demo", "--crash", "--nodes=3", "--kills=1", "--think=10ms", "--lease=1s", "--store=remote", "--trace", dir)

@@ -38,7 +38,7 @@ func TestCheckAll(t *testing.T) {
 	require.Contains(t, stdout, "In every run of these groups no two nodes met in the critical section")
 }
 
-// Networks on which an algorithm fails, and the shortest way to see it.
+// If the network breaks an algorithm's assumptions, the check fails and prints a shortest run.
 func TestCheckViolation(t *testing.T) {
 	for _, c := range []struct{ line, verdict, script string }{
 		{
@@ -96,10 +96,11 @@ func TestCheckJSON(t *testing.T) {
 	again, err := dmutextest.RunScript(a.New, v.Script)
 	require.NoError(t, err)
 	require.Equal(t, v.Script, again)
-	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")
+	require.Contains(t, stdout, "1->2 REQUEST", "the sign > is not escaped")
 }
 
-// The failures are summed up below the scripts, with the assumptions that the machines lack.
+// A summary below the scripts names the algorithms that failed, and the assumptions that the
+// network breaks.
 func TestCheckClosing(t *testing.T) {
 	for _, c := range []struct{ network, closing string }{
 		{"unordered", "\n3 of 8 failed: lamport, lamport-omit, ring. They need messages in order; the session below them\nprovides that.\n"},

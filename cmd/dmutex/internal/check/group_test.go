@@ -18,7 +18,7 @@ import (
 var seconds = regexp.MustCompile(`in [0-9.]+ s`)
 
 // The default group of each check is clean, and so are groups within a machine's assumptions.
-// The numbers are those of the machines' own tests.
+// The numbers of states are those of the machines' own tests.
 func TestCheckSubject(t *testing.T) {
 	for _, c := range []struct{ line, words string }{
 		{"--election=bully", "bully          3 nodes, 1 crash, 1 recovery: clean. 2,244 states, 24 of them at rest"},
@@ -46,7 +46,7 @@ func TestCheckSubject(t *testing.T) {
 	}
 }
 
-// A broken assumption is shown by the shortest run.
+// If an assumption is broken, the check prints the shortest run to a violation.
 func TestCheckSubjectViolation(t *testing.T) {
 	for name, line := range map[string]string{
 		"bully-cuts":            "--election=bully --cuts=1",

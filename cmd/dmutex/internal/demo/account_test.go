@@ -37,7 +37,7 @@ func TestPay(t *testing.T) {
 		{2, 2},
 		{7, 7},
 		{7, 7}, // not above
-		{3, 7}, // a late one does not lower the mark
+		{3, 7}, // a late fence does not lower the highest
 		{8, 8},
 		{1<<64 - 1, 1<<64 - 1},
 	} {
@@ -49,7 +49,7 @@ func TestPay(t *testing.T) {
 	require.Equal(t, evidence{Entries: 7, Expected: 700, Actual: 700, FenceErrors: 2}, e)
 }
 
-// Two inside: the second sees the first, and leaves its marker alone.
+// A teller that finds another one inside records an overlap, and leaves the other's marker alone.
 func TestPayOverlap(t *testing.T) {
 	a := newAccount(t)
 	require.NoError(t, os.WriteFile(a.marker, nil, 0o600))
@@ -67,7 +67,7 @@ func TestPayOverlap(t *testing.T) {
 	require.NoFileExists(t, a.marker)
 }
 
-// A teller that is stopped while it thinks writes nothing, and leaves.
+// A teller that is stopped while it thinks writes nothing, and leaves no marker behind.
 func TestPayStopped(t *testing.T) {
 	a := newAccount(t)
 	why := errors.New("the demo is gone")
@@ -88,7 +88,7 @@ func TestAccountGarbled(t *testing.T) {
 	require.NoFileExists(t, a.marker)
 }
 
-// Every line has the same width, so that it lies within one page.
+// Every line has the same width, so that no line crosses the end of a page.
 func TestLine(t *testing.T) {
 	require.Zero(t, os.Getpagesize()%entryWidth)
 	for _, l := range []line{{}, {64, true, math.MaxUint64, 1e16 - 1}} {

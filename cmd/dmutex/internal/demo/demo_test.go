@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	tooltest.Main(m, new(grammar))
 }
 
-// sabotaged runs a process of a demo. If it is process 2 with a lock, it misbehaves.
+// sabotaged runs a process of a demo. Process 2 misbehaves in the runs with a lock.
 func sabotaged(how string) int {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')
@@ -109,8 +109,8 @@ func demoIn(t *testing.T, spell time.Duration, args ...string) (status int, r re
 	return status, r, stderr
 }
 
-// Every algorithm on real processes over a real network: "the messages per
-// entry are those of the formula, and not a cent is lost".
+// Every algorithm runs in real processes over a real network. The messages per
+// entry are those of the formula, and no money is lost.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{"tcp", "nats"} {
@@ -131,7 +131,7 @@ func TestDemo(t *testing.T) {
 				if i == 0 {
 					require.False(t, o.Locked)
 					require.Less(t, o.Actual, o.Expected, "with no lock money is lost")
-					require.Positive(t, o.Overlaps, "and tellers meet")
+					require.Positive(t, o.Overlaps, "with no lock tellers overlap")
 					continue
 				}
 				require.Equal(t, tool.Algorithms[i-1].Name, o.Algorithm)
@@ -150,7 +150,7 @@ func requireRight(t *testing.T, o outcome) {
 	require.Zero(t, o.FenceErrors, o.Algorithm)
 	require.Equal(t, o.Entries, o.Acquire.Count)
 	switch o.Algorithm {
-	case "central": // "3, and none for the coordinator's own"
+	case "central": // 3 for each entry, and none for the coordinator's own
 		for _, client := range o.Messages.Tellers {
 			n := uint64(client.Entries)
 			if client.Sent["GRANT"] > 0 {
@@ -166,8 +166,8 @@ func requireRight(t *testing.T, o outcome) {
 	}
 }
 
-// Tellers that are killed, closed and started again lose nothing. Without --kill the run
-// with kills is the last one.
+// Tellers that are killed, closed and started again lose no money. Without --kill, the run
+// with kills comes after the other runs.
 func TestDemoKills(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -250,7 +250,7 @@ func TestKillRunTook(t *testing.T) {
 	hear(map[string]turn{"box/2": at(-1, time.Second, 2)})
 	require.Len(t, k.due, 3, "granted before the kill")
 	hear(map[string]turn{
-		accountLock: at(3*time.Second, 5*time.Second, 2), // it waited before the kill, too
+		accountLock: at(3*time.Second, 5*time.Second, 2), // this wait began before the kill
 		"box/1":     at(2*time.Second, 2*time.Second, 2),
 		"box/2":     at(time.Second, 9*time.Millisecond, 2),
 	})
@@ -274,7 +274,7 @@ func TestDemoKillsBroken(t *testing.T) {
 	require.Len(t, o.Faults, 3)
 }
 
-// A run counts the views after the first, and keeps the longest time that one took.
+// A run counts the views after the first, and keeps the longest time of a view change.
 func TestKillRunHears(t *testing.T) {
 	o := killRun{epochs: make(map[uint64]bool)}
 	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {
@@ -356,8 +356,8 @@ func TestDemoBroken(t *testing.T) {
 	require.GreaterOrEqual(t, len(o.Faults), 3)
 }
 
-// A teller that fails ends the demo, and the error says which one and how. The
-// others, which wait for it, end too.
+// A teller that fails ends the demo. The error names the teller, and says how it failed.
+// The other tellers, which wait for it, end too.
 func TestDemoSabotage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ how, words string }{
@@ -383,7 +383,7 @@ func TestDemoSabotage(t *testing.T) {
 			var r result
 			require.NoError(t, json.Unmarshal(stdout, &r))
 			require.False(t, r.OK)
-			require.Len(t, r.Runs, 1, "the one without a lock")
+			require.Len(t, r.Runs, 1, "the run without a lock")
 			require.Regexp(t, c.words, r.Error)
 			require.Contains(t, stderr.String(), r.Error)
 		})
@@ -452,7 +452,7 @@ func TestDemoInterrupted(t *testing.T) {
 	defer cmd.Process.Kill()
 	out := bufio.NewReader(stderr)
 	_, err = out.ReadString('\n')
-	require.NoError(t, err, "it says what it is about to do")
+	require.NoError(t, err, "the demo says what it is about to do")
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	said, err := io.ReadAll(out)
 	require.NoError(t, err)
@@ -508,7 +508,7 @@ func TestDemoUsage(t *testing.T) {
 	})
 }
 
-// A build without NATS says how to get one with it.
+// A build without NATS says how to build with NATS.
 func TestDemoWithoutNATS(t *testing.T) {
 	tool.NATS = nil
 	defer func() { tool.NATS = nats.Broker }()

@@ -34,12 +34,12 @@ func TestAuditRight(t *testing.T) {
 	o := audit(central, 2, rightBook, rightWork())
 	require.True(t, o.OK, o.Faults)
 	require.EqualValues(t, 6, o.Messages.Sent)
-	require.Equal(t, 2, o.Messages.Entries, "those of the coordinator are free")
+	require.Equal(t, 2, o.Messages.Entries, "the coordinator's own entries are free")
 	require.Equal(t, &quantiles{4, 10, 29}, o.Acquire)
-	require.Equal(t, &quantiles{2, 5, 10}, o.HandOff, "1 to 2 and 2 to 3; number 4 had not been waiting")
+	require.Equal(t, &quantiles{2, 5, 10}, o.HandOff, "from fence 1 to 2, and from 2 to 3; the holder of 4 had not waited")
 }
 
-// Each thing that a lock has to prevent is detected by itself.
+// Each kind of fault is reported, and no other fault with it.
 func TestAuditFaults(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -96,5 +96,5 @@ func TestBalanced(t *testing.T) {
 	w.counts[0].Sent[dmutex.Grant]++
 	require.False(t, balanced(w.counts))
 	w.counts[1].Received[dmutex.Release]++
-	require.False(t, balanced(w.counts), "a kind too many does not make up for one too few")
+	require.False(t, balanced(w.counts), "a message too many of one kind does not make up for one too few of another")
 }

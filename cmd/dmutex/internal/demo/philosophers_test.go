@@ -32,8 +32,8 @@ func philosophers(t *testing.T, args ...string) (status int, r dinners, stderr s
 	return status, r, stderr
 }
 
-// Without detection nobody eats, and with it everybody does, with one victim at
-// each meal; over each link, and under every algorithm.
+// Without detection no philosopher eats. With detection all of them eat, and each meal
+// has one victim. This holds over each link, and under every algorithm.
 func TestPhilosophers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestPhilosophers(t *testing.T) {
 	}
 }
 
-// alone is a worker that is a group by itself.
+// alone returns a worker with a node that is the only member of its group.
 func alone(t *testing.T) *worker {
 	t.Helper()
 	network, err := memlink.New(memlink.Config{})
@@ -76,7 +76,7 @@ func alone(t *testing.T) *worker {
 	return &worker{node: n, task: &task{Self: 1, Nodes: 2, Think: time.Millisecond, Dir: t.TempDir()}}
 }
 
-// A fork that is held or waited for in the end is counted.
+// A fork that is still held at the end is counted.
 func TestWorkerCountsBusy(t *testing.T) {
 	w := alone(t)
 	require.Zero(t, w.counts().Busy)
@@ -87,8 +87,8 @@ func TestWorkerCountsBusy(t *testing.T) {
 	require.Zero(t, w.counts().Busy)
 }
 
-// A fork that is in another hand is noticed, no matter what the lock says. The forks
-// that were taken are put back, and the other hand keeps its own.
+// A philosopher notices that another one has a fork, no matter what the lock says. It puts
+// back the forks that it took, and leaves the other's fork alone.
 func TestPhilosopherOverlap(t *testing.T) {
 	p := &philosopher{worker: alone(t), badge: filepath.Join(t.TempDir(), "badge")}
 	require.NoError(t, os.WriteFile(p.badge, nil, 0o600))
@@ -106,7 +106,7 @@ func TestPhilosopherOverlap(t *testing.T) {
 	require.Zero(t, p.counts().Busy)
 }
 
-// onWrite is a function as a writer.
+// onWrite is a writer that calls a function.
 type onWrite func()
 
 func (act onWrite) Write(b []byte) (int, error) {
@@ -127,7 +127,7 @@ func TestPhilosophersBroken(t *testing.T) {
 		progress: tool.NewProgress(onWrite(enough), 3, "meals"),
 	}
 	e, err := c.dine(ctx, tool.Broken, s, 0)
-	require.ErrorIs(t, err, context.Canceled) // at the first meal
+	require.ErrorIs(t, err, context.Canceled) // canceled at the first meal
 	r := dinners{Philosophers: 3, Runs: []tables{{Algorithm: tool.Broken.Name, Without: e}}}
 	r.judge(nil)
 	require.False(t, r.OK)

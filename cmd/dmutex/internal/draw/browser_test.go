@@ -58,7 +58,7 @@ func busy(t *testing.T) (traces []*trace.Trace) {
 }
 
 // In a browser no labels overlap, five nodes fill the window, and mouse, touch and keys move
-// and zoom. It needs DMUTEX_BROWSER.
+// and zoom. The test needs DMUTEX_BROWSER.
 func TestBrowser(t *testing.T) {
 	const look = `
 		const strip = document.querySelector("section:not([hidden]) .strip"), what = document.querySelector("#what");

@@ -70,7 +70,7 @@ func TestForms(t *testing.T) {
 	traces := read(t, one, two)
 	for _, tr := range traces {
 		_, err := trace.Replay(tr, ricart.New)
-		require.NoError(t, err, "the example is one that can be")
+		require.NoError(t, err, "the example is a possible run")
 	}
 	d := drawn(t, traces, draw.Options{Title: "Losses & <more>", Lock: "a<b"})
 	for file, text := range map[string][]byte{
@@ -101,7 +101,7 @@ func scripted(t testing.TB, script string) []*trace.Trace {
 	return traces
 }
 
-// A request, the reply and nothing else; times in nanoseconds.
+// pair returns the traces of a request and its reply. The times are in nanoseconds.
 func pair(opened1, sent, answered, opened2, heard int64) []string {
 	return []string{
 		fmt.Sprintf(`{"dmutex":"trace","version":5,"self":1,"members":[1,2],"opened":%d}
@@ -126,7 +126,7 @@ func TestClocks(t *testing.T) {
 		sent, received string
 	}{
 		{"right", pair(1e6, 1000, 9000, 1e6+2000, 3000), "5.0 µs", "9.0 µs"},
-		{"2 is behind", pair(1e9, 1000, 9000, 5e8, 3000), "3.0 µs", "11.0 µs"}, // counted from where 2 was opened
+		{"2 is behind", pair(1e9, 1000, 9000, 5e8, 3000), "3.0 µs", "11.0 µs"}, // counted from the opening of 2
 		{"2 is ahead", pair(5e8, 1000, 9000, 1e9, 3000), "9.0 µs", "9.0 µs"},
 		{"they drift", pair(1e9, 9000, 9001, 1e9, 20), "9.0 µs", "9.0 µs"},
 	} {
@@ -187,8 +187,8 @@ func TestParts(t *testing.T) {
 	require.Contains(t, string(alone.SVG()), "what became of it is not known")
 	require.Contains(t, string(alone.Mermaid()), "N1-)N2: REQUEST attempt=1")
 
-	// A trace that was cut off, has a gap, or is of a process that did not end in
-	// good order, does not prove that a message did not arrive.
+	// A trace cannot prove that a message was lost if it is cut off, has a gap, or
+	// does not end with a close.
 	for _, two := range []string{
 		two[:len(two)-1],
 		strings.Replace(two, `{"t":900000,"do":"met","peer":1,"life":11}`, `{"t":900000,"do":"gap","n":1}`, 1),
@@ -216,7 +216,7 @@ func TestParts(t *testing.T) {
 	}
 	svg := drawn(t, scripted(t, long), draw.Options{Width: 600}).SVG()
 	wellFormed(t, svg)
-	require.Greater(t, strings.Count(string(svg), ">N3<"), 5, "so many rows")
+	require.Greater(t, strings.Count(string(svg), ">N3<"), 5, "each row has its own labels")
 	require.Equal(t, 60, strings.Count(string(svg), " holds the lock with fence ")-inTwoRows(string(svg)))
 
 	again := strings.NewReplacer(`"life":11`, `"life":33`, "1700000001", "1700000009").Replace(one)
@@ -225,8 +225,8 @@ func TestParts(t *testing.T) {
 	require.Contains(t, string(both.Mermaid()), "participant N1\n    participant N2\n    Note")
 }
 
-// The events of a node are drawn with each of its locks: among several, each lock
-// looks as it does alone, and Mermaid allows only one diagram in a file.
+// In a drawing of several locks, each lock looks as it does alone, with the events of
+// the nodes. Mermaid allows only one diagram in a file, so all locks share it.
 func TestSeveralLocks(t *testing.T) {
 	busy := `{"t":3300000,"do":"request","lock":"busy","phase":"waiting"}
 {"t":3400000,"do":"cancel","lock":"busy","phase":"idle"}
@@ -251,8 +251,8 @@ func TestSeveralLocks(t *testing.T) {
 	}
 }
 
-// The page explains and filters above the drawing, shows the busiest lock first,
-// and names the nodes of each shape.
+// The header of the page has the explanations and the filters. The page shows the
+// busiest lock first, and the classes of a shape name its nodes.
 func TestPage(t *testing.T) {
 	idle := `{"t":3300000,"do":"request","lock":"idle","phase":"waiting"}
 {"t":3400000,"do":"cancel","lock":"idle","phase":"idle"}
@@ -312,7 +312,7 @@ func figure(t testing.TB, name string, files int) (traces []*trace.Trace) {
 }
 
 // A view change is drawn: its epoch and members, the missing members, the hold that
-// is carried over, and the node that is gone in between.
+// is carried over, and the node that is gone for a while.
 func TestViews(t *testing.T) {
 	d := drawn(t, restart(t), draw.Options{Width: 5000})
 	svg := string(d.SVG())
@@ -322,18 +322,18 @@ func TestViews(t *testing.T) {
 	}
 	require.Regexp(t, `<title>view 3 of N2 N3, without N1; N2 installs it at \S+ s and acts at \S+ s; N3 installs it at \S+ s and acts at \S+ s</title>`, svg)
 	require.Equal(t, 1, strings.Count(svg, "<title>node 3 holds the lock with fence 2:1,"), "one bar through three views")
-	require.Equal(t, 3, strings.Count(svg, "<title>node 2 waits, "), "it asks again in each")
+	require.Equal(t, 3, strings.Count(svg, "<title>node 2 waits, "), "the node asks again in each view")
 	require.Regexp(t, `node 2 holds the lock with fence 5:1, from (\S+) s to \S+ s</title>`, svg)
-	require.Equal(t, 3+1, strings.Count(svg, `stroke-dasharray="1 5"`), "each is gone once; and the legend")
+	require.Equal(t, 3+1, strings.Count(svg, `stroke-dasharray="1 5"`), "each node is gone once, and the legend has one more")
 	require.Equal(t, 1, strings.Count(svg, ">crashed</text>"))
 	require.Equal(t, 2, strings.Count(svg, ">closed</text>"))
 	require.Equal(t, 3, strings.Count(svg, ">started</text>"))
-	require.NotContains(t, svg, "has restarted", "its own trace says so")
+	require.NotContains(t, svg, "has restarted", "the node's own trace shows the restart")
 
 	alone := string(drawn(t, restart(t)[:1], draw.Options{}).SVG())
 	require.NotContains(t, alone, ">started</text>", "it was there from the beginning")
 	two := string(drawn(t, restart(t)[2:4], draw.Options{}).SVG())
-	require.Equal(t, 1, strings.Count(two, ">node 1 has restarted</text>"), "nobody else says so")
+	require.Equal(t, 1, strings.Count(two, ">node 1 has restarted</text>"), "there is no trace of node 1")
 
 	page := string(d.HTML())
 	require.Contains(t, page, "the group changes")
@@ -372,7 +372,7 @@ func TestStale(t *testing.T) {
 	require.Contains(t, svg, "did not arrive")
 }
 
-// A life that had to be renamed before its first view is still found by its messages.
+// A life that gets a new number before its first view keeps its messages.
 func TestRenamed(t *testing.T) {
 	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":5,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"view","peer":1,"life":12,"n":1,"members":[1,2]}
@@ -387,9 +387,8 @@ func TestRenamed(t *testing.T) {
 	require.NotContains(t, svg, "has restarted")
 }
 
-// A hold ends where its node learns that it is over: when it is released while no
-// view acts, when another member holds the lock by a later grant, and when the node
-// has to stop.
+// A bar ends where the node learns that its hold is over: the lock was released while no
+// view acts, another member holds the lock by a later grant, or the node has to stop.
 func TestHoldEnds(t *testing.T) {
 	const held = `{"dmutex":"trace","version":5,"self":1,"members":[1,2]}
 {"t":1000000000,"do":"view","peer":1,"n":1,"members":[1,2]}
@@ -437,12 +436,12 @@ func TestLongNumbers(t *testing.T) {
 	var room int
 	_, err := fmt.Sscanf(svg[strings.Index(svg, "<g transform"):], `<g transform="translate(%d`, &room)
 	require.NoError(t, err)
-	require.Greater(t, room, 8*len(id), "it is written to the left of where the lines begin")
+	require.Greater(t, room, 8*len(id), "the number stands to the left of the lines")
 	wellFormed(t, []byte(svg))
 }
 
 // A title is not cut off at the edge of a small picture: the picture grows, or the
-// title is shortened and its tooltip has all of it.
+// title is shortened and the tooltip shows the whole title.
 func TestLongTitle(t *testing.T) {
 	small := `{"dmutex":"trace","version":5,"self":1,"members":[1]}
 {"t":0,"do":"request","lock":"x","fence":1,"phase":"held"}
@@ -483,7 +482,7 @@ func TestBounds(t *testing.T) {
 	sender.Header.Members = dmutextest.Nodes(2)
 	receiver.Header.Members = sender.Header.Members
 	const many = 4000
-	for i := range many { // all are sent before any arrives, and the last number first
+	for i := range many { // all are sent before any arrives, the highest number first
 		m := message(many - i)
 		sender.Events = append(sender.Events, trace.Event{What: trace.Tick, Lock: "x", Time: int64(i), Out: []trace.Message{m}})
 		receiver.Events = append(receiver.Events, trace.Event{What: trace.Handle, Lock: "x", Time: int64(many + i), In: m})
@@ -492,7 +491,7 @@ func TestBounds(t *testing.T) {
 	require.ErrorContains(t, err, "pieces of messages")
 }
 
-// A bar whose end is missing ends where the lock's next life begins.
+// If a gap hides the end of a hold, its bar ends where the lock is born again.
 func TestBarBeforeGap(t *testing.T) {
 	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":5,"self":1,"members":[1]}
 {"t":0,"do":"born","lock":"x","phase":"idle"}

@@ -13,8 +13,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Traces that were tampered with are found out: each by what it claims, although each of some
-// replays.
+// Judge finds traces that were tampered with, because they contradict each other. Some of them
+// replay alone.
 func TestJudge(t *testing.T) {
 	drop := func(what trace.What, peer dmutex.NodeID) func(all []*trace.Trace) {
 		return func(all []*trace.Trace) {
@@ -48,10 +48,10 @@ func TestJudge(t *testing.T) {
 	}{
 		{"nothing", func([]*trace.Trace) {}, ""},
 		{"no exclusion", drop(trace.Excluded, 2), `3.trace:24: lock "invoices": N3 was granted fence 4:1 in a view without N2, which has fence 3:1, and was not excluded (`},
-		{"a lease that runs", longer, `3.trace:24: lock "invoices": N3 was granted fence 4:1 3.8060 s before N2 had given up fence 3:1 (2.trace:13)`},
-		{"and a proof that it does not", func(all []*trace.Trace) { longer(all); proof(all, 20, 2) }, ""},
-		{"and a proof of all", func(all []*trace.Trace) { longer(all); proof(all, 20, dmutex.None) }, ""},
-		{"and a proof of others before", func(all []*trace.Trace) { longer(all); proof(all, 5, dmutex.None) }, "before N2 had given up fence 3:1"},
+		{"a lease that still runs", longer, `3.trace:24: lock "invoices": N3 was granted fence 4:1 3.8060 s before N2 had given up fence 3:1 (2.trace:13)`},
+		{"a proof that its process has ended", func(all []*trace.Trace) { longer(all); proof(all, 20, 2) }, ""},
+		{"a proof that all former members have ended", func(all []*trace.Trace) { longer(all); proof(all, 20, dmutex.None) }, ""},
+		{"such a proof while it was a member", func(all []*trace.Trace) { longer(all); proof(all, 5, dmutex.None) }, "before N2 had given up fence 3:1"},
 		{"no crash", func(all []*trace.Trace) {
 			longer(all)
 			all[1].Events = append(all[1].Events, trace.Event{Time: 5e9, What: trace.Silent, Peer: 1})
@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 		{"a message from nowhere", func(all []*trace.Trace) {
 			change(1, trace.Handle, func(e *trace.Event) bool { return len(e.Out) > 0 }, func(e *trace.Event) { e.Out[0].Seq = 99 })(all)
 		}, `3.trace:24: lock "invoices": 1->3 GRANT attempt=1 fence=16777216 came here, and N1 has not sent it`},
-		{"a view of others", change(3, trace.View, func(e *trace.Event) bool { return e.N == 5 }, func(e *trace.Event) { e.Members = []dmutex.NodeID{3, 4} }),
+		{"a view with other members", change(3, trace.View, func(e *trace.Event) bool { return e.N == 5 }, func(e *trace.Event) { e.Members = []dmutex.NodeID{3, 4} }),
 			`view 5 has the members [3 4] here, and [1 3 4] for N1`},
 		{"a fence twice", change(4, trace.Handle, any, func(e *trace.Event) { e.Fence = 16777217 }), `N4 was granted fence 4:1, which N3 was granted before`},
 	} {
@@ -94,7 +94,7 @@ func TestJudge(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, draw.Verdict{Locks: 1, Grants: 4}, v)
 
-	// What is missing counts for nobody.
+	// A gap may hide the release, so this is no fault.
 	all := figure(t, "failover", 4)
 	i := slices.IndexFunc(all[2].Events, func(e trace.Event) bool { return e.What == trace.Release })
 	all[2].Events[i] = trace.Event{Time: all[2].Events[i].Time, What: trace.Gap, N: 1}

@@ -9,8 +9,8 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 )
 
-// With a store a line is a process: it begins where it joins, and ends where it ends. A member
-// that crashed may hold its lock until its lease ends, and the next one waits for that.
+// With a store, each line is a process, from its join to its end. A member that crashed may hold
+// its lock until its lease ends, and the next holder waits for that.
 func TestFailover(t *testing.T) {
 	d := drawn(t, figure(t, "failover", 4), draw.Options{Width: 5000})
 	svg := string(d.SVG())
@@ -50,7 +50,7 @@ func TestCrashAfterRelease(t *testing.T) {
 {"t":1000000,"do":"view","peer":2,"life":12,"n":1,"members":[1,2]}
 {"t":2000000000,"do":"excluded","peer":1}
 `
-	for range 30 { // it depended on the order of a map
+	for range 30 { // the result once depended on the order of a map
 		svg := string(drawn(t, read(t, dead, other), draw.Options{Lock: "b"}).SVG())
 		require.Contains(t, svg, "node 1 may still hold the lock with fence 1:1 by its lease, from 4.00 ms to 1.0000 s</title>")
 	}
@@ -79,8 +79,8 @@ const cutOff = `{"dmutex":"trace","version":5,"algorithm":"central 1 idle coordi
 {"t":3200000000,"do":"close"}
 `
 
-// A hold ends with the lease, whenever the process learns of that, and what is granted later is
-// no hold. After an exclusion the process is another line.
+// A hold ends with the lease, even if the process learns that later. Until it joins again, later
+// grants are no holds. After an exclusion, the process continues in another line.
 func TestCutOff(t *testing.T) {
 	d := drawn(t, read(t, cutOff), draw.Options{})
 	svg := string(d.SVG())

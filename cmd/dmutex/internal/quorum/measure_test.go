@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	}
 	require.InDelta(t, 3*(7-1), find("majority").Messages, 1e-9)  // 3(K-1)
 	require.InDelta(t, 3*(4-1), find("fpp").Messages, 1e-9)       // 3(K-1)
-	require.InDelta(t, 3*12.0/13, find("central").Messages, 1e-9) // 3, and 0 for the centre
+	require.InDelta(t, 3*12.0/13, find("central").Messages, 1e-9) // 3, and 0 for the center
 }
 
 // Without p the ranking is by messages. There may be a probability for each site.
@@ -56,13 +56,13 @@ func TestCompareVariants(t *testing.T) {
 	up := []float64{1, 0, 0, 0, 0, 0, 0}
 	rows, err = compare(7, up)
 	require.NoError(t, err)
-	require.Equal(t, "central", rows[0].Construction) // its centre is site 1
+	require.Equal(t, "central", rows[0].Construction) // its center is site 1
 	require.Equal(t, 1.0, rows[0].Availability.Value)
 	require.Equal(t, 0.0, rows[1].Availability.Value)
 }
 
-// Every n from 1 to 64 has a table with every construction that exists for it.
-func TestCompareEveryN(t *testing.T) {
+// The table of any number of sites has every construction that exists for that number.
+func TestCompareSizes(t *testing.T) {
 	for n := 1; n <= 64; n += 1 + n/20 {
 		rows, err := compare(n, nil)
 		require.NoError(t, err)

@@ -119,7 +119,7 @@ func TestQuorumCheck(t *testing.T) {
 		{"assignment", `{"1":[1,2],"2":[2,3],"3":[1,3]}`, []string{"an assignment of quorums to 3 sites\n", "M1 (any two share a site): yes\nM2 (own membership): yes\nM3 (equal size 2): yes\nM4 (equal duty 2): yes\n"}, false},
 		{"bad assignment", `{"a":["a"],"b":["b"]}`, []string{"M1 (any two share a site): no: {a,b}\n"}, true},
 		{"unknown site", `{"a":["a","z"]}`, []string{"site 1 (z) in the quorum of site 0 (a) is unknown"}, true},
-		{"no such owner twice", `{"a":["a"],"a":["a"]}`, []string{"site 1 (a) is given twice"}, true},
+		{"owner twice", `{"a":["a"],"a":["a"]}`, []string{"site 1 (a) is given twice"}, true},
 	} {
 		out, err := quorumRun(t, c.file, "check", "-")
 		if c.failed {

@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/node/filenode"
 )
 
-// inGroup returns the flags of a lock of a group, and its only member.
+// inGroup returns the flags of a lock of a group, and the only member of that group.
 func inGroup(t *testing.T) (flags []string, n *node.Node) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func inGroup(t *testing.T) (flags []string, n *node.Node) {
 	return []string{"--at=" + l.Addr().String(), "--lock=my/door"}, n
 }
 
-// With --at the lock is one of a group, which the members use, too.
+// With --at, run uses a lock of a group, which the members can use, too.
 func TestAt(t *testing.T) {
 	flags, n := inGroup(t)
 	held, err := n.Mutex("my/door").Acquire(t.Context())
@@ -43,7 +43,7 @@ func TestAt(t *testing.T) {
 	takeTurns(t, runs)
 }
 
-// A run that is killed takes its command with it, and the lock is free when its session has run out.
+// The lock of a run that is killed is free when its session has expired.
 func TestAtKilled(t *testing.T) {
 	flags, n := inGroup(t)
 	s := start(t, flags, "say:$DMUTEX_FENCE", "wait")

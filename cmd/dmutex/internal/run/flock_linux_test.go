@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAgainstFlock measures a hundred runs at once beside a hundred of flock(1), and one alone. With
-// DMUTEX_LONG=1 and -v.
+// TestAgainstFlock compares a hundred runs at once with a hundred of flock(1), and one run with one
+// flock. It needs DMUTEX_LONG=1, and -v shows the times.
 func TestAgainstFlock(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("takes long: set DMUTEX_LONG=1")

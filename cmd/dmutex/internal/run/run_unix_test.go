@@ -123,7 +123,7 @@ func startCommand(t *testing.T, flags []string, command ...string) *started {
 func startArgs(t *testing.T, args []string) *started {
 	t.Helper()
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if signal.Ignored(sig) { // as where the tests run under nohup: let it not be so for what they start
+		if signal.Ignored(sig) { // as under nohup; the processes that the tests start must not ignore it
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
@@ -176,7 +176,7 @@ func (s *started) goOn() {
 func (s *started) signal(sig os.Signal) { require.NoError(s.t, s.cmd.Process.Signal(sig)) }
 
 // exits waits until run has ended, and requires that nothing is left of the
-// command: a process that is left has the other end of stdout.
+// command: a process that is left would keep stdout open.
 func (s *started) exits(status int) (said string) {
 	s.t.Helper()
 	_, err := io.Copy(io.Discard, s.stdout)
@@ -194,7 +194,7 @@ func (s *started) ends(status int) (said string) {
 	return string(text)
 }
 
-// inDir returns the flags of all that use a lock in a new directory.
+// inDir returns the flags of runs that share a lock in a new directory.
 func inDir(t *testing.T) []string {
 	t.Helper()
 	return []string{"--store=" + filepath.Join(t.TempDir(), "locks"), "--lock=door"}
@@ -270,12 +270,12 @@ func TestRunExitStatus(t *testing.T) {
 	}{
 		{"success", step("exit:0"), 0, ""},
 		{"failure", step("exit:7"), 7, ""},
-		{"as ours", step("exit:125"), 125, ""},
+		{"same as no lock", step("exit:125"), 125, ""},
 		{"signal", step("die:9"), 137, ""},
 		{"not found", []string{"no-such-command"}, statusNotFound, `"no-such-command": executable file not found`},
 		{"not there", []string{script + "s"}, statusNotFound, "no such file"},
 		{"not executable", []string{script}, statusNotExecutable, "permission denied"},
-		{"no command", []string{os.TempDir()}, statusNotExecutable, "permission denied"},
+		{"a directory", []string{os.TempDir()}, statusNotExecutable, "permission denied"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			said := startCommand(t, inDir(t), c.command...).exits(c.status)
@@ -355,15 +355,15 @@ func TestRunPassesSignalsOn(t *testing.T) {
 
 // A signal that ends the command shows in the exit status, and reaches stopped
 // processes as well.
-func TestRunEndsWhatIsStopped(t *testing.T) {
+func TestRunEndsStoppedProcesses(t *testing.T) {
 	s := start(t, inDir(t), "forkstopped", "stop", "end", "say:ready", "wait")
 	require.Equal(t, "ready", s.line())
 	s.signal(syscall.SIGTERM)
 	s.exits(statusSignal + int(syscall.SIGTERM))
 }
 
-// The processes that the command leaves behind get a signal to end, and the lock is
-// released when they have (L76).
+// The processes that the command leaves behind get a signal to end, and run releases
+// the lock when they have ended (L76).
 func TestRunReleasesWhenAllHaveEnded(t *testing.T) {
 	flags := inDir(t)
 	door := lockOf(t, flags)

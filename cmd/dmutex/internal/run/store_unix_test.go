@@ -22,9 +22,9 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
 
-// Processes that know nothing but a directory run their commands one at a time, with fences that
-// rise, although runs and commands are killed. While the command of a killed run lives,
-// nothing else runs (L77).
+// Runs that share only a directory run their commands one at a time, with rising fences, even if
+// runs and commands are killed. While the command of a killed run lives, no other command
+// runs (L77).
 func TestRun(t *testing.T) {
 	flags := append(inDir(t), "--lease=1h") // no run waits for it
 	inside := filepath.Join(t.TempDir(), "inside")
@@ -37,7 +37,7 @@ func TestRun(t *testing.T) {
 	for turn := range runs {
 		w, last := next(), fence
 		_, err := fmt.Sscanf(w.line, "in %d door", &fence)
-		require.NoError(t, err, "two are inside: %s", w.line)
+		require.NoError(t, err, "two commands are inside: %s", w.line)
 		require.Greater(t, fence, last)
 		run := runs[w.run-1]
 		pid, err := strconv.Atoi(strings.TrimPrefix(next().line, "pid "))
@@ -60,8 +60,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Processes that are started at once run their commands one after the other, and none fails. With
-// DMUTEX_LONG=1 they are a hundred, and -v says how long they take.
+// Runs that start at once run their commands one after the other, and none fails. With
+// DMUTEX_LONG=1 there are a hundred runs, and -v shows how long they take.
 func TestRunAtOnce(t *testing.T) {
 	many := 10
 	if os.Getenv("DMUTEX_LONG") != "" {
@@ -86,7 +86,8 @@ func TestRunAtOnce(t *testing.T) {
 	}
 }
 
-// atOnce runs a command so many times at once, and requires that none fails. It returns what they said.
+// atOnce runs a command n times at once, and requires that none fails. It returns the outputs, and
+// how long all of them took.
 func atOnce(t *testing.T, n int, command ...string) (said []string, took time.Duration) {
 	t.Helper()
 	said = make([]string, n)
@@ -118,7 +119,7 @@ func TestStoreLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // longer than the lease
 	defer cancel()
 	_, err = lockOf(t, flags).Acquire(ctx)
-	require.Error(t, err, "a stopped process lives")
+	require.Error(t, err, "a stopped process keeps the lock")
 	s.signal(syscall.SIGCONT)
 	require.Equal(t, "caught terminated", s.line())
 	require.Equal(t, "caught terminated", s.line())
@@ -126,7 +127,7 @@ func TestStoreLost(t *testing.T) {
 	require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
 }
 
-// -n and -w run nothing if the lock is not free in time, and -E is their status. -n says nothing.
+// -n and -w run nothing if the lock is not free in time, and -E sets the exit status. -n prints nothing.
 func TestRunGivesUp(t *testing.T) {
 	flags := inDir(t)
 	holder := start(t, flags, "say:in", "wait")
@@ -190,8 +191,8 @@ func takeTurns(t *testing.T, runs []*started) {
 	}
 }
 
-// NATS does not tell whether a holder lives. So a run that gives up says how long a
-// run has to wait to replace a dead one, and a run with such a -w does.
+// Over NATS a run cannot see whether the holder is alive. So a run that gives up says how long a
+// run has to wait to replace a dead holder, and a run that waits so long gets the lock.
 func TestStoreNATSCrash(t *testing.T) {
 	flags := append(inBucket(t), "--lease=1s")
 	holder := start(t, flags, "say:in", "wait")

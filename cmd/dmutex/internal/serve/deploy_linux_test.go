@@ -28,11 +28,11 @@ import (
 type image struct {
 	root, entrypoint string
 	user             int
-	alone            bool // else the entrypoint has the files of this machine, too
+	alone            bool // the entrypoint sees only these files, and not those of this machine
 }
 
-// build makes the image that deploy/container/Dockerfile describes. To run the command there
-// takes a minute of CPU time from an empty cache: DMUTEX_LONG=1 does it, and .ci/run sets that.
+// build makes the image that deploy/container/Dockerfile describes. The command in that file takes
+// a minute of CPU time with an empty cache. It runs only with DMUTEX_LONG=1, which .ci/run sets.
 func build(t *testing.T) (i image) {
 	text, err := os.ReadFile("../../../../deploy/container/Dockerfile")
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func build(t *testing.T) (i image) {
 		i.entrypoint = os.Args[0] // this binary
 		return i
 	}
-	for dir := i.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) { // for the user
+	for dir := i.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) { // for the user of the image
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
 	run := exec.Command("sh", "-ec", strings.Replace(args[3], " "+from+" ", " "+filepath.Join(i.root, to)+" ", 1))
@@ -77,14 +77,14 @@ func build(t *testing.T) (i image) {
 	}
 	i.alone = true
 	if _, cannot := errors.AsType[*fs.PathError](i.command(command...).Run()); cannot {
-		t.Log("not in a root directory of its own, which takes root or user namespaces")
+		t.Log("not in a root directory of its own: that needs root or user namespaces")
 		i.entrypoint, i.alone = filepath.Join(i.root, to), false
 	}
 	require.NoError(t, i.command(command...).Run())
 	return i
 }
 
-// command is a command of the tool in the image, as its user and with no environment.
+// command returns a command of the tool in the image, as the image's user and with no environment.
 func (i image) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(i.entrypoint, args...)
 	cmd.Env = []string{}
@@ -115,8 +115,8 @@ type probe struct {
 	HTTPGet struct{ Path string } `yaml:"httpGet"`
 }
 
-// manifest reads the member of deploy/kubernetes/serve.yaml. A test in internal/repotest holds
-// the rest of the file together.
+// manifest reads the member of deploy/kubernetes/serve.yaml. A test in internal/repotest checks
+// the rest of the file.
 func manifest(t *testing.T) deployment {
 	text, err := os.ReadFile("../../../../deploy/kubernetes/serve.yaml")
 	require.NoError(t, err)
@@ -177,9 +177,9 @@ func unit(t *testing.T) deployment {
 	return d
 }
 
-// A member that a Kubernetes manifest starts and one that a systemd unit starts, both from the
-// file of the container image and with no other file but their certificate, serve a dmutex run
-// of that image.
+// One member starts as the Kubernetes manifest says, another one as the systemd unit says. Both
+// have only the file of the container image and their certificate. They serve a dmutex run of
+// that image.
 func TestDeploy(t *testing.T) {
 	i := build(t)
 	url := startNATS(t).ClientURL()

@@ -31,7 +31,7 @@ type grammar struct {
 
 func TestMain(m *testing.M) { tooltest.Main(m, new(grammar)) }
 
-// A process is one of dmutex serve.
+// A process is a running dmutex serve.
 type process struct {
 	t             *testing.T
 	cmd           *exec.Cmd
@@ -71,14 +71,14 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 			s.page = "http://" + address
 		}
 	}
-	go func() { // or it would wait for a reader
+	go func() { // otherwise the process would block when it writes
 		for lines.Scan() {
 		}
 	}()
 	return s
 }
 
-// shows checks that pages can be had.
+// shows requires that the process serves these pages.
 func (s *process) shows(paths ...string) {
 	s.t.Helper()
 	for _, path := range paths {
@@ -174,7 +174,7 @@ func startNATS(t *testing.T) *server.Server {
 	return ns
 }
 
-// Members meet over NATS, where nothing but the servers need be known.
+// Members and clients that know only the NATS servers and the group's name find each other.
 func TestServeNATS(t *testing.T) {
 	ns := startNATS(t)
 	group := "--group=" + ns.ClientURL() + "/invoices"

@@ -45,7 +45,7 @@ func TestSimJSON(t *testing.T) {
 	require.Equal(t, "saturated", m.Load)
 	require.Equal(t, 400, m.Entries)
 	require.Equal(t, 300, m.Messages.Entries)
-	require.EqualValues(t, 900, m.Messages.Sent, "the coordinator's own hundred are free")
+	require.EqualValues(t, 900, m.Messages.Sent, "the coordinator's own hundred entries are free")
 	require.Equal(t, 3.0, m.Messages.PerEntry)
 	require.True(t, m.Fits)
 	require.Equal(t, 2.0, m.Next.Greatest)
@@ -69,7 +69,7 @@ func TestSimCSV(t *testing.T) {
 	require.Equal(t, "1", rows[8][next])
 }
 
-// The delays may be random; the messages are as many.
+// Random delays do not change the number of messages.
 func TestSimDelay(t *testing.T) {
 	for _, delay := range []string{"constant", "uniform", "exponential"} {
 		status, stdout, stderr := invoke("sim", "--algorithm=ricart", "--nodes=5", "--load=3", "--requests=100", "--delay="+delay, "--json")

@@ -21,7 +21,7 @@ func TestProgress(t *testing.T) {
 	out.Reset()
 	file := NewProgress(&out, 1, "")
 	file.Live("one")
-	require.Empty(t, out.String(), "most commands are over by then")
+	require.Empty(t, out.String(), "most commands end before the first line")
 	file.told = time.Now().Add(-TellEvery)
 	file.Live("two")
 	file.Live("three")
