@@ -139,7 +139,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// Names become attributes only as the user says.
+// The names of locks become attributes only through Options.Lock.
 func TestAttributes(t *testing.T) {
 	o := dmutexotel.Options{
 		Lock:       func(name string) string { before, _, _ := strings.Cut(name, "/"); return before },
@@ -160,7 +160,7 @@ func TestAttributes(t *testing.T) {
 		o.Attributes = []attribute.KeyValue{attribute.Int("node", 1), attribute.Int("b", 1), attribute.Int("a", 1)}
 		_, err := dmutexotel.Register(meter, one, o)
 		require.NoError(t, err)
-		require.Equal(t, []attribute.KeyValue{attribute.Int("node", 1), attribute.Int("b", 1), attribute.Int("a", 1)}, o.Attributes, "they are the caller's")
+		require.Equal(t, []attribute.KeyValue{attribute.Int("node", 1), attribute.Int("b", 1), attribute.Int("a", 1)}, o.Attributes, "Register leaves the caller's slice alone")
 		require.NoError(t, acquire(t, one, "\xff/").Release())
 		require.Contains(t, strings.Join(read(), "\n"), "dmutex.lock=\uFFFD,")
 		for _, line := range read() {
@@ -169,7 +169,7 @@ func TestAttributes(t *testing.T) {
 	})
 }
 
-// A lock that is had in nanoseconds is not measured with garbage.
+// An Observer allocates nothing.
 func TestNoAllocations(t *testing.T) {
 	provider := sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader()))
 	o, err := dmutexotel.NewObserver(provider.Meter("test"), dmutexotel.Options{})

@@ -50,9 +50,9 @@ func (l *lister) Float64ObservableGauge(name string, o ...metric.Float64Observab
 	return l.Meter.Float64ObservableGauge(name, o...)
 }
 
-// A metric has one name: what an exporter makes of it for Prometheus is its name in package
-// dmutexprom, whose documentation a test there holds against the code. The documentation of this
-// package lists each, too.
+// The name that an exporter for Prometheus gives a metric is the metric's name in package
+// dmutexprom. (A test there compares the documentation with the code.) The documentation of
+// this package lists each metric, too.
 func TestNames(t *testing.T) {
 	meter := new(lister)
 	_, err := dmutexotel.NewObserver(meter, dmutexotel.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// A member that serves clients counts them, what they hold and wait for, and what it has refused.
+// A member that serves clients counts them, the locks that they hold and wait for, and its refusals.
 func TestClients(t *testing.T) {
 	servetest.Run(t, func(t *testing.T, n *node.Node) {
 		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`

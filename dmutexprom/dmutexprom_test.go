@@ -104,7 +104,7 @@ dmutex_wait_seconds_count{outcome="granted"} 2
 	})
 }
 
-// Names become labels only as the user says.
+// The names of locks become labels only through Options.Lock.
 func TestLockLabel(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Lock: func(name string) string {
 		before, _, _ := strings.Cut(name, "/")
@@ -130,7 +130,7 @@ func TestLockLabel(t *testing.T) {
 	})
 }
 
-// Every outcome that there is has its series before it comes about.
+// Every outcome has its series before it first occurs.
 func TestOutcomes(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestOutcomes(t *testing.T) {
 	require.Equal(t, all, testutil.CollectAndCount(h))
 }
 
-// The name of a lock may be any bytes, and no label may.
+// The name of a lock may have any bytes, but a label must be UTF-8.
 func TestLockLabelNoUTF8(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Lock: func(name string) string { return name }})
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ dmutex_up 0
 	})
 }
 
-// What a change of the group took is measured.
+// The time that a view change takes is measured.
 func TestViewChange(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Buckets: []float64{10}, Lock: func(string) string { return "all" }})
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ dmutex_view_change_seconds_count 2
 	})
 }
 
-// Both can be registered, and two nodes of one process side by side.
+// Histograms and collectors of two nodes can be registered side by side.
 func TestRegister(t *testing.T) {
 	observed(t, nil, func(t *testing.T, one, two *node.Node) {
 		reg := prometheus.NewPedanticRegistry()

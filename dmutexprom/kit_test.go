@@ -48,14 +48,14 @@ func described(t *testing.T) families {
 	return known
 }
 
-// values are those of labels that have a few fixed ones.
+// values are patterns for the values of some labels.
 var values = map[string]string{
 	"outcome": "^(granted|busy|canceled|deadline|deadlock|failed|released|lost)$",
 	"state":   "^(held|waiting)$",
 	"job":     `^\$job$`,
 }
 
-// check holds an expression of PromQL against the code: names, labels and values. It returns
+// check compares the names, labels and values of a PromQL expression with the code. It returns
 // the names.
 func (known families) check(t *testing.T, expr string) (names []string) {
 	t.Helper()
@@ -87,7 +87,7 @@ func (known families) check(t *testing.T, expr string) (names []string) {
 	return names
 }
 
-// text checks the labels that a text with variables in braces names.
+// text checks the labels that a text uses as variables.
 func (known families) text(t *testing.T, text string, label string, names []string) {
 	t.Helper()
 	for _, use := range regexp.MustCompile(label).FindAllStringSubmatch(text, -1) {
@@ -101,7 +101,7 @@ func (known families) text(t *testing.T, text string, label string, names []stri
 	}
 }
 
-// The documentation lists what the code exports, with its labels, and the pages name nothing else.
+// The documentation lists what the code exports, with its labels, and the pages name no other metric.
 func TestDocumented(t *testing.T) {
 	known := described(t)
 	documented := make(families)
@@ -134,7 +134,7 @@ func TestDocumented(t *testing.T) {
 	require.Greater(t, named, 10)
 }
 
-// The alerts name what the code exports.
+// The alerts use only what the code exports.
 func TestAlerts(t *testing.T) {
 	known := described(t)
 	file, err := os.Open("alerts.yaml")
@@ -174,7 +174,7 @@ func TestAlerts(t *testing.T) {
 	require.NotEmpty(t, seen)
 }
 
-// The panels of the dashboard show what the code exports, and none lies on another.
+// The panels of the dashboard show only what the code exports, and no panel covers another.
 func TestDashboard(t *testing.T) {
 	known := described(t)
 	text, err := os.ReadFile("dashboard.json")
