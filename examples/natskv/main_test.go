@@ -36,7 +36,7 @@ func (l *late) Update(ctx context.Context, key string, value []byte, revision ui
 	return l.KeyValue.Update(ctx, key, value, revision)
 }
 
-// LESSONS L46: a former holder is refused, also one that was paused between its
+// LESSONS L46: a former holder is refused, even if it was paused between its
 // look at the fence and its write.
 func TestPausedHolderIsRefused(t *testing.T) {
 	ctx := t.Context()
