@@ -35,7 +35,7 @@ func BenchmarkNATSLink(b *testing.B) {
 	}
 }
 
-// Two connections with the same work.
+// The same work on two connections without links.
 func BenchmarkNATS(b *testing.B) {
 	s := open(b)
 	near, far := connect(b, s), connect(b, s)

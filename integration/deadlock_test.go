@@ -21,9 +21,9 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// Under every algorithm a cycle of transactions through five nodes on one NATS
-// server is found and has one victim, and once that has released, every other
-// transaction gets what it waits for.
+// Under every algorithm, a cycle of transactions through five nodes on one NATS
+// server is found and has one victim. When the victim has released its locks, every
+// other transaction gets the lock that it waits for.
 func TestDeadlockOverNATS(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{
 		"central":                  central.New,
@@ -77,7 +77,7 @@ func TestDeadlockOverNATS(t *testing.T) {
 				}
 			}
 			require.Equal(t, 1, victims)
-			for _, n := range nodes { // no lock is left held, nor a withdrawn request in the way
+			for _, n := range nodes { // no lock is still held, and no withdrawn request blocks one
 				for i := range nodes {
 					h, err := n.Mutex(fmt.Sprint(i)).Acquire(ctx)
 					require.NoError(t, err)

@@ -25,7 +25,7 @@ import (
 // sessions is the length of sessions in these tests.
 const sessions = 3 * time.Second
 
-// A lenders is a group in memory, whose members serve clients over NATS.
+// lenders is a group in memory with members that serve clients over NATS.
 type lenders struct {
 	t     *testing.T
 	net   *memlink.Network
@@ -68,8 +68,8 @@ func take(t *testing.T, c *client.Client, name string) lock.Held {
 	return h
 }
 
-// Clients take turns, keep what they hold when their connection is made anew, and go to another
-// member when theirs closes.
+// Clients take turns. They keep their locks when they reconnect, and go to another member when
+// their member closes.
 func TestNATSClient(t *testing.T) {
 	s := startNATS(t, server.Options{Port: -1})
 	group := newLenders(t)
@@ -120,7 +120,7 @@ func serves(n *node.Node, name string) bool {
 	return false
 }
 
-// A client without members is told so by the server, and a message that is lost ends a connection.
+// The server tells a client that there is no member. A lost message ends a connection.
 func TestNATSClientLost(t *testing.T) {
 	s := startNATS(t, server.Options{Port: -1})
 	nc := connect(t, s)
@@ -190,8 +190,8 @@ func TestNATSClientLost(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// The documented permissions are enough. A client can read and write nothing but its own, Allow
-// knows it by its inbox, and it cannot make a member publish to anything but an inbox.
+// The documented permissions are enough. A client can read and write only its own messages, and
+// Allow knows a client by its inbox. A client can make a member publish only to an inbox.
 func TestNATSClientPermissions(t *testing.T) {
 	user := func(name string, publish, subscribe []string) *server.User {
 		return &server.User{Username: name, Password: name, Permissions: &server.Permissions{
@@ -234,7 +234,7 @@ func TestNATSClientPermissions(t *testing.T) {
 	require.NoError(t, bob.PublishRequest("locks.clients.new", "record", []byte("_INBOX.bob.x")))
 	require.NoError(t, bob.PublishRequest("locks.clients.new", "_INBOX.bob.x", []byte("record")))
 	require.NoError(t, bob.Flush())
-	require.NoError(t, take(t, lend(t, bob, "bob"), "his").Release()) // the member is behind it
+	require.NoError(t, take(t, lend(t, bob, "bob"), "his").Release()) // the member has answered all before
 	require.NoError(t, spy.Flush())
 	_, err = published.NextMsg(time.Millisecond)
 	require.ErrorIs(t, err, nats.ErrTimeout)

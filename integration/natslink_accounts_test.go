@@ -109,8 +109,8 @@ func TestNATSLinkUsers(t *testing.T) {
 	require.NoError(t, own.Unsubscribe())
 	require.NoError(t, one.Send(2, []byte("for 2")))
 	require.NoError(t, one.Send(3, []byte("for 3")))
-	require.NoError(t, one.Close()) // the server has it
-	require.NoError(t, nc.Flush())  // and would have passed it on
+	require.NoError(t, one.Close()) // the server has the frames
+	require.NoError(t, nc.Flush())  // and would have passed them on
 	require.Empty(t, spied)
 	require.Empty(t, got)
 	require.Empty(t, denied)

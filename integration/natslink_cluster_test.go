@@ -138,8 +138,8 @@ func (c *group) end() {
 	closing.Wait()
 }
 
-// Three servers, with a node at each. When one of them is killed, its node moves to
-// another, and the locks go on. The servers only have to carry subjects: no lock needs
+// Three servers, with a node at each. When a server stops, its node moves to another
+// server, and the locks go on. The servers only have to carry subjects: no lock needs
 // stored keys, a server's time to live or its revisions. (L57, L58)
 func TestNATSCluster(t *testing.T) {
 	servers := startCluster(t)
@@ -161,8 +161,8 @@ func TestNATSCluster(t *testing.T) {
 	require.Empty(t, moved, "the others stayed where they were")
 }
 
-// A node whose connection is closed, by the application or because nats.go has
-// stopped reconnecting, says so, and neither its Acquire nor its Close waits.
+// If a node's connection is closed, by the application or because nats.go has stopped
+// reconnecting, Acquire and Close say so and do not wait.
 func TestNATSConnectionClosed(t *testing.T) {
 	s := open(t)
 	conns := []*nats.Conn{connect(t, s), connect(t, s), connect(t, s)}
@@ -191,7 +191,7 @@ func TestNATSLeafNode(t *testing.T) {
 	leaf := startNATS(t, server.Options{Port: -1, LeafNode: server.LeafNodeOpts{
 		Remotes: []*server.RemoteLeafOpts{{URLs: []*url.URL{address}}},
 	}})
-	eventually(t, "the leaf does not come", func() bool { return hub.NumLeafNodes() == 1 && leaf.NumLeafNodes() == 1 })
+	eventually(t, "the leaf does not connect", func() bool { return hub.NumLeafNodes() == 1 && leaf.NumLeafNodes() == 1 })
 	c := startGroup(t, connect(t, hub), connect(t, hub), connect(t, leaf))
 	c.progress(50)
 	c.end()

@@ -20,7 +20,7 @@ import (
 
 const maxFrame = 64 << 10 // of natslink
 
-// eventually waits until a condition holds that sends no notice.
+// eventually polls a condition until it holds.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for late := time.Now().Add(patience); !is(); runtime.Gosched() {
@@ -28,7 +28,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// What was sent before Close arrives, though the process ends right after it.
+// Frames that were sent before Close arrive, even if the process ends right after it.
 func TestNATSLinkCloseDrains(t *testing.T) {
 	s := open(t)
 	_, got := listen(t, connect(t, s), 2, prefix)
@@ -49,8 +49,8 @@ func TestNATSLinkCloseDrains(t *testing.T) {
 	}
 }
 
-// When the application drains its connection, what was sent arrives, and the
-// link says that it is over.
+// When the application drains its connection, the link stops taking frames and reports
+// that it is closed.
 func TestNATSLinkDrain(t *testing.T) {
 	s := open(t)
 	_, got := listen(t, connect(t, s), 2, prefix)
@@ -67,7 +67,7 @@ func TestNATSLinkDrain(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// The connection is the application's: its handlers stay what they were.
+// The connection belongs to the application: the link does not change its handlers.
 func TestNATSLinkLeavesHandlers(t *testing.T) {
 	s := open(t)
 	var here place
@@ -96,8 +96,8 @@ func TestNATSLinkLeavesHandlers(t *testing.T) {
 	require.Equal(t, "closed", await(t, told))
 }
 
-// A node that does not read while others send loses frames, and holds up nothing else
-// on its connection. The frames are counted, and the application learns of the loss.
+// A node that does not read while others send loses frames, and holds up nothing else on
+// its connection. The lost frames are counted, and the application learns of the loss.
 func TestNATSLinkSlowConsumer(t *testing.T) {
 	for _, flood := range []struct {
 		name               string
@@ -129,20 +129,20 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 	}))
 	t.Cleanup(func() { require.NoError(t, deaf.Close()) })
 	cure := sync.OnceFunc(func() { close(cured) })
-	t.Cleanup(cure)                    // before that
-	_, got := listen(t, nc, 2, prefix) // next to it
+	t.Cleanup(cure)                    // runs before Close
+	_, got := listen(t, nc, 2, prefix) // on the same connection
 
 	loud := connect(t, s)
 	frame := make([]byte, size)
 	for i := range frames {
 		require.NoError(t, loud.Publish(prefix+".1.3", frame))
 		if i%5000 == 0 {
-			require.NoError(t, loud.Flush()) // all at once may take longer than it waits
+			require.NoError(t, loud.Flush()) // one Flush of all frames might time out
 		}
 	}
 	require.NoError(t, loud.Publish(prefix+".2.3", []byte("quiet")))
 	require.NoError(t, loud.Flush())
-	require.Equal(t, heard{3, "quiet"}, await(t, got), "all else goes on")
+	require.Equal(t, heard{3, "quiet"}, await(t, got), "the other link goes on")
 	require.ErrorIs(t, await(t, slow), nats.ErrSlowConsumer)
 	_, lost := deaf.Lost()
 	require.InDelta(t, frames-kept, lost, 2)
@@ -176,8 +176,8 @@ func TestNATSLinkLostAfterClose(t *testing.T) {
 	require.Positive(t, lost)
 }
 
-// Sessions repair what a slow consumer loses: while one of the nodes does not
-// read, its room for what waits is filled with nonsense.
+// Sessions repair the losses of a slow consumer: while one of the nodes does not
+// read, nonsense fills its buffer.
 func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 	var s *server.Server
 	var links []*natslink.Link
@@ -193,8 +193,8 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 	linktest.TestSession(t, kind, func() {
 		nc := connect(t, s)
 		frame := make([]byte, maxFrame)
-		// Those that read count the nonsense, the one that does not read
-		// counts what it has no room for.
+		// The nodes that read count the nonsense. The node that does not read
+		// counts the frames that find no room.
 		full := func() bool {
 			for _, l := range links {
 				if _, lost := l.Lost(); lost < 50 {
@@ -204,7 +204,7 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 			return true
 		}
 		for round := 0; !full(); round++ {
-			require.Less(t, round, 2000, "125 MiB are kept")
+			require.Less(t, round, 2000, "a node keeps 125 MiB")
 			for _, node := range []string{".1.x", ".2.x", ".3.x"} {
 				require.NoError(t, nc.Publish(prefix+node, frame))
 			}
@@ -213,8 +213,8 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 	})
 }
 
-// A server with a smaller max_payload than the one that the link began with
-// takes small frames; the loss of large ones is counted and logged once.
+// If the next server has a smaller max_payload, small frames still arrive. The loss of
+// large frames is counted, and logged once.
 func TestNATSLinkSmallerServer(t *testing.T) {
 	var here place
 	start := func(maxPayload int32) *server.Server {

@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// Two groups with records of their own that share a prefix get an error that names it.
+// Two groups with records of their own that share a prefix get an error that names the prefix.
 func TestNATSLinkTwoGroups(t *testing.T) {
 	s := startJetStream(t)
 	js := jetStream(t, connect(t, s))
@@ -55,7 +55,7 @@ func TestNATSLinkTwoGroups(t *testing.T) {
 	}
 }
 
-// The link says so for as long as there are two groups.
+// A link reports the clash for as long as another group uses its prefix.
 func TestNATSLinkClash(t *testing.T) {
 	s := open(t)
 	var links [2]*natslink.Link

@@ -50,8 +50,8 @@ func connect(t testing.TB, s *server.Server, options ...nats.Option) *nats.Conn 
 	return nc
 }
 
-// A place is where a server is, for connections that must find its successor, which
-// listens on another port, because the old one may be taken by then.
+// A place is the present address of a server. Through it, connections find the next server,
+// which listens on another port, because the old port may be taken by then.
 type place struct{ address atomic.Value }
 
 func (p *place) moveIn(s *server.Server) { p.address.Store(s.Addr().String()) }
@@ -83,14 +83,13 @@ func open(t testing.TB) *server.Server { return startNATS(t, server.Options{Port
 
 func anybody(dmutex.NodeID) []nats.Option { return nil }
 
-// LESSONS L57, L58, L80: a server without JetStream is all that it takes.
-// The same contract over NATS. (L80)
+// LESSONS L57, L58, L80: over NATS the link keeps the contract of all links, and it needs
+// only a server without JetStream.
 func TestNATSLink(t *testing.T) {
 	linktest.TestLink(t, natsLinks(open, anybody))
 }
 
-// Members that come and go need the permissions that natslink documents for them, and no
-// others.
+// Members that come and go need only the permissions that natslink documents for them.
 func TestNATSDynamicLink(t *testing.T) {
 	guarded := func(t testing.TB) *server.Server {
 		below := &server.SubjectPermission{Allow: []string{prefix + ".>"}}
@@ -140,13 +139,13 @@ func user(id dmutex.NodeID) []nats.Option {
 	return []nats.Option{nats.UserInfo(id.String(), "secret")}
 }
 
-// The permission plan is enough for the link.
+// The permissions of guarded are enough for the link.
 func TestNATSLinkPermitted(t *testing.T) {
 	linktest.TestLink(t, natsLinks(guarded, user))
 }
 
-// It also keeps a node from speaking for another, and from reading what is sent to
-// others.
+// They also keep a node from speaking for another node, and from reading frames for other
+// nodes.
 func TestNATSLinkForbidden(t *testing.T) {
 	s := guarded(t)
 	denied := make(chan error, 10)
@@ -170,7 +169,7 @@ func TestNATSLinkForbidden(t *testing.T) {
 	require.NoError(t, honest.Close())
 }
 
-// A server that has no room for the subscription is noticed, each time.
+// Every Open fails while the server has no room for the subscription.
 func TestNATSLinkTooManySubscriptions(t *testing.T) {
 	nc := connect(t, startNATS(t, server.Options{Port: -1, MaxSubs: 1}))
 	app, err := nc.SubscribeSync("app")
@@ -206,8 +205,8 @@ func TestNATSLinkNonsense(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A link ends with its connection, and leaves the connection alone when it ends
-// itself.
+// A link ends with its connection. The connection stays open when the link is
+// closed.
 func TestNATSLinkConnection(t *testing.T) {
 	s := open(t)
 	nc := connect(t, s)
@@ -224,7 +223,7 @@ func TestNATSLinkConnection(t *testing.T) {
 	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
 	nc.Close()
 	for late := time.Now().Add(patience); !errors.Is(err, transport.ErrClosed); runtime.Gosched() {
-		require.True(t, time.Now().Before(late), "the goroutine that publishes has not found out")
+		require.True(t, time.Now().Before(late), "the link does not notice the end of its connection")
 		err = l.Send(2, []byte{1})
 	}
 	require.NoError(t, l.Close())

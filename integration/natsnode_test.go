@@ -26,7 +26,7 @@ func closeNode(t *testing.T, n *node.Node) {
 	})
 }
 
-// requireTurn takes and releases a lock at each node.
+// requireTurns takes and releases a lock at each node.
 func requireTurns(t *testing.T, nodes ...*node.Node) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -40,7 +40,7 @@ func requireTurns(t *testing.T, nodes ...*node.Node) {
 	}
 }
 
-// Processes that start at the same time on a server without a bucket make one, and are one
+// Nodes that start at the same time on a server without a bucket make the bucket, and form one
 // group.
 func TestNATSNode(t *testing.T) {
 	s := startJetStream(t)
@@ -81,8 +81,8 @@ func TestNATSNodeRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "is in memory, and would forget the record")
 }
 
-// The permissions of the package comment are enough, also for making the bucket. Without those
-// for making it, the error says so.
+// The permissions of the package comment are enough, also to make the bucket. Without the
+// permission to make it, the error says what to do.
 func TestNATSNodePermitted(t *testing.T) {
 	use := []string{
 		"dmutex.invoices.>", "$KV.dmutex.invoices", "$KV.dmutex.invoices.read",

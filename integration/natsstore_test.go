@@ -48,7 +48,8 @@ func TestNATSStore(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return openKey(t, jetStream(t, connect(t, s)), group) })
 	})
 
-	// An operator sees the record, and may delete it. It begins again, but its revisions go on.
+	// An operator sees the record, and may delete it. Then the record begins again, but its
+	// revisions go on.
 	t.Run("deleted", func(t *testing.T) {
 		ctx := t.Context()
 		s := openKey(t, js, "deleted")
@@ -110,7 +111,7 @@ func (l *laggingStream) GetLastMsgForSubject(ctx context.Context, subject string
 	return entry, err
 }
 
-// Reads may be stale, but Load is not.
+// Load is current even if reads of the bucket are stale.
 func TestNATSStoreLagging(t *testing.T) {
 	s := startJetStream(t)
 	_, err := jetStream(t, connect(t, s)).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
@@ -161,8 +162,8 @@ func TestNATSStoreSettings(t *testing.T) {
 	}
 }
 
-// permitted returns a client of a new server that may publish to the subjects and subscribe
-// to the other one, beside a bucket.
+// permitted starts a server with a bucket. It returns a client that may publish and subscribe
+// only to these subjects.
 func permitted(t *testing.T, direct bool, subscribe string, publish ...string) jetstream.JetStream {
 	s := startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
 		{Username: "operator", Password: "secret"},
@@ -211,8 +212,8 @@ func TestNATSStorePermitted(t *testing.T) {
 	}
 }
 
-// startJetStreamCluster runs three servers. JetStream wants each to know the ports of
-// the others beforehand, so they are kept until their servers start.
+// startJetStreamCluster runs three servers. JetStream wants each server to know the ports of
+// the others beforehand, so listeners keep the ports until the servers start.
 func startJetStreamCluster(t *testing.T) []*server.Server {
 	var kept []net.Listener
 	var routes []string
@@ -234,8 +235,8 @@ func startJetStreamCluster(t *testing.T) []*server.Server {
 	return servers
 }
 
-// Three servers. When the leader of the bucket is lost, what was acknowledged stays. When
-// two are lost, there is no answer rather than an old one.
+// A bucket is on three servers. When its leader has stopped, acknowledged values are still
+// there. When two servers have stopped, calls fail rather than return old values.
 func TestNATSStoreCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -294,7 +295,7 @@ func TestNATSStoreCluster(t *testing.T) {
 	require.NotErrorIs(t, err, store.ErrConflict)
 }
 
-// Counters are three clients that increment one number.
+// counters are three clients that increment one number.
 type counters struct {
 	t                     *testing.T
 	acknowledged, unknown atomic.Int64

@@ -65,7 +65,7 @@ func TestEtcd(t *testing.T) {
 		require.NotErrorIs(t, err, store.ErrConflict)
 	})
 
-	// A user without permission gets an error at once, and so does one without a name.
+	// A user without permission gets an error at once, and so does a client without a user.
 	t.Run("permissions", func(t *testing.T) {
 		ctx := t.Context()
 		dial := func(user string) *clientv3.Client {

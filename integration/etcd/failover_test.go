@@ -34,7 +34,7 @@ import (
 
 const (
 	lease = 2 * time.Second // the shortest that etcd grants by default
-	never = 5 * lease       // a waiter gives up
+	never = 5 * lease       // until a waiter gives up
 
 	holderArg = "holder"
 )
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	servers.Main(m, missing)
 }
 
-// A system is one that frees the locks of a dead holder.
+// A system has locks, and frees those of a dead holder.
 type system struct {
 	name string
 	open func(context.Context, addresses) (*client, error)
@@ -205,7 +205,7 @@ func startHolder(t *testing.T, job task) (holder *child.Process, kill func()) {
 	holder, err := child.Start(holderArg)
 	require.NoError(t, err)
 	kill = func() {
-		_ = holder.Signal(os.Kill) // it may have been killed
+		_ = holder.Signal(os.Kill) // it may be dead already
 		_ = holder.Close()
 	}
 	held := false
@@ -248,11 +248,11 @@ func failover(t *testing.T, rng *rand.Rand, c *client, job task, signal syscall.
 	return took
 }
 
-// A waiter gets the lock of a holder that is killed or stopped. The test measures after how
-// long, and measures the locks of etcd and PostgreSQL along with it, for docs/performance.md.
+// A waiter gets the lock of a holder that is killed or stopped. The test measures how long that
+// takes, also with the locks of etcd and PostgreSQL, for docs/performance.md.
 func TestFailover(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
-		t.Skip("it measures; DMUTEX_LONG=1 adds it")
+		t.Skip("a measurement: set DMUTEX_LONG=1")
 	}
 	const seed = 1
 	t.Logf("seed %d", seed)

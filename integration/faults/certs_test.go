@@ -19,8 +19,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// An authority signs the workers' certificates. Each worker gets its key: they
-// all run this program, and trust each other.
+// An authority signs the workers' certificates. Each worker gets the authority's key,
+// because all workers run this program and trust each other.
 type authority struct {
 	Cert []byte
 	Key  ed25519.PrivateKey
@@ -49,7 +49,7 @@ func (a authority) config(id dmutex.NodeID) *tls.Config {
 	must(err)
 	leaf := certificate()
 	leaf.URIs, leaf.KeyUsage = []*url.URL{name}, x509.KeyUsageDigitalSignature
-	leaf.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} // counts where nodes have no numbers of their own
+	leaf.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} // checked if nodes have no fixed numbers
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	own, err := x509.CreateCertificate(rand.Reader, leaf, issuer, a.Key.Public(), a.Key)
 	must(err)

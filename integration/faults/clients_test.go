@@ -42,7 +42,7 @@ type hosting struct {
 	NATS   string // empty for TCP
 }
 
-// host is a member. Its only order is to close, and it reports where it listens, and its end.
+// host runs a member. It reports where it listens. Its only order is to close, and it reports that, too.
 func host() {
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	var job hosting
@@ -80,7 +80,7 @@ type visit struct {
 	Seed    uint64
 }
 
-// visitHosts is the clients of one process. It reports their claims.
+// visitHosts runs the clients of one process, and reports their claims.
 func visitHosts() {
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	var job visit
@@ -127,10 +127,10 @@ func visitHosts() {
 			}
 		}()
 	}
-	_ = in.Decode(new(string)) // the end
+	_ = in.Decode(new(string)) // until the input ends
 }
 
-// A house is members that serve clients in other processes, and a ledger of what these claim.
+// A house has members that serve clients in other processes, and a ledger of the clients' claims.
 type house struct {
 	t       *testing.T
 	hosting hosting
@@ -142,7 +142,7 @@ type house struct {
 	reading sync.WaitGroup
 
 	mu      sync.Mutex
-	where   []string // the hosts listen
+	where   []string // addresses of the hosts
 	ledger  *ledger
 	wrong   error
 	claimed map[string]int64 // by client: its last grant
@@ -264,7 +264,7 @@ func (h *house) storm(long time.Duration) {
 		case 3:
 			h.pause(h.guests[k], soon)
 		case 7:
-			_ = h.guests[k].Signal(syscall.SIGKILL) // gone tells of one that has ended before
+			_ = h.guests[k].Signal(syscall.SIGKILL) // gone reports a guest that has ended before
 			h.enter(k)
 		case 4:
 			cable.drop()
@@ -286,7 +286,7 @@ func (h *house) pause(p *child.Process, soon func(time.Duration)) {
 	require.NoError(h.t, p.Signal(syscall.SIGCONT))
 }
 
-// stuck is how many clients have been granted nothing since then.
+// stuck returns how many clients have been granted nothing since then.
 func (h *house) stuck(since int64) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -300,8 +300,8 @@ func (h *house) stuck(since int64) (n int) {
 	return n
 }
 
-// Five hundred clients in five processes, and three members that serve them: whatever happens to
-// either, no two hold a lock at one instant, fences rise, and in the end nobody is stuck.
+// Three members serve five hundred clients in five processes. Whatever happens to members and
+// clients, no two clients hold a lock at one instant, fences rise, and in the end no client is stuck.
 func TestClientsTCP(t *testing.T)  { visited(t, false) }
 func TestClientsNATS(t *testing.T) { visited(t, true) }
 

@@ -45,8 +45,8 @@ func (w *worker) openStores(nc *nats.Conn) {
 	}
 }
 
-// stores returns what opens the store of a group: in a file, in PostgreSQL, in etcd or in
-// JetStream.
+// stores returns a function that opens the store of a group: in a file, in PostgreSQL, in etcd
+// or in JetStream.
 func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
 	ctx := context.Background()
 	switch kind, where, _ := strings.Cut(t.Store, ":"); kind {
@@ -55,7 +55,7 @@ func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
 	case "postgres":
 		db, err := sql.Open("pgx", where)
 		must(err)
-		db.SetMaxOpenConns(len(t.Algorithms)) // the server has a hundred
+		db.SetMaxOpenConns(len(t.Algorithms)) // the server allows a hundred connections
 		return func(group string) (store.Store, error) { return sqlstore.Open(ctx, db, sqlstore.PostgreSQL, group) }
 	case "etcd":
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{where}, Logger: zap.NewNop()})
@@ -132,7 +132,7 @@ func (g *gate) pass(ctx context.Context) error {
 }
 
 // An ear is a link that may be cut, or deaf to some processes: each frame begins with the
-// process that sends it.
+// number of the process that sends it.
 type ear struct {
 	transport.DynamicLink
 	self dmutex.NodeID
@@ -152,7 +152,7 @@ func (e *ear) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	return e.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
 		process, n := binary.Uvarint(frame)
 		if c := e.cut.Load(); !c.Link && !slices.Contains(c.Deaf, dmutex.NodeID(process)) {
-			deliver(from, frame[max(n, 0):]) // a frame of a stranger may be empty
+			deliver(from, frame[max(n, 0):]) // a stranger's frame may be empty
 		}
 	})
 }

@@ -41,7 +41,7 @@ var (
 	}
 	wrong = map[string]dmutex.Algorithm{
 		"alone": func(s dmutex.Start) (dmutex.Machine, error) {
-			s.Members, s.Home = []dmutex.NodeID{s.Self}, s.Self // it asks no other
+			s.Members, s.Home = []dmutex.NodeID{s.Self}, s.Self // it asks no other node
 			return ricart.New(s)
 		},
 		"unfenced": func(s dmutex.Start) (dmutex.Machine, error) {
@@ -70,7 +70,7 @@ func TestTCP(t *testing.T)  { unlessShort(t); endure(t, "tcp") }
 func TestNATS(t *testing.T) { unlessShort(t); endure(t, "nats") }
 
 func endure(t *testing.T, link string) {
-	t.Parallel() // it is mostly waiting
+	t.Parallel() // it mostly waits
 	names := slices.Sorted(maps.Keys(right))
 	r := newGroup(t, link, 5, *seed, names...)
 	long := 4 * time.Second
@@ -96,7 +96,7 @@ func endure(t *testing.T, link string) {
 }
 
 // The first frame of each entry is lost. That costs the entry about one timeout, as
-// TestLossyFirstSending of package session shows. What it costs here is logged.
+// TestLossyFirstSending of package session shows. The waits here are logged.
 func TestLossyTCP(t *testing.T)  { lose(t, "tcp") }
 func TestLossyNATS(t *testing.T) { lose(t, "nats") }
 

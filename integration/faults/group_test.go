@@ -62,7 +62,7 @@ type process struct {
 	cable   *cable // with leases: all that comes to it, over NATS also all that it sends
 }
 
-// A group is some processes, what connects them, and the referee.
+// A group is some processes, the cables between them, and the referee.
 type group struct {
 	t         *testing.T
 	referee   *referee
@@ -71,8 +71,8 @@ type group struct {
 	server    *natsServer // nil for TCP
 
 	mu    sync.Mutex
-	where map[dmutex.NodeID]map[string]string                   // the addresses of each, by algorithm
-	peers map[dmutex.NodeID]map[string]map[dmutex.NodeID]string // what each gets
+	where map[dmutex.NodeID]map[string]string                   // the addresses of each process, by algorithm
+	peers map[dmutex.NodeID]map[string]map[dmutex.NodeID]string // the addresses that each process gets
 }
 
 // newGroup starts the processes, and they begin to work.
@@ -198,7 +198,7 @@ func (r *group) start(job task) *process {
 	}()
 	r.t.Cleanup(func() {
 		close(stop)
-		_ = p.child.Signal(os.Kill) // also one that is paused; the others have ended
+		_ = p.child.Signal(os.Kill) // it may be paused, or have ended
 		<-p.ended
 	})
 	require.NoError(r.t, p.child.Tell(job))
@@ -271,7 +271,7 @@ func (r *group) strangers(stop <-chan struct{}) {
 		}
 		c, err := net.DialTimeout("tcp", doors[i%len(doors)], time.Second)
 		if err != nil {
-			continue // a process that is paused does not accept for long
+			continue // the backlog of a paused process is soon full
 		}
 		if waiting = append(waiting, c); len(waiting) > 200 {
 			waiting[0].Close()
@@ -368,7 +368,7 @@ func (r *group) fault(rng *rand.Rand) (kind string, undo func()) {
 	}
 }
 
-// awaitVictim waits until there was a cycle, which takes a slow machine longer
+// awaitVictim waits until a cycle has had a victim. On a slow machine that takes longer
 // than the faults last.
 func (r *group) awaitVictim() {
 	for late := time.After(patience); ; {
@@ -381,7 +381,7 @@ func (r *group) awaitVictim() {
 		}
 		select {
 		case <-late:
-			require.FailNow(r.t, "nobody waits in a cycle")
+			require.FailNow(r.t, "no cycle has had a victim")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -421,7 +421,7 @@ func (r *group) drain() (victims uint64) {
 		before = total
 		select {
 		case <-late:
-			require.FailNow(r.t, "it does not come to rest", "%+v", total)
+			require.FailNow(r.t, "the group does not come to rest", "%+v", total)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

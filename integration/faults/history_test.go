@@ -26,7 +26,7 @@ type fencedLock struct {
 	held  bool
 }
 
-// lockModel is what porcupine holds the history of one lock against.
+// lockModel is the model that porcupine compares the history of one lock with.
 var lockModel = porcupine.Model{
 	Init: func() any { return fencedLock{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -38,9 +38,9 @@ var lockModel = porcupine.Model{
 	},
 }
 
-// history turns the stays in one lock into operations. A grant takes effect at some instant
-// before the first at which the holder is known to have the lock, and that is as good. The
-// lock is free at an unknown instant after the last one.
+// history turns the stays in one lock into operations. The first instant at which the holder is
+// known to have the lock stands for the grant, which came at some instant before. The lock is
+// free at an unknown instant after the last one at which the holder is known to have it.
 func history(stays []claim) (ops []porcupine.Operation) {
 	for _, s := range stays {
 		ops = append(ops,
@@ -51,14 +51,14 @@ func history(stays []claim) (ops []porcupine.Operation) {
 }
 
 // judgeHistory says what is wrong with the stays in one lock. The referee and the ledger
-// judge each claim as they hear it; this is a second opinion on the whole, by a checker that
-// others have written. Handles that were never seen to be good are left out: they may have
+// judge each claim as they hear it; this is a second opinion on the whole history, by
+// porcupine. Handles that were never seen to be good are left out: they may have
 // held the lock at any time or not at all, and the checker would try all subsets of them.
 func judgeHistory(lock string, stays []claim) error {
 	stays = slices.SortedFunc(slices.Values(stays), func(a, b claim) int { return cmp.Compare(a.Fence, b.Fence) })
 	stays = slices.DeleteFunc(stays, func(s claim) bool { return !s.seen() })
-	// The checker needs memory by the square of the length. Parts that share a stay will do:
-	// if each stay is before the next, each is before all that follow.
+	// The checker's memory grows with the square of the length, so it checks parts that share a
+	// stay. That is enough: if each stay is before the next one, it is before all later ones.
 	for len(stays) > 0 {
 		part := stays[:min(1000, len(stays))]
 		wrong := func(last int) bool { return !porcupine.CheckOperations(lockModel, history(part[:last+1])) }
@@ -74,7 +74,7 @@ func judgeHistory(lock string, stays []claim) error {
 	return nil
 }
 
-// seen tells that the holder is known to have had the lock at some instant.
+// seen reports whether the holder is known to have had the lock at some instant.
 func (c claim) seen() bool { return c.From <= c.Until }
 
 // The checker accepts what a lock may do, and refuses forged histories.
@@ -86,7 +86,7 @@ func TestHistory(t *testing.T) {
 	for i := range long {
 		long[i] = stay(uint64(i+1), int64(10*i), int64(10*i+9))
 	}
-	var lost []claim // every second one
+	var lost []claim // every second stay was never seen
 	for i, s := range long {
 		lost = append(lost, s, stay(uint64(5000+i), 30_000, 29_999))
 	}
@@ -114,9 +114,9 @@ func TestHistory(t *testing.T) {
 		{"long, two holders in the middle", false, with(1200, stay(1201, 12_000, 12_011))},
 		{"long, two holders where its parts meet", false, with(998, stay(999, 9_980, 9_991))},
 		{"long, lost before it was seen where its parts meet", true, with(999, stay(1000, 30_000, 29_999))},
-		{"long, two holders around one that was not seen where its parts meet", false, slices.Concat(
+		{"long, two holders around a stay that was not seen where its parts meet", false, slices.Concat(
 			long[:998], []claim{stay(999, 9_980, 10_002), stay(1000, 30_000, 29_999)}, long[1000:])},
-		{"long, the first at the end", false, with(0, stay(1, 25_000, 25_001))},
+		{"long, the first stay at the end", false, with(0, stay(1, 25_000, 25_001))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if err := judgeHistory("x", tc.stays); tc.right {

@@ -38,12 +38,12 @@ const (
 // A leaseGroup is a group with leases: its processes come and go.
 type leaseGroup struct {
 	*group
-	outside service // of its links or its store; nil without one that stops
+	outside service // that carries its links or its store; nil if it cannot stop
 	rng     *rand.Rand
-	born    dmutex.NodeID // the last
+	born    dmutex.NodeID // number of the last process
 	job     task
 	leaving []*process
-	busy    map[*process]bool // it has a fault that ends
+	busy    map[*process]bool // those with a fault that will end
 	counts  map[string]int
 	well    int64            // since when some process was always able to get a lock
 	longest map[string]int64 // time without a grant, by lock
@@ -65,7 +65,7 @@ const (
 // A service can be stopped and started.
 type service interface {
 	start()
-	stop() bool // whether it was there
+	stop() bool // whether it was running
 	isRunning() bool
 }
 
@@ -256,7 +256,7 @@ func (f *leaseGroup) fault() (kind string, undo func(), after time.Duration) {
 	switch n := f.rng.IntN(14); n {
 	case 0, 1, 2, 3, 4, 5, 6:
 		switch {
-		case n < 4 && f.outside != nil && !f.outside.isRunning(): // a process that starts opens its store
+		case n < 4 && f.outside != nil && !f.outside.isRunning(): // a process that starts needs its store
 		case n < 4 && len(f.processes) < most:
 			f.join()
 			return "join", nil, 0
@@ -396,7 +396,7 @@ func (f *leaseGroup) storm(long time.Duration) {
 
 func (f *leaseGroup) killAll() {
 	n := len(f.processes)
-	defer func() { // all wait, which is not the failover that is measured
+	defer func() { // the time until the new processes join is not the failover that is measured
 		f.referee.mu.Lock()
 		defer f.referee.mu.Unlock()
 		clear(f.referee.ledger.orphans)
@@ -469,9 +469,9 @@ func stormLength() time.Duration {
 	}
 }
 
-// Two to eight processes that come, go and die while the store, the links and the machine
-// fail them, each with a node for every algorithm: no two handles of a lock are good at one
-// instant, fences rise, no process is stuck, and all that live leave gracefully.
+// Two to eight processes, each with a node for every algorithm, come, go and die, while the
+// store, the links and the machine have faults. No two handles of a lock are good at one
+// instant, fences rise, no process is stuck, and all live processes leave gracefully.
 func TestLeaseTCP(t *testing.T)   { survive(t, overTCP) }
 func TestLeaseNATS(t *testing.T)  { survive(t, overNATS) }
 func TestLeaseProof(t *testing.T) { survive(t, withProof) }
@@ -494,7 +494,7 @@ func survive(t *testing.T, over setting) {
 		grants += len(stays)
 	}
 	t.Logf("%d processes; faults: %v", f.born, f.counts)
-	t.Logf("%d grants, %d exclusions, %d view changes, %d operations of the stores, of %d processes as far as they told", grants,
+	t.Logf("%d grants, %d exclusions, %d view changes, %d operations of the stores, as far as %d processes reported them", grants,
 		f.sum(func(s state) int { return s.Exclusions }), f.sum(func(s state) int { return int(s.Changes) }), f.sum(func(s state) int { return int(s.Asked) }), len(f.known))
 	t.Logf("after the founding all locks were granted within %v, after the faults within %v; the longest time without a grant of a lock was %v",
 		founding, settled, time.Duration(slices.Max(slices.Collect(maps.Values(f.longest)))))
@@ -526,9 +526,9 @@ func TestLeasePausedTCP(t *testing.T) {
 	t.Logf("%d exclusions", f.sum(func(s state) int { return s.Exclusions }))
 }
 
-// One member whose links come and go, and one that is slow, cannot exclude others again and
-// again, nor be excluded: a process that is excluded in short order pauses for longer each
-// time before it joins. So the number of views is bounded, and the others get their locks.
+// A member with flapping links and a slow member do not cause endless exclusions: a process
+// that is excluded soon after it joined pauses for longer each time before it joins again. So
+// the number of views is bounded, and the others get their locks.
 func TestLeaseFlapping(t *testing.T) {
 	unlessShort(t)
 	t.Parallel()
@@ -581,11 +581,11 @@ func TestLeaseFlapping(t *testing.T) {
 	}
 }
 
-// The lock of a process that is killed goes to the next when the others have missed it for
-// a third of a lease, and then waited until its lease has ended. There are no other faults.
+// The lock of a killed process goes to the next one after two waits: the others miss the process
+// for a third of a lease, and then wait until its lease has ended. There are no other faults.
 func TestLeaseFailover(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
-		t.Skip("it measures; DMUTEX_LONG=1 adds it")
+		t.Skip("a measurement: set DMUTEX_LONG=1")
 	}
 	f := newLeaseGroup(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
 	f.settle()

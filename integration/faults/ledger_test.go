@@ -32,9 +32,9 @@ func (s *stay) begin() {
 	s.look()
 }
 
-// look extends the stay to the present instant if the handle is good after it. Since a
-// loss is final, the handle was good then, too, however long this process was paused in
-// between.
+// look reads the clock, then the handle. If the handle is good, it was good at the instant of
+// the clock, too, because a loss is final. So the stay extends to that instant, however long
+// this process was paused in between.
 func (s *stay) look() {
 	if s.err == nil {
 		return
@@ -50,13 +50,13 @@ func (s *stay) look() {
 	}
 }
 
-// A ledger is what a referee knows of groups with leases. A process may be inside, by its
-// own word, when its lease has ended and another process has the lock. So a ledger judges
-// by the handles: no two are good at one instant, and the later one has the higher fence.
+// A ledger is what a referee knows of groups with leases. A process may still claim to be inside
+// when its lease has ended and another process has the lock. So a ledger judges by the handles:
+// no two are good at one instant, and the later one has the higher fence.
 type ledger struct {
 	stays    map[string][]claim // by lock, ascending by fence
 	inside   map[string]claim
-	granted  map[string]int64           // when a grant of the lock was heard of last
+	granted  map[string]int64           // by lock: the last grant
 	orphans  map[string]int64           // locks whose holder was killed, and when
 	failover map[string][]time.Duration // by lock: from the death of a holder to the next grant
 }
@@ -150,9 +150,9 @@ func TestLedger(t *testing.T) {
 		claims []claim
 	}{
 		{"", []claim{one, leave(one, 15), two, leave(two, 25)}},
-		{"", []claim{one, two, leave(two, 25), leave(one, 19)}},                    // it was paused, and lost the lock
-		{"", []claim{two, one}},                                                    // it was paused before it spoke
-		{"", []claim{two, {Lock: "x", Who: "one", Fence: 1, From: 30, Until: 29}}}, // it was lost before
+		{"", []claim{one, two, leave(two, 25), leave(one, 19)}},                    // one was paused, and lost the lock
+		{"", []claim{two, one}},                                                    // one was paused before it spoke
+		{"", []claim{two, {Lock: "x", Who: "one", Fence: 1, From: 30, Until: 29}}}, // one had lost the lock before
 		{"overlap", []claim{one, two, leave(one, 20)}},
 		{"overlap", []claim{two, leave(two, 25), one, leave(one, 30)}},
 		{"inversion", []claim{two, leave(two, 25), enter("one", 1, 26)}},

@@ -38,7 +38,7 @@ func (s *natsServer) start() {
 	s.server, s.where, s.running = ns, ns.Addr().String(), true
 }
 
-// stop reports whether the server was there.
+// stop reports whether the server was running.
 func (s *natsServer) stop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

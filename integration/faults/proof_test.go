@@ -23,8 +23,8 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// memberArg makes this program a member that does what it is told: the program of the README
-// with orders.
+// memberArg makes this program a member that obeys orders: the program of the README, step by
+// step.
 const memberArg = "member"
 
 type membership struct {
@@ -33,9 +33,9 @@ type membership struct {
 	NATS   string // empty for TCP
 }
 
-// A grant reports an order, when it was done, whether the lock is still held, and until when
+// An answer reports when an order was done, whether the lock is still held, and until when
 // the lease of the member lets it hold locks.
-type grant struct {
+type answer struct {
 	At    int64
 	Held  bool
 	Until int64
@@ -82,7 +82,7 @@ func obey() {
 		case "close":
 			must(n.Close(ctx))
 		}
-		g := grant{At: instant(), Held: held != nil && held.Err() == nil}
+		g := answer{At: instant(), Held: held != nil && held.Err() == nil}
 		g.Until = g.At + int64(n.Status().Lease.Remains)
 		must(out.Encode(g))
 	}
@@ -105,14 +105,14 @@ func (c *company) start() *child.Process {
 	return p
 }
 
-func (c *company) hear(p *child.Process) (g grant) {
+func (c *company) hear(p *child.Process) (g answer) {
 	c.Helper()
 	require.NoError(c, p.Hear(&g))
 	return g
 }
 
-// do gives orders one after the other, and returns the last report.
-func (c *company) do(p *child.Process, words ...string) (g grant) {
+// do gives orders one after the other, and returns the last answer.
+func (c *company) do(p *child.Process, words ...string) (g answer) {
 	c.Helper()
 	for _, word := range words {
 		require.NoError(c, p.Tell(word))
@@ -121,8 +121,8 @@ func (c *company) do(p *child.Process, words ...string) (g grant) {
 	return g
 }
 
-// With the record in a file, nobody waits for a lease unless a process of the group has one
-// and lives. The bounds are a third of what a lease takes, as the machine may be slow.
+// With the record in a file, no process waits for the lease of a dead process. The bounds are a
+// third of a lease, because the machine may be slow.
 func TestProof(t *testing.T) {
 	for _, over := range []string{"TCP", "NATS"} {
 		t.Run(over, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestProof(t *testing.T) {
 			if over == "NATS" {
 				c.NATS = newNATSServer(t, "").address()
 			}
-			soon := func(what string, since int64, g grant) {
+			soon := func(what string, since int64, g answer) {
 				t.Helper()
 				took := time.Duration(g.At - since)
 				t.Logf("%s: %v", what, took.Round(time.Millisecond/10))

@@ -22,8 +22,8 @@ type cable struct {
 	conns     map[net.Conn]bool
 	cut       bool          // new connections are refused
 	held      chan struct{} // closed when bytes may pass again; nil while they do
-	delay     time.Duration // of what is read at once
-	faulty    bool          // one of the three; for the maker of the faults
+	delay     time.Duration // before each write
+	faulty    bool          // has one of these three faults; set by storm
 }
 
 func newCable(t *testing.T) *cable {
@@ -42,7 +42,7 @@ func newCable(t *testing.T) *cable {
 	return c
 }
 
-// to returns an address that leads to where target says, through the cable.
+// to returns an address that leads through the cable to the address that target returns.
 func (c *cable) to(t *testing.T, target func() string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func (c *cable) heal() {
 	c.cut, c.held, c.delay = false, nil, 0
 }
 
-// A cable does what it promises: otherwise nothing would be tested.
+// A cable has the faults that it promises. Without them, the other tests would prove nothing.
 func TestCable(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestCable(t *testing.T) {
 	go func() { heard <- hear(conn) }()
 	select {
 	case <-heard:
-		require.Fail(t, "it is not held")
+		require.Fail(t, "the cable does not hold")
 	case <-time.After(20 * time.Millisecond):
 	}
 	c.heal()
@@ -218,7 +218,7 @@ func TestCable(t *testing.T) {
 
 	c.unplug()
 	require.Error(t, hear(conn))
-	require.Error(t, hear(dial()), "turned away")
+	require.Error(t, hear(dial()), "an unplugged cable permits a connection")
 	c.heal()
 	conn = dial()
 	say(conn)

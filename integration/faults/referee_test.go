@@ -17,7 +17,7 @@ import (
 )
 
 // A claim is what a process says to the referee after it was granted a lock, and
-// again before it releases the lock. It waits for the answer, so it is inside for
+// again before it releases the lock. The process waits for the answer, so it is inside for
 // longer than the referee thinks: an overlap that the referee sees is real.
 type claim struct {
 	Lock  string
@@ -26,8 +26,8 @@ type claim struct {
 	Leave bool
 
 	// The lock was held at both instants of the machine's clock, and so between them. With
-	// leases that is said of a handle, by its holder: Until is before From if the handle is
-	// known to have been good at no instant. Otherwise the referee notes when it heard.
+	// leases, the holder sets them while its handle is good; Until is before From if the handle
+	// was never seen to be good. Without leases, the referee sets them when it hears the claims.
 	From, Until int64
 }
 
@@ -42,12 +42,12 @@ type referee struct {
 	inside map[string]claim
 	stays  map[string][]claim // by lock, as they began; with leases the ledger has them
 	last   map[string]claim   // with the highest fence
-	wrong  chan error         // the first that was wrong
+	wrong  chan error         // the first fault
 	ledger *ledger            // with leases
 
 	outlived string           // a part of Who: a process that has been replaced
-	before   map[string]claim // last, when it was
-	until    time.Time        // when it must have noticed
+	before   map[string]claim // last, when it was replaced
+	until    time.Time        // by then it must have noticed
 	late     int              // its entries since
 }
 
@@ -90,7 +90,7 @@ func (r *referee) accept() {
 
 func (r *referee) listen(c net.Conn) {
 	defer c.Close()
-	var inside []claim // of this connection: its end is the end of the process
+	var inside []claim // of this connection, which ends with the process
 	defer func() { r.gone(inside) }()
 	in, out := json.NewDecoder(c), json.NewEncoder(c)
 	for {
@@ -202,7 +202,7 @@ func (r *referee) gone(inside []claim) {
 	}
 }
 
-// history says what is wrong with all that has been heard.
+// history says what is wrong with the stays in any lock.
 func (r *referee) history() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

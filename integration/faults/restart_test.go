@@ -17,16 +17,16 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// A rolling restart of every member, while all lock: in turn by SIGTERM, after which
-// the process leaves gracefully, and by SIGKILL. In the end all processes are killed
-// at once and started again. No two are in a critical section together, fences always
-// rise, and no Acquire fails except those of the process that ends.
+// A rolling restart of every member, while all members lock. Every other restart is by
+// SIGTERM, after which the process leaves gracefully, and the others are by SIGKILL. In the
+// end all processes are killed at once and started again. No two are in a critical section
+// together, fences always rise, and no Acquire fails except those of the process that ends.
 func TestRollingRestartTCP3(t *testing.T)  { roll(t, "tcp", 3) }
 func TestRollingRestartTCP5(t *testing.T)  { unlessLong(t); roll(t, "tcp", 5) }
 func TestRollingRestartNATS3(t *testing.T) { unlessShort(t); roll(t, "nats", 3) }
 func TestRollingRestartNATS5(t *testing.T) { unlessLong(t); roll(t, "nats", 5) }
 
-// unlessLong skips a test if others show the same in a shorter time, or with less load.
+// unlessLong skips a test that shows what others show in a shorter time, or with less load.
 func unlessLong(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" && *length == 0 {
 		t.Skip("DMUTEX_LONG=1 adds this group")
@@ -96,10 +96,10 @@ func (r *group) verdict() {
 	require.NoError(r.t, r.referee.history())
 }
 
-// A process is paused, and meanwhile the others are killed and started again, and so
-// is another process with its number. When it resumes, it learns that from the first
-// frames that it exchanges with any member, and grants nothing from then on. What it
-// does before is counted; a resource that checks fences refuses it.
+// A process is paused. Meanwhile the others are killed and started again, and a new
+// process gets the number of the paused one. When the old process resumes, it learns that
+// from the first frames that it exchanges with any member, and grants nothing from then
+// on. Its entries before that are counted; a resource that checks fences refuses them.
 func TestReplacedNATS(t *testing.T)     { unlessLong(t); replaced(t, "nats", 0, false) }
 func TestReplacedTCP(t *testing.T)      { replaced(t, "tcp", 2, false) } // the one that dials the others
 func TestReplacedIdleNATS(t *testing.T) { replaced(t, "nats", 0, true) }
@@ -111,7 +111,7 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newGroup(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
-	if idle { // it has nothing more to send
+	if idle { // the old process has nothing more to send
 		r.word(wordStop)
 		r.drain()
 	}
@@ -142,10 +142,10 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 	r.verdict()
 }
 
-// Two processes with one number, both alive: the second ends with an error that
-// says so, and the group goes on with the first. It needs a machine that is not busy,
-// because a process that does not answer for a quarter of a second is replaced. The tests
-// of package node show the same in virtual time.
+// Two live processes have one number: the second ends with an error that says so, and
+// the group goes on with the first. The test needs a machine that is not busy, because a
+// process that does not answer for a quarter of a second is replaced. The tests of
+// package node show the same in virtual time.
 func TestNumberTakenNATS(t *testing.T) { unlessLong(t); numberTaken(t, "nats") }
 func TestNumberTakenTCP(t *testing.T)  { unlessLong(t); numberTaken(t, "tcp") }
 
@@ -191,7 +191,7 @@ func (r *group) awaitErr(p *process, why error) {
 		}
 		select {
 		case <-late:
-			require.FailNow(r.t, "it does not notice", "%v", said.States)
+			require.FailNow(r.t, "the process does not notice", "%v", said.States)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -45,8 +45,8 @@ type task struct {
 	Advertise map[string]string // by algorithm; over TCP
 }
 
-// Then come orders, and each is answered with a report: first, without an order,
-// the addresses where the worker listens.
+// An order comes after the task. The worker answers each order with a report. Its first
+// report comes without an order, and has the addresses where it listens.
 type order struct {
 	Word  string
 	Peers map[string]map[dmutex.NodeID]string // of wordWork, by algorithm
@@ -58,13 +58,13 @@ const (
 	wordStop  = "stop"  // finish, and report when no hand works anymore
 	wordTell  = "tell"  // report what is left
 	wordLeave = "leave" // close gracefully, report and end
-	wordCut   = "cut"   // from now on cut off as the order says, and no more than that
+	wordCut   = "cut"   // be cut off from now on exactly as the order says
 )
 
 type report struct {
 	Addresses map[string]string // by algorithm
 	States    map[string]state
-	Stalls    []time.Duration // what view changes took
+	Stalls    []time.Duration // how long view changes took
 	Waits     []time.Duration // for locks that were granted
 }
 
@@ -240,7 +240,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		go w.observe(name, n)
 		hands := hands
 		if w.Lossy {
-			hands = 1 // else the frames of the others show what is missing
+			hands = 1 // the frames of more hands would show which frame is missing
 		}
 		for j := range hands {
 			w.hands.Go(func() {
@@ -276,8 +276,8 @@ func (w *worker) observe(name string, n *node.Node) {
 	}
 }
 
-// finish waits until every goroutine has been served for the last time, or has
-// seen that the process is to end.
+// finish waits until every hand has had its last lock, or has seen that the process is to
+// end.
 func (w *worker) finish() {
 	close(w.stop)
 	finished := make(chan struct{})
@@ -327,7 +327,7 @@ func (l *lossy) Send(to dmutex.NodeID, frame []byte) error {
 	return l.Link.Send(to, frame)
 }
 
-// A stuck log handler blocks nothing until the process leaves.
+// A stuck log handler hangs until the process leaves. The nodes must not wait for it.
 type stuck struct{ until <-chan struct{} }
 
 func (stuck) Enabled(context.Context, slog.Level) bool    { return true }
@@ -362,10 +362,10 @@ type hand struct {
 	retiring context.Context
 	link     *lossy
 	lease    time.Duration // 0 without leases
-	stays    []*stay       // in critical sections
+	stays    []*stay       // the critical sections that it is in
 }
 
-// toil works until the order to stop, and then once more.
+// toil takes locks until the order to stop, and then one more.
 func (h *hand) toil(stop <-chan struct{}) {
 	for {
 		select {
@@ -374,7 +374,7 @@ func (h *hand) toil(stop <-chan struct{}) {
 			return
 		case <-time.After(h.upTo(100 * time.Millisecond)):
 		}
-		if err := h.node.Status().Err; err != nil && h.retiring.Err() == nil { // the others live with another process
+		if err := h.node.Status().Err; err != nil && h.retiring.Err() == nil { // another process has taken its place
 			if h.lease > 0 {
 				fail("%s: %s%v", h.who, h.prefix, err)
 			}
@@ -400,8 +400,8 @@ func (h *hand) toil(stop <-chan struct{}) {
 	}
 }
 
-// excused reports whether an Acquire may fail like this: the caller's context has ended, the
-// others live with another process of this number, or the lease has ended: then a
+// excused reports whether an Acquire may fail like this: the caller's context has ended, or
+// another process has this number, or the lease has ended. When the lease has ended, a
 // transaction has lost a lock, and a TryAcquire does not wait for the store.
 func (h *hand) excused(err error, impatient bool) bool {
 	if errors.Is(err, node.ErrReplaced) || errors.Is(err, node.ErrNumberTaken) {
@@ -413,8 +413,8 @@ func (h *hand) excused(err error, impatient bool) bool {
 	return impatient && errors.Is(err, context.DeadlineExceeded) || h.retiring.Err() != nil && errors.Is(err, context.Canceled)
 }
 
-// must is for the release of a lock: only a process that was replaced has lost it, or one
-// whose lease has ended.
+// must checks the release of a lock. Only a process that was replaced, or a process without a
+// lease, may have lost the lock.
 func (h *hand) must(err error) {
 	if !errors.Is(err, node.ErrReplaced) && !(h.lease > 0 && errors.Is(err, node.ErrLost)) {
 		must(err)
@@ -473,7 +473,7 @@ func (h *hand) transact(ctx context.Context, impatient bool) {
 		case !errors.Is(err, node.ErrDeadlock):
 			fail("%s: %sshelf %v: %v", h.who, h.prefix, order, err)
 		}
-		<-time.After(h.upTo(detect)) // the others of the cycle are quicker
+		<-time.After(h.upTo(detect)) // so the others of the cycle are quicker
 	}
 }
 
@@ -508,8 +508,8 @@ func (h *hand) campaign(ctx context.Context, impatient bool) {
 	}
 }
 
-// visit is the critical section. The function says why the lock is no longer held, nil
-// while it is; it is nil if that cannot be told.
+// visit is the critical section. The function err returns why the lock is no longer held, or
+// nil while it is held. A post has no such function.
 func (h *hand) visit(lock string, fence uint64, err func() error) {
 	s := h.enter(lock, fence, err)
 	h.linger()

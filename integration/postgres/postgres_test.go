@@ -133,7 +133,8 @@ func TestPostgreSQL(t *testing.T) {
 		require.ErrorContains(t, err, "; create the table: ERROR: permission denied for schema public")
 	})
 
-	// A missing server is reported once, in one line, and may come back.
+	// A missing server is reported once, in one line. The store is not unusable: the server may
+	// come back.
 	t.Run("no server", func(t *testing.T) {
 		db := p.connect(t, "postgres", "port=5433")
 		_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "a")
@@ -143,16 +144,15 @@ func TestPostgreSQL(t *testing.T) {
 		require.Equal(t, 1, strings.Count(err.Error(), "failed to connect"), "%v", err)
 	})
 
-	// A standby has only transactions of this kind.
+	// A standby has only read-only transactions.
 	t.Run("standby", func(t *testing.T) {
 		db := p.connect(t, "postgres", "default_transaction_read_only=on")
 		_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "a")
 		require.ErrorContains(t, err, "cannot execute SELECT FOR UPDATE in a read-only transaction")
 	})
 
-	// Processes that are started at once run one after the other, and none fails. With
-	// DMUTEX_LONG=1 they are a hundred, and -v says how long they take.
-	// Many processes run a command under the same lock. No two commands overlap.
+	// Runs that start at once run their commands one after the other, and none fails. With
+	// DMUTEX_LONG=1 there are a hundred runs, and -v shows how long they take.
 	t.Run("jobs", func(t *testing.T) {
 		many := 10
 		if os.Getenv("DMUTEX_LONG") != "" {
@@ -199,8 +199,8 @@ func TestPostgreSQL(t *testing.T) {
 		require.Equal(t, rev, last)
 	})
 
-	// A primary that waits for its synchronous standby, which has been promoted, still answers
-	// a plain read, but neither Load nor Swap. The last test, because the server stays so.
+	// A former primary, which waits for a standby that has been promoted, still answers a plain
+	// read, but neither Load nor Swap. This test is the last, because the server stays like this.
 	t.Run("former primary", func(t *testing.T) {
 		s, canceling := p.open(t, "postgres", "former"), p.canceling(t, "canceling")
 		stores, revs := []store.Store{s, canceling}, make([]store.Revision, 2)

@@ -25,10 +25,10 @@ const (
 	version = "v0.999.0"
 )
 
-// TestRelease makes a release of this tree, serves it as a module proxy does, from a folder,
-// and uses it as a stranger would: without a workspace, and without a replace. To
-// compile that, with the nested modules and the tool, takes half a minute of CPU time:
-// DMUTEX_LONG=1 adds it, and .ci/run sets that.
+// TestRelease makes a release of this tree, and serves it from a folder as a module proxy does.
+// It uses the release as a stranger would: without a workspace, and without a replace.
+// DMUTEX_LONG=1, which .ci/run sets, adds the nested modules, and compiles a program and the
+// tool. That takes half a minute of CPU time.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -44,8 +44,8 @@ func TestRelease(t *testing.T) {
 	user := t.TempDir()
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOBIN=" + filepath.Join(user, "bin"),
-		// A cache of its own, because the version is not a real one. What others have
-		// published comes from the cache that this test was built from.
+		// A separate cache, because the version is not a real one. The modules of others come
+		// from the cache that this test was built from.
 		"GOMODCACHE=" + filepath.Join(user, "cache"),
 		"GOPROXY=file://" + filepath.ToSlash(proxy) + ",file://" + filepath.ToSlash(run(t, "", nil, "go", "env", "GOMODCACHE")) + "/cache/download",
 	}
@@ -72,7 +72,8 @@ func TestRelease(t *testing.T) {
 	require.Contains(t, run(t, user, nil, filepath.Join(user, "bin", "dmutex"), "--version"), "dmutex "+version+" ")
 }
 
-// .ci/release refuses what would be no release, and changes nothing.
+// .ci/release refuses a wrong version, a tag that exists, and uncommitted changes. It then
+// changes nothing.
 func TestReleaseRefused(t *testing.T) {
 	clone := snapshot(t)
 	head := run(t, clone, nil, "git", "rev-parse", "HEAD")
@@ -95,7 +96,7 @@ func TestReleaseRefused(t *testing.T) {
 	require.Equal(t, "dmutexprom/v0.1.0", run(t, clone, nil, "git", "tag"))
 }
 
-// imports is a file that imports packages of this project.
+// imports returns a file that imports packages of this project.
 func imports(packages ...string) string {
 	text := "package main\n\n"
 	for _, p := range packages {
@@ -104,7 +105,7 @@ func imports(packages ...string) string {
 	return text
 }
 
-// snapshot returns a repository whose only commit is the work tree of this one.
+// snapshot returns a repository with one commit: the work tree of this repository.
 func snapshot(t *testing.T) string {
 	if exec.Command("git", "rev-parse", "HEAD").Run() != nil {
 		t.Skip("not in a clone")
@@ -131,8 +132,8 @@ func snapshot(t *testing.T) string {
 	return dir
 }
 
-// publish writes every module of a repository into a folder as a module proxy serves them,
-// from the module's tag, and returns their paths.
+// publish writes every module of a repository into a folder, in the format of a module proxy.
+// It takes each module from its tag, and returns the paths of the modules.
 func publish(t *testing.T, repo, proxy string) (modules []string) {
 	for tag := range strings.FieldsSeq(run(t, repo, nil, "git", "tag")) {
 		sub := strings.TrimSuffix(strings.TrimSuffix(tag, version), "/")
@@ -172,8 +173,8 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) st
 	return strings.TrimSpace(string(out))
 }
 
-// environ is without what a hook of git tells its children: that would direct the commits and
-// tags of the test to the real repository.
+// environ returns the environment without the variables that git sets for hooks. These would
+// direct the commits and tags of the test to the real repository.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") })
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpgrade replaces the members of a group one after another, those of the last release by
-// those of this tree, and back. No client of either build fails meanwhile, and fences rise. Before
-// the first release it is the last commit that this tree works with.
+// TestUpgrade replaces the members of a group one after another: members of the last release by
+// members of this tree, and back. No client of either build fails meanwhile, and fences rise. Before
+// the first release, the last commit stands for it.
 func TestUpgrade(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
-		t.Skip("builds the tool twice, with DMUTEX_LONG=1")
+		t.Skip("builds the tool twice: set DMUTEX_LONG=1")
 	}
 	top := run(t, "", nil, "git", "rev-parse", "--show-toplevel")
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestUpgrade(t *testing.T) {
 			}
 		})
 	}
-	some := func() { // of them go on
+	some := func() { // waits for some runs, and requires that they succeed
 		for range 12 {
 			require.NoError(t, <-runs)
 		}
@@ -126,7 +126,7 @@ func startMember(t *testing.T, build, record, listen string) *member {
 	return m
 }
 
-// until reads what a member says up to a line with some words. Once it acts, the rest is dropped.
+// until reads what a member says up to a line with some words. After "view acts" it drops the rest.
 func (m *member) until(words string) string {
 	m.t.Helper()
 	for m.lines.Scan() {

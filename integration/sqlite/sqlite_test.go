@@ -47,7 +47,7 @@ func TestSQLite(t *testing.T) {
 		_, err = sqlstore.Open(t.Context(), db, sqlstore.SQLite, "")
 		require.EqualError(t, err, `sqlstore: group "": the name must have 1 to 255 bytes`)
 	})
-	// A table that was there, and may not be written.
+	// A table that exists, and must not be written.
 	t.Run("read-only", func(t *testing.T) {
 		db := openSQLite(t, path)
 		s, err := sqlstore.Open(t.Context(), db, sqlstore.SQLite, "denied") // the name does not matter
@@ -61,7 +61,7 @@ func TestSQLite(t *testing.T) {
 	})
 }
 
-// A row that is deleted begins again, with revisions of its own.
+// A row that is deleted begins again, with new revisions.
 func restored(t *testing.T, s store.Store, db *sql.DB) {
 	ctx := t.Context()
 	create := func() store.Revision {
@@ -80,7 +80,7 @@ func restored(t *testing.T, s store.Store, db *sql.DB) {
 	require.ErrorIs(t, err, store.ErrConflict)
 }
 
-// Processes that start on an empty database make the table, and are one group.
+// Nodes that start on an empty database make the table, and form one group.
 func TestSQLNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "groups.db")
 	open := func(link tcplink.Config, cfg node.Config) (*node.Node, error) {
