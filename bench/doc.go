@@ -7,9 +7,9 @@
 // Each server is a process of its own, as in a deployment: the bare coordinator, the NATS
 // server and the coordinator of central. The other algorithms have one member in a process of
 // its own, and in the rows that count peers, each peer. The clients share this process. A
-// hand-off of ricart and suzukikasami goes to the member in the other process. Where the load
-// over the members is measured, all members are in this process. The row "each lock at its
-// home" spreads the locks over the members; the other rows of central have all at one member.
+// hand-off of ricart and suzukikasami goes to the member in the other process. Where re-entry or
+// the load over the members is measured, all members are in this process. The row "each lock at
+// its home" spreads the locks over the members; the other rows of central have all at one member.
 //
 // A client of a group is compared with a member's own locks plus a hop: a message to another
 // process and back, or the time that a relay adds to such a message. A client writes a release
