@@ -138,7 +138,7 @@ func (m *member) next() arrival {
 }
 
 // patience is long, because only a failing test waits for so long.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func await[T any](b *bench, c <-chan T, what string) (v T) {
 	b.Helper()
