@@ -244,23 +244,29 @@ func TestNATSStoreCluster(t *testing.T) {
 	servers := startJetStreamCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	first := jetStream(t, connect(t, servers[0]))
-	for created := false; !created; { // until they have elected a leader
-		brief, cancel := context.WithTimeout(ctx, time.Second/4)
-		_, err := natsstore.Open(brief, first, bucket, "a")
-		cancel()
-		created = err == nil
-		require.NoError(t, ctx.Err(), "%v", err)
+	var clients []jetstream.JetStream
+	for i, s := range servers {
+		clients = append(clients, jetStream(t, connect(t, s)))
+		for ready := false; !ready; { // until they have elected a leader, and this one knows where the bucket is
+			brief, cancel := context.WithTimeout(ctx, time.Second/4)
+			s, err := natsstore.Open(brief, clients[i], bucket, "a")
+			if err == nil {
+				_, _, err = s.Load(brief)
+			}
+			cancel()
+			ready = err == nil
+			require.NoError(t, ctx.Err(), "%v", err)
+		}
 	}
-	clients := 0
+	groups := 0
 	storetest.Run(t, func(t *testing.T, group string) store.Store {
-		clients++
-		return openKey(t, jetStream(t, connect(t, servers[clients%3])), group)
+		groups++
+		return openKey(t, clients[groups%3], group)
 	})
 
 	c := startCounters(t, ctx, servers)
 	c.progress(20)
-	stream, err := first.Stream(ctx, "KV_"+bucket)
+	stream, err := clients[0].Stream(ctx, "KV_"+bucket)
 	require.NoError(t, err)
 	require.Equal(t, 3, stream.CachedInfo().Config.Replicas)
 	leader := stream.CachedInfo().Cluster.Leader
