@@ -54,7 +54,7 @@ func TestHighest(t *testing.T) {
 	require.NoError(t, write(ctx, db, "alice", 1, 1<<62))
 	last, err := highest(ctx, db)
 	require.NoError(t, err)
-	require.EqualValues(t, 1<<62, last)
+	require.EqualValues(t, uint64(1<<62), last)
 	one, two := openGroup(ctx, last)
 	defer kill(one)
 	defer kill(two)
