@@ -194,11 +194,11 @@ func TestLinkIsTaken(t *testing.T) {
 		one.take()
 		link.taken(2, 9) // is out of date
 		two.take()
-		one.greet = func(by dmutex.NodeID) { one.say(by, "by whom?") }
+		one.greet = func(by dmutex.NodeID) { one.say(by, "who are you?") }
 		link.taken(2, 11)
 		require.Equal(t, []string{"taken by 11, says 2"}, one.take())
 		synctest.Wait()
-		require.Equal(t, []string{"1.2: by whom?"}, two.take())
+		require.Equal(t, []string{"1.2: who are you?"}, two.take())
 		one.Rename(12)
 		require.Equal(t, []uint64{10, 12}, link.lives)
 		settle(one)
