@@ -65,6 +65,7 @@ const (
 	Inquire                 // an arbiter asks for its vote back
 	Yield                   // the sender gives the vote back
 	Token                   // the privilege itself
+	Share                   // the sender asks to enter together with others that share
 
 	kinds // one past the last
 )
@@ -74,7 +75,7 @@ const Kinds = int(kinds)
 
 // String returns the kind as the papers write it: REQUEST, REPLY and so on.
 func (k Kind) String() string {
-	return canon.Kind(k, "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN")
+	return canon.Kind(k, "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN", "SHARE")
 }
 
 // A Message is what one machine sends to another about one lock. It is plain
@@ -159,6 +160,10 @@ type Start struct {
 	// and so lower than that of the next grant.
 	Holder NodeID
 
+	// Sharers are the nodes that share the lock as this group begins; then there is no Holder.
+	// Their machines start Held, as that of a Holder. Only a [Sharer] takes them.
+	Sharers []NodeID
+
 	// Home is the member at which the lock begins, as its coordinator or with its token,
 	// if the algorithm has either. None means the member with the lowest number. All
 	// members of a group have the same.
@@ -193,8 +198,8 @@ type Start struct {
 //
 // A grant is a phase, not an event: look at Phase after each call.
 //
-// Some machines are also a [Keeper], a [Lender], a [Coordinator], an [Excluder], a [Declarer]
-// or a [Ticker].
+// Some machines are also a [Keeper], a [Lender], a [Coordinator], an [Excluder], a [Sharer],
+// a [Declarer] or a [Ticker].
 type Machine interface {
 	// Request asks for the lock: Idle to Waiting, or to Held at once if no
 	// other node has to agree.
@@ -215,7 +220,7 @@ type Machine interface {
 	Phase() Phase
 
 	// Fence returns the fence of the current grant, and 0 when not Held.
-	// Of any two grants of one lock the later has the higher fence.
+	// Of any two grants of one lock the later has the higher fence, unless both share.
 	Fence() uint64
 
 	// Pending reports whether a request awaits its grant, withdrawn or not. A
@@ -229,9 +234,10 @@ type Machine interface {
 	// than many: a search may ask each of them, and the request fails if one of
 	// them leaves.
 	//
-	// First law: whenever one node is Waiting and another is Held, the holder is
-	// among the waiter's WaitsFor; or one of these peers, or the waiter itself, is
-	// a [Lender] that Lends to the holder.
+	// First law: whenever one node is Waiting and another is Held, and not both
+	// share, the holder is among the waiter's WaitsFor; or one of these peers, or the
+	// waiter itself, is a [Lender] that Lends to the holder, or a [Sharer] with the
+	// holder among its Sharers.
 	//
 	// Second law: suppose that a node without a request stops, that everything
 	// it has sent still arrives, and that everything sent to it is lost. Once
@@ -294,6 +300,31 @@ type Excluder interface {
 	// The answers of a new machine of a free lock depend only on Self, Members and Home
 	// of its Start. So a node knows those of another node's new machine, too.
 	Excludes(peer NodeID) bool
+}
+
+// A Sharer is a Machine whose lock several nodes may hold at the same time if all of them
+// share. Two requests, or holds, conflict unless both share; those that conflict are granted in
+// order. Request, Cancel and Release are as in any machine, and so are all messages and states
+// while no node shares.
+type Sharer interface {
+	// Share asks for the lock as Request does, and lets others that share in. It resumes a
+	// withdrawn request of either kind; if that does not share, neither does the hold. But
+	// Request returns [ErrMisuse] until a withdrawn request to share has had its turn.
+	Share() ([]Message, error)
+
+	// Shared reports whether this node's request, pending, withdrawn or held, shares.
+	Shared() bool
+
+	// Wanted reports whether, as far as this node knows, a request waits that conflicts with
+	// its hold to share.
+	Wanted() bool
+
+	// Sharers appends the nodes to which the lock is granted to share, as far as this node knows.
+	Sharers(b []NodeID) []NodeID
+
+	// ExcludesAlone is as Excludes of an [Excluder], with the same laws, of holds that do not
+	// share: the peer does not hold the lock alone, and cannot until this node sends another message.
+	ExcludesAlone(peer NodeID) bool
 }
 
 // A Declarer is a Machine that declares what all members must agree on, on one line: the name of

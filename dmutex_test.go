@@ -32,12 +32,12 @@ func TestStampString(t *testing.T) {
 
 func TestKindString(t *testing.T) {
 	for kind, want := range []string{
-		"KIND0", "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN",
+		"KIND0", "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN", "SHARE",
 	} {
 		require.Equal(t, want, dmutex.Kind(kind).String())
 	}
-	require.Equal(t, 9, dmutex.Kinds, "a new kind has a name too")
-	require.Equal(t, "KIND9", dmutex.Kind(9).String())
+	require.Equal(t, 10, dmutex.Kinds, "a new kind has a name too")
+	require.Equal(t, "KIND10", dmutex.Kind(10).String())
 }
 
 func TestPhaseString(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/child"
+	"github.com/dmutex/dmutex/internal/kit/child"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"

@@ -16,11 +16,19 @@
 //
 // Mutual exclusion. The coordinator grants only when the last holder's RELEASE has arrived.
 //
+// Sharing. Several nodes may be in the critical section together if all of them asked by
+// SHARE. A request fits if no node holds the lock alone, and if it shares or no node shares the
+// lock. The coordinator grants a request at once if it fits and no other one waits; when RELEASE
+// arrives, it grants the head of the queue while that fits. So a request to hold the lock alone
+// waits for all that share it, and those that come later wait behind it. While a request
+// waits, each node that shares the lock gets one INQUIRE, which tells it that it keeps others out.
+//
 // Progress. Every GRANT is answered by a RELEASE, and then the head of the queue is
 // granted. Requests are granted in the order in which they reach the coordinator.
 //
 // Order and count. The channels may reorder messages, but not repeat them. An
-// entry costs exactly 3 messages, and none for the coordinator's own. The delay
+// entry costs exactly 3 messages, and none for the coordinator's own; sharing adds an INQUIRE for
+// each node that shares the lock while another request waits. The delay
 // is two message hops when no other node is interested, two hops from a release
 // to the next entry, and half of that where one end is the coordinator. A crash
 // of the coordinator or of the holder stops all nodes. So does a crash of a
@@ -29,6 +37,25 @@
 //
 // Every message names its request, so that an answer to an earlier request is
 // ignored. Fences and canceled requests are as [site.Site] describes.
+//
+// # The witness
+//
+// If the coordinator dies, nobody else can tell whether it was in the critical section. In a
+// group that excludes dead members, all locks at home with it would wait for its lease. So
+// [Witnessed] has a witness for each coordinator, the next member after it, round the end;
+// a group of one has none. Where the coordinator would grant the lock to itself, it sends
+// REQUEST to the witness, and enters when REPLY comes back. When it leaves, or when REPLY finds
+// the request withdrawn, it sends RELEASE. From the REQUEST to its RELEASE the witness
+// remembers the request. While it remembers none, the coordinator is not in the critical
+// section, and cannot enter without another REPLY: the witness excludes it. A RELEASE of another
+// request than the one remembered has been overtaken by that, and is ignored. If the request
+// shares, it is SHARE in place of REQUEST.
+//
+// So the coordinator's entry costs 3 messages, too, and two hops, in addition to those that
+// its turn takes. After a crash of the coordinator its locks are known to be free, except
+// those that it held, was about to enter, or had granted; only a crash of both, at
+// one time, leaves them in doubt. A crash of the witness stops the coordinator's own request,
+// and all that wait behind it.
 package central
 
 import (
@@ -42,9 +69,22 @@ type machine struct {
 	site.Site
 	coordinator dmutex.NodeID
 
+	wanted bool // another request waits until our hold to share is over
+
 	// The coordinator's half; empty at the other nodes.
-	holder dmutex.Stamp   // the request that was granted; zero if none
-	queue  []dmutex.Stamp // the requests that wait, first come first, at most one a node
+	holder  dmutex.Stamp // the request that was granted to hold the lock alone; zero if none
+	sharers []ask        // the requests that were granted to share it; then there is no holder
+	queue   []ask        // the requests that wait, first come first, at most one a node
+
+	witness dmutex.NodeID // of the coordinator, or none
+	seen    ask           // the witness's half: the coordinator's request that it remembers, or zero
+}
+
+// An ask is a request in one of the two modes.
+type ask struct {
+	dmutex.Stamp
+	shares   bool
+	inquired bool // the node that shares was told that another request waits
 }
 
 // New is a [dmutex.Algorithm]. [dmutex.Start.Home] is the coordinator.
@@ -62,8 +102,27 @@ func At(coordinator dmutex.NodeID) dmutex.Algorithm {
 	}
 }
 
+// Witnessed is New with a witness for each coordinator. It is a [dmutex.Algorithm], for groups
+// that exclude dead members: a crash costs only the locks that the dead member held or asked for.
+func Witnessed(s dmutex.Start) (dmutex.Machine, error) {
+	plain, err := newMachine(s, dmutex.None)
+	if err != nil {
+		return nil, err
+	}
+	m := &witnessed{*plain.(*machine)}
+	home, _ := slices.BinarySearch(m.Members(), m.coordinator)
+	if next := m.Members()[(home+1)%len(m.Members())]; next != m.coordinator {
+		m.witness = next
+	}
+	shares := slices.Contains(s.Sharers, m.coordinator)
+	if m.witnesses() && (s.Holder == m.coordinator || shares) {
+		m.seen = ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: m.coordinator}, shares: shares}
+	}
+	return m, nil
+}
+
 func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, error) {
-	own, err := site.New(s)
+	own, err := site.NewShared(s)
 	if err != nil {
 		return nil, err
 	}
@@ -71,16 +130,34 @@ func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, erro
 	if m.coordinates() && s.Holder != dmutex.None {
 		m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}
 	}
+	for _, id := range m.Members() {
+		if m.coordinates() && slices.Contains(s.Sharers, id) {
+			m.sharers = append(m.sharers, ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: id}, shares: true})
+		}
+	}
 	return m, nil
 }
 
 func (m *machine) coordinates() bool { return m.Self() == m.coordinator }
 
+func (m *machine) witnesses() bool { return m.Self() == m.witness }
+
 func (m *machine) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	fresh, err := m.Ask()
+	return m.asked(dmutex.Request, fresh, err)
+}
+
+// Share implements [dmutex.Sharer].
+func (m *machine) Share() ([]dmutex.Message, error) {
+	fresh, err := m.AskShared()
+	return m.asked(dmutex.Share, fresh, err)
+}
+
+func (m *machine) asked(kind dmutex.Kind, fresh bool, err error) ([]dmutex.Message, error) {
+	if err != nil || !fresh {
 		return nil, err
 	}
-	m.say(dmutex.Request, m.coordinator, m.Stamp())
+	m.say(kind, m.coordinator, m.Stamp())
 	return m.Out(), nil
 }
 
@@ -89,7 +166,7 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.say(dmutex.Release, m.coordinator, over)
+	m.leave(over)
 	return m.Out(), nil
 }
 
@@ -99,7 +176,7 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	}
 	m.Witness(0, msg.Fence)
 	about := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
-	if msg.Kind == dmutex.Grant {
+	if msg.Kind == dmutex.Grant || msg.Kind == dmutex.Reply || msg.Kind == dmutex.Inquire {
 		about.Node = msg.To
 	}
 	m.hear(msg.Kind, about)
@@ -115,39 +192,68 @@ func (m *machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 }
 
 func (m *machine) hear(kind dmutex.Kind, r dmutex.Stamp) {
-	switch kind {
-	case dmutex.Request:
-		m.request(r)
-	case dmutex.Release:
-		m.release(r)
-	case dmutex.Grant:
+	switch {
+	case kind == dmutex.Grant || kind == dmutex.Reply:
 		m.granted(r)
+	case kind == dmutex.Inquire:
+		m.wanted = m.wanted || r == m.Stamp()
+	case kind == dmutex.Release && m.coordinates():
+		m.release(r)
+	case kind == dmutex.Release: // this node is the witness
+		m.forget(r)
+	case m.coordinates():
+		m.request(ask{Stamp: r, shares: kind == dmutex.Share})
+	default:
+		m.remember(ask{Stamp: r, shares: kind == dmutex.Share})
 	}
 }
 
 // The client's half.
 
-// granted enters if the GRANT is for the pending request.
+// granted enters if the GRANT, or the witness's REPLY, is for the pending request.
 func (m *machine) granted(r dmutex.Stamp) {
 	if !m.Pending() || m.Stamp() != r {
 		return
 	}
 	if withdrawn := m.Enter(); withdrawn {
-		m.say(dmutex.Release, m.coordinator, r)
+		m.leave(r)
+	}
+}
+
+// leave tells the nodes that know of the grant that it is over.
+func (m *machine) leave(over dmutex.Stamp) {
+	m.wanted = false
+	m.say(dmutex.Release, m.coordinator, over)
+	if m.coordinates() && m.witness != dmutex.None {
+		m.Send(dmutex.Release, m.witness, over.Clock)
 	}
 }
 
 // The coordinator's half.
 
 // request grants or queues; a repeated or outdated REQUEST is ignored.
-func (m *machine) request(r dmutex.Stamp) {
+func (m *machine) request(r ask) {
 	switch {
-	case m.holder.Clock == 0:
+	case m.knows(r.Stamp):
+	case len(m.queue) == 0 && m.fits(r):
 		m.grant(r)
-	case m.holder.Node == r.Node && m.holder.Clock >= r.Clock, m.waiting(r.Node) != 0:
 	default:
 		m.queue = append(m.queue, r)
+		m.inquire()
 	}
+}
+
+// fits reports whether a request conflicts with none that is granted.
+func (m *machine) fits(r ask) bool {
+	return m.holder.Clock == 0 && (r.shares || len(m.sharers) == 0)
+}
+
+// knows reports whether this request of its node, or a later one, waits or is granted. A later one
+// may also have overtaken the RELEASE of the one that is granted.
+func (m *machine) knows(r dmutex.Stamp) bool {
+	granted := func(g dmutex.Stamp) bool { return g.Node == r.Node && g.Clock >= r.Clock }
+	return m.waiting(r.Node) != 0 || granted(m.holder) ||
+		slices.ContainsFunc(m.sharers, func(g ask) bool { return granted(g.Stamp) })
 }
 
 // waiting returns the number of a node's request in the queue, 0 if none.
@@ -160,19 +266,64 @@ func (m *machine) waiting(node dmutex.NodeID) uint64 {
 	return 0
 }
 
+// sharing returns the place of a request among the sharers, -1 if it is none of them.
+func (m *machine) sharing(r dmutex.Stamp) int {
+	return slices.IndexFunc(m.sharers, func(g ask) bool { return g.Stamp == r })
+}
+
 func (m *machine) release(r dmutex.Stamp) {
-	if r != m.holder {
+	switch i := m.sharing(r); {
+	case i >= 0:
+		m.sharers = slices.Delete(m.sharers, i, i+1)
+	case r == m.holder:
+		m.holder = dmutex.Stamp{}
+	default:
 		return
 	}
-	m.holder = dmutex.Stamp{}
-	if len(m.queue) > 0 {
+	for len(m.queue) > 0 && m.fits(m.queue[0]) {
 		next := m.queue[0]
 		m.queue = slices.Delete(m.queue, 0, 1)
 		m.grant(next)
 	}
+	m.inquire()
 }
 
-func (m *machine) grant(r dmutex.Stamp) {
-	m.holder = r
-	m.say(dmutex.Grant, r.Node, r)
+func (m *machine) grant(r ask) {
+	kind := dmutex.Request
+	if r.shares {
+		kind, m.sharers = dmutex.Share, append(m.sharers, r)
+	} else {
+		m.holder = r.Stamp
+	}
+	if r.Node == m.Self() && m.witness != dmutex.None {
+		m.Send(kind, m.witness, r.Clock)
+	} else {
+		m.say(dmutex.Grant, r.Node, r.Stamp)
+	}
+}
+
+// inquire tells each node that shares the lock, once, that a request waits.
+func (m *machine) inquire() {
+	for i := range m.sharers {
+		if g := &m.sharers[i]; len(m.queue) > 0 && !g.inquired {
+			g.inquired = true
+			m.say(dmutex.Inquire, g.Node, g.Stamp)
+		}
+	}
+}
+
+// The witness's half.
+
+// remember agrees that the coordinator enters; a repeated or outdated request is ignored.
+func (m *machine) remember(r ask) {
+	if r.Clock > m.seen.Clock {
+		m.seen = r
+		m.Send(dmutex.Reply, r.Node, r.Clock)
+	}
+}
+
+func (m *machine) forget(r dmutex.Stamp) {
+	if r == m.seen.Stamp {
+		m.seen = ask{}
+	}
 }

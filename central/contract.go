@@ -13,22 +13,34 @@ var (
 	_ dmutex.Lender      = (*machine)(nil)
 	_ dmutex.Coordinator = (*machine)(nil)
 	_ dmutex.Excluder    = (*machine)(nil)
+	_ dmutex.Sharer      = (*machine)(nil)
 )
 
 func (m *machine) impossible(msg dmutex.Message) string {
 	switch msg.Kind {
-	case dmutex.Request, dmutex.Release:
+	case dmutex.Request, dmutex.Share, dmutex.Release:
 		switch waits := m.waiting(msg.From); {
+		case m.witnesses() && msg.From == m.coordinator:
 		case !m.coordinates():
 			return "this node is not the coordinator"
-		case msg.Kind == dmutex.Request && waits != 0 && waits < msg.Attempt:
+		case msg.Kind != dmutex.Release && waits != 0 && waits < msg.Attempt:
 			return "the sender's last request still waits"
 		case msg.Kind == dmutex.Release && waits == msg.Attempt:
 			return "the sender was not granted it"
 		}
-	case dmutex.Grant:
-		if msg.From != m.coordinator {
+	case dmutex.Grant, dmutex.Inquire:
+		switch {
+		case msg.From != m.coordinator:
 			return "the sender is not the coordinator"
+		case msg.Kind == dmutex.Inquire && msg.Attempt == m.Stamp().Clock && !m.Shared():
+			return "the request does not share"
+		}
+	case dmutex.Reply:
+		switch {
+		case !m.coordinates() || msg.From != m.witness:
+			return "the sender is not this node's witness"
+		case m.Pending() && m.Stamp().Clock == msg.Attempt && !m.asksWitness():
+			return "the witness was not asked"
 		}
 	default:
 		return "the central algorithm has no such message"
@@ -36,12 +48,22 @@ func (m *machine) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: only the coordinator grants.
+// WaitsFor implements [dmutex.Machine]: only the coordinator grants, and the witness agrees to
+// the coordinator's own entry.
 func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.Pending() && !m.coordinates() {
+	switch {
+	case !m.Pending():
+	case !m.coordinates():
 		b = append(b, m.coordinator)
+	case m.asksWitness():
+		b = append(b, m.witness)
 	}
 	return b
+}
+
+// asksWitness reports whether the coordinator's own pending request is granted but for the REPLY.
+func (m *machine) asksWitness() bool {
+	return m.holder == m.Stamp() || m.sharing(m.Stamp()) >= 0
 }
 
 // Lends implements [dmutex.Lender]. Only the coordinator lends.
@@ -49,21 +71,46 @@ func (m *machine) Lends() dmutex.NodeID { return m.holder.Node }
 
 // Holder implements [dmutex.Coordinator]: the coordinator knows, and the holder itself.
 func (m *machine) Holder() dmutex.NodeID {
-	if m.Phase() == dmutex.Held {
+	if m.Phase() == dmutex.Held && !m.Shared() {
 		return m.Self()
 	}
 	return m.holder.Node
 }
 
 // Excludes implements [dmutex.Excluder]: a node enters only if the coordinator has granted
-// it the lock, and its RELEASE takes the grant back.
+// it the lock, and its RELEASE takes the grant back. The coordinator enters only while its
+// witness remembers the request.
 func (m *machine) Excludes(peer dmutex.NodeID) bool {
-	return m.Site.Excludes(peer) || m.coordinates() && m.holder.Node != peer
+	shares := func(g ask) bool { return g.Node == peer }
+	return m.Site.Excludes(peer) || m.coordinates() && m.holder.Node != peer && !slices.ContainsFunc(m.sharers, shares) ||
+		m.witnesses() && m.seen.Clock == 0 && peer == m.coordinator
+}
+
+// ExcludesAlone implements [dmutex.Sharer].
+func (m *machine) ExcludesAlone(peer dmutex.NodeID) bool {
+	return m.Site.ExcludesAlone(peer) || m.coordinates() && m.holder.Node != peer ||
+		m.witnesses() && (m.seen.Clock == 0 || m.seen.shares) && peer == m.coordinator
+}
+
+// Wanted implements [dmutex.Sharer].
+func (m *machine) Wanted() bool { return m.wanted }
+
+// Sharers implements [dmutex.Sharer]: the coordinator knows all, the others themselves.
+func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
+	if !m.coordinates() && m.Shared() && m.Phase() == dmutex.Held {
+		return append(b, m.Self())
+	}
+	for i, g := range m.sharers { // a node's next request may have overtaken its RELEASE
+		if !slices.ContainsFunc(m.sharers[:i], func(o ask) bool { return o.Node == g.Node }) {
+			b = append(b, g.Node)
+		}
+	}
+	return b
 }
 
 // Forget implements [dmutex.Machine]. If no node has the grant, no node waits for it.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
-	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0
+	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0 && len(m.sharers) == 0 && m.seen.Clock == 0
 }
 
 func (m *machine) AppendText(b []byte) ([]byte, error) {
@@ -72,16 +119,26 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	if m.holder.Clock != 0 {
 		b = m.holder.AppendTo(append(b, " holder "...))
 	}
-	for _, r := range m.queue {
-		b = r.AppendTo(append(b, " queued "...))
+	for _, g := range m.sharers {
+		b = g.appendTo(append(b, " shares"...))
 	}
-	return b, nil
+	for _, r := range m.queue {
+		b = r.appendTo(append(b, " queued"...))
+	}
+	b = canon.Number(b, " seen=", m.seen.Clock)
+	b = canon.Flag(b, " seen-shared", m.seen.shares)
+	return canon.Flag(b, " wanted", m.wanted), nil
+}
+
+func (r ask) appendTo(b []byte) []byte {
+	b = r.Stamp.AppendTo(append(b, ' '))
+	return canon.Flag(canon.Flag(b, "-shared", r.shares), "-inquired", r.inquired)
 }
 
 func (m *machine) Clone() dmutex.Machine {
 	c := *m
 	c.Site = m.Site.Clone()
-	c.queue = slices.Clone(m.queue)
+	c.queue, c.sharers = slices.Clone(m.queue), slices.Clone(m.sharers)
 	return &c
 }
 
@@ -95,3 +152,15 @@ func (m *fixed) Clone() dmutex.Machine { return &fixed{*m.machine.Clone().(*mach
 
 // Declare implements [dmutex.Declarer].
 func (m *fixed) Declare() string { return "central/1 coordinator " + m.at.String() }
+
+// witnessed is the machine of Witnessed. It is a [dmutex.Declarer], too.
+type witnessed struct{ machine }
+
+func (m *witnessed) AppendText(b []byte) ([]byte, error) {
+	return m.machine.AppendText(append(b, "witnessed "...))
+}
+
+func (m *witnessed) Clone() dmutex.Machine { return &witnessed{*m.machine.Clone().(*machine)} }
+
+// Declare implements [dmutex.Declarer].
+func (m *witnessed) Declare() string { return "central/1 witness" }

@@ -1,13 +1,14 @@
 package central
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 var unordered = dmutextest.Network{Unordered: true}
@@ -29,6 +30,79 @@ func TestExplore(t *testing.T) {
 		{Name: "at 2", Algorithm: At(2), Nodes: 4, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 1_851_582, Messages: [2]int{9, 18}, Most: 2, Long: true},
 		{Name: "at 1", Algorithm: At(1), Nodes: 5, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 93_360, Messages: [2]int{12, 12}, Most: 1, Long: true},
 	})
+}
+
+// With a witness every entry costs 3 messages in every run.
+func TestExploreWitnessed(t *testing.T) {
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Algorithm: Witnessed, Nodes: 2, Network: unordered, Requests: []int{3}, Cancels: []int{2}, States: 29_987, Messages: [2]int{6, 18}, Most: 4},
+		{Algorithm: Witnessed, Nodes: 2, Requests: []int{3}, Cancels: []int{2}, States: 9_363, Messages: [2]int{6, 18}, Most: 2},
+		{Algorithm: Witnessed, Nodes: 3, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 92_227, Messages: [2]int{9, 18}, Most: 3},
+		{Algorithm: Witnessed, Nodes: 3, Holder: 1, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 2_189, Messages: [2]int{10, 10}, Most: 3},
+		{Algorithm: Witnessed, Nodes: 3, Holder: 3, Home: 3, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 184_512, Messages: [2]int{10, 19}, Most: 4, Long: true},
+		{Algorithm: Witnessed, Nodes: 3, Holder: 3, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 92_676, Messages: [2]int{10, 19}, Most: 3, Long: true},
+		{Algorithm: Witnessed, Nodes: 3, Holder: 2, Requests: []int{2}, Cancels: []int{1}, States: 48_940, Messages: [2]int{10, 19}, Most: 2},
+		{Algorithm: Witnessed, Nodes: 4, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 12_816, Messages: [2]int{12, 12}, Most: 2},
+		{Algorithm: Witnessed, Nodes: 4, Network: unordered, Requests: []int{2}, States: 184_436, Messages: [2]int{24, 24}, Most: 3, Long: true},
+	})
+}
+
+// Nodes share the lock, and no law is broken. With DMUTEX_LONG=1 all of it.
+func TestExploreShared(t *testing.T) {
+	one, two := []int{1}, []int{2}
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Name: "New", Algorithm: New, Nodes: 2, Network: unordered, Requests: one, Shares: one, Cancels: one, States: 2_164},
+		{Name: "New", Algorithm: New, Nodes: 2, Network: unordered, Requests: two, Shares: two, Cancels: two, States: 1_057_673, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 3, Network: unordered, Requests: one, Shares: one, States: 50_823},
+		{Name: "New", Algorithm: New, Nodes: 3, Network: unordered, Requests: one, Shares: one, Cancels: one, States: 553_700, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 3, Network: unordered, Requests: one, Shares: one, Forgets: one, States: 1_373_276, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 3, Sharers: []dmutex.NodeID{2, 3}, Network: unordered, Requests: one, Shares: one, States: 359_227, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 3, Sharers: []dmutex.NodeID{2, 3}, Requests: []int{1, 1, 0}, Shares: []int{0, 1, 1}, States: 2_132},
+		{Name: "New", Algorithm: New, Nodes: 3, Sharers: []dmutex.NodeID{1, 2, 3}, Home: 2, Network: unordered, Requests: one, Shares: one, Cancels: []int{1, 0, 1}, States: 2_220_882, Long: true},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 2, Network: unordered, Requests: one, Shares: one, Cancels: one, States: 11_691},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 2, Network: unordered, Requests: two, Shares: two, States: 1_106_637, Long: true},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 3, Network: unordered, Requests: []int{1, 0, 1}, Shares: one, States: 42_949},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 3, Network: unordered, Requests: one, Shares: one, States: 248_633, Long: true},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 3, Requests: one, Shares: one, Cancels: one, States: 825_838, Long: true},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 3, Network: unordered, Requests: []int{0, 1, 1}, Shares: one, Forgets: one, States: 893_668, Long: true},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 3, Sharers: []dmutex.NodeID{1, 2}, Requests: []int{1, 1, 0}, Shares: []int{0, 1, 1}, States: 2_892},
+		{Name: "Witnessed", Algorithm: Witnessed, Nodes: 3, Sharers: []dmutex.NodeID{1, 3}, Network: unordered, Requests: one, Shares: one, States: 1_375_178, Long: true},
+	})
+}
+
+// The coordinator grants in the order of arrival: the first request in the queue never fits, and a
+// request is granted at once only if no other one waits. A node that shares the lock is told if,
+// and only if, a request waits.
+func TestArrivalOrder(t *testing.T) {
+	watched := machinetest.Probe[*machine]{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+		if len(m.queue) > 0 && m.fits(m.queue[0]) {
+			return nil, errors.New("the first request in the queue fits")
+		}
+		for _, g := range m.sharers {
+			if g.inquired != (len(m.queue) > 0) {
+				return nil, errors.New("a sharer was not told, or for no reason")
+			}
+		}
+		return out, nil
+	}}.Of(New)
+	r, err := dmutextest.Explore(dmutextest.Config{
+		Algorithm: watched, Members: dmutextest.Nodes(3), Network: unordered, Requests: []int{1}, Shares: []int{1},
+	})
+	require.NoError(t, err)
+	require.True(t, r.Complete)
+}
+
+// A machine, the witness's too, may be forgotten whenever it says so.
+func TestForgetWitnessed(t *testing.T) {
+	for _, c := range []dmutextest.Config{
+		{Members: dmutextest.Nodes(2), Requests: []int{2}, Cancels: []int{1}, Forgets: []int{2}},
+		{Members: dmutextest.Nodes(3), Requests: []int{1}, Cancels: []int{1}, Forgets: []int{1}},
+	} {
+		c.Algorithm, c.Network = Witnessed, unordered
+		r, err := dmutextest.Explore(c)
+		require.NoError(t, err)
+		require.True(t, r.Complete, r)
+	}
 }
 
 // Groups too large to explore, with cancels.

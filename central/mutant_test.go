@@ -8,14 +8,14 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 type mutant = machinetest.Probe[*machine]
 
 // withdraw takes a request out of the queue.
 func (m *machine) withdraw(r dmutex.Stamp) {
-	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+	m.queue = slices.DeleteFunc(m.queue, func(q ask) bool { return q.Stamp == r })
 }
 
 // cancelAtOnce tells the coordinator at once that a request is withdrawn. Cancel itself waits for the
@@ -132,6 +132,54 @@ func TestMutants(t *testing.T) {
 			Nodes: 2, Requests: []int{1},
 			Want: dmutextest.ErrExcluded,
 		},
+		{
+			Name: "inquire-ignored",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				out, err := m.Handle(msg)
+				m.wanted = false
+				return out, err
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1}, Shares: []int{1},
+			Want: dmutextest.ErrWanted,
+		},
+		{
+			// The coordinator grants in the order of arrival.
+			Name: "not-stamped", Algorithm: New, Stamped: true,
+			Nodes: 3, Requests: []int{1},
+			Want: dmutextest.ErrOvertaken,
+		},
+		{
+			Name: "witness-always-excludes",
+			Algorithm: machinetest.Probe[*witnessed]{Excludes: func(m *witnessed, peer dmutex.NodeID) bool {
+				return m.witnesses() && peer == m.coordinator
+			}}.Of(Witnessed),
+			Nodes: 2, Requests: []int{1, 0},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			// The next request has overtaken the RELEASE of the last one.
+			Name: "witness-forgets-the-next",
+			Algorithm: machinetest.Probe[*witnessed]{
+				Handle: func(m *witnessed, msg dmutex.Message) ([]dmutex.Message, error) {
+					if msg.Kind == dmutex.Release && m.witnesses() {
+						msg.Attempt = max(msg.Attempt, m.seen.Clock)
+					}
+					return m.Handle(msg)
+				},
+				Excludes: (*witnessed).Excludes,
+			}.Of(Witnessed),
+			Nodes: 2, Requests: []int{2, 0}, Network: unordered,
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			// The withdrawn request is released to the coordinator's half only.
+			Name: "witness-not-released",
+			Algorithm: machinetest.Probe[*witnessed]{After: func(m *witnessed, out []dmutex.Message) ([]dmutex.Message, error) {
+				return slices.DeleteFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Release && m.coordinates() }), nil
+			}}.Of(Witnessed),
+			Nodes: 2, Requests: []int{1, 0}, Cancels: []int{1},
+			Want: dmutextest.ErrLeftBehind,
+		},
 	})
 }
 
@@ -160,21 +208,92 @@ func TestKill(t *testing.T) {
 		{"any grant", " || m.Stamp() != r", "", "TestRefuses"},
 		{"grant though not pending", "!m.Pending() || ", "", "TestRefuses"},
 		{"ghost does not release", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
-		{"grants while held", "case m.holder.Clock == 0:", "case true:", "TestExplore"},
-		{"repeated request of the holder", "m.holder.Node == r.Node && m.holder.Clock >= r.Clock, ", "", "TestRefuses"},
-		{"next request of the holder ignored", "m.holder.Clock >= r.Clock", "m.holder.Clock > 0", "TestExplore"},
-		{"repeated request of a waiter", ", m.waiting(r.Node) != 0:", ":", "TestRefuses"},
+		{"grants while held", "len(m.queue) == 0 && m.fits(r)", "true", "TestExplore"},
+		{"repeated request of the holder", " || granted(m.holder)", "", "TestRefuses"},
+		{"next request of the holder ignored", " && g.Clock >= r.Clock", "", "TestExplore"},
+		{"repeated request of a waiter", "m.waiting(r.Node) != 0 || ", "", "TestRefuses"},
 		{"request lost", "m.queue = append(m.queue, r)", "", "TestExplore"},
-		{"any release", "if r != m.holder {", "if false {", "TestRefuses"},
+		{"any release", "case r == m.holder:", "case true:", "TestRefuses"},
 		{"queue forgotten", "m.grant(next)", "_ = next", "TestExplore"},
 		{"granted again", "m.queue = slices.Delete(m.queue, 0, 1)", "_ = slices.Clone(m.queue)", "TestExplore"},
 		{"last come, first served", "next := m.queue[0]", "next := m.queue[len(m.queue)-1]", "TestExplore"},
+		{"any reply", " || m.Stamp() != r", "", "TestRefusesWitnessed"},
+		{"no witness", "m.witness = next", "", "TestWitness"},
+		{"a witness of its own", "next != m.coordinator", "true", "TestMachineWitnessed"},
+		{"the member before", "(home+1)%", "(home+len(m.Members())-1)%", "TestWitness"},
+		{"the carried request unwitnessed", "m.seen = ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: m.coordinator}, shares: shares}", "", "TestExploreWitnessed"},
+		{"another's carried request witnessed", "s.Holder == m.coordinator || shares", "s.Holder != dmutex.None || shares", "TestExploreWitnessed"},
+		{"enters without the witness", "r.Node == m.Self() && m.witness != dmutex.None", "false", "TestExploreWitnessed"},
+		{"the witness not told", "m.Send(dmutex.Release, m.witness, over.Clock)", "", "TestExploreWitnessed"},
+		{"a client tells the witness", "if m.coordinates() && m.witness != dmutex.None", "if m.witness != dmutex.None && !m.witnesses()", "TestExploreWitnessed"},
+		{"repeated request of the coordinator", "if r.Clock > m.seen.Clock", "if true", "TestRefusesWitnessed"},
+		{"nothing remembered", "m.seen = r\n", "\n", "TestExploreWitnessed"},
+		{"no reply", "m.Send(dmutex.Reply, r.Node, r.Clock)", "", "TestExploreWitnessed"},
+		{"any request forgotten", "if r == m.seen.Stamp", "if true", "TestExploreWitnessed"},
+		{"nothing forgotten", "m.seen = ask{}", "", "TestExploreWitnessed"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets the holder", " && m.holder.Clock == 0", "", "TestMachine"},
-		{"a client excludes", "m.coordinates() && m.holder.Node != peer", "m.holder.Node != peer", "TestExplore"},
-		{"the holder excluded", "m.coordinates() && m.holder.Node != peer", "m.coordinates()", "TestExplore"},
-		{"does not exclude", "m.coordinates() && m.holder.Node != peer", "false", "TestExcludes"},
+		{"a client excludes", "m.coordinates() && m.holder.Node != peer && ", "m.holder.Node != peer && ", "TestExplore"},
+		{"the holder excluded", "m.coordinates() && m.holder.Node != peer && ", "m.coordinates() && ", "TestExplore"},
+		{"does not exclude", "m.coordinates() && m.holder.Node != peer && ", "false && ", "TestExcludes"},
 		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
+		{"the witness does not exclude", "m.witnesses() && m.seen.Clock == 0 && peer", "false && peer", "TestWitness"},
+		{"the witness always excludes", "m.seen.Clock == 0 && peer", "peer", "TestExploreWitnessed"},
+		{"the witness excludes all", "m.seen.Clock == 0 && peer == m.coordinator", "m.seen.Clock == 0", "TestExploreWitnessed"},
+		{"the witness forgets", " && m.seen.Clock == 0\n", "\n", "TestMachineWitnessed"},
+		{"does not wait for the witness", "b = append(b, m.witness)", "", "TestWitnessIsAwaited"},
+		{"always waits for the witness", "case m.asksWitness():", "case m.witness != dmutex.None:", "TestWitnessIsAwaited"},
+		{"any peer replies", " || msg.From != m.witness", "", "TestRefusesWitnessed"},
+		{"a client hears a reply", "!m.coordinates() || msg.From", "msg.From", "TestRefusesWitnessed"},
+		{"a reply before the grant", " && !m.asksWitness()", " && false", "TestRefusesWitnessed"},
+		{"any node asks the witness", "m.witnesses() && msg.From == m.coordinator:", "m.witnesses():", "TestRefusesWitnessed"},
+	})
+}
+
+// The same for nodes that share.
+func TestShareKill(t *testing.T) {
+	const killer = "TestExploreShared"
+	machinetest.Kill(t, "central.go", []machinetest.Edit{
+		{"carried sharers unknown", "m.coordinates() && slices.Contains(s.Sharers, id)", "false", killer},
+		{"the carried sharer unwitnessed", "shares := slices.Contains(s.Sharers, m.coordinator)", "shares := false", killer},
+		{"the carried sharer witnessed as alone", "Node: m.coordinator}, shares: shares}", "Node: m.coordinator}}", "TestWitnessShared"},
+		{"asks alone", "m.asked(dmutex.Share, fresh", "m.asked(dmutex.Request, fresh", killer},
+		{"any inquiry", "m.wanted || r == m.Stamp()", "true", "TestInquireOfFormer"},
+		{"not wanted", "m.wanted = m.wanted || r == m.Stamp()", "", killer},
+		{"an inquiry only while held", "m.wanted || r == m.Stamp()", "m.wanted || r == m.Stamp() && !m.Pending()", killer},
+		{"still wanted", "m.wanted = false", "", killer},
+		{"a sharer is granted the lock alone", "ask{Stamp: r, shares: kind == dmutex.Share})\n\tdefault", "ask{Stamp: r})\n\tdefault", killer},
+		{"all share", "ask{Stamp: r, shares: kind == dmutex.Share})\n\tdefault", "ask{Stamp: r, shares: true})\n\tdefault", killer},
+		{"witnessed as alone", "m.remember(ask{Stamp: r, shares: kind == dmutex.Share})", "m.remember(ask{Stamp: r})", "TestWitnessShared"},
+		{"witnessed as shared", "m.remember(ask{Stamp: r, shares: kind == dmutex.Share})", "m.remember(ask{Stamp: r, shares: true})", killer},
+		{"overtakes a waiting request", "len(m.queue) == 0 && m.fits(r)", "m.fits(r)", "TestScripts"},
+		{"the holder is not told of a new request", "m.queue = append(m.queue, r)\n\t\tm.inquire()", "m.queue = append(m.queue, r)", killer},
+		{"a holder lets sharers in", "m.holder.Clock == 0 && (r.shares", "(r.shares", killer},
+		{"sharers let all in", "(r.shares || len(m.sharers) == 0)", "true", killer},
+		{"sharers let none in", "(r.shares || len(m.sharers) == 0)", "len(m.sharers) == 0", killer},
+		{"repeated request of a sharer", " ||\n\t\tslices.ContainsFunc(m.sharers, func(g ask) bool { return granted(g.Stamp) })", "", "TestRefusesShared"},
+		{"a sharer is a node", "return g.Stamp == r })", "return g.Node == r.Node })", "TestRefusesShared"},
+		{"a sharer stays", "m.sharers = slices.Delete(m.sharers, i, i+1)", "", killer},
+		{"one sharer at a time", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "if len(m.queue) > 0 && m.fits(m.queue[0]) {", killer},
+		{"grants what does not fit", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "for len(m.queue) > 0 {", killer},
+		{"the new holder is not told who waits", "\tm.inquire()\n}", "}", killer},
+		{"a sharer is not noted", "append(m.sharers, r)", "m.sharers", killer},
+		{"told twice", "g.inquired = true", "", "TestArrivalOrder"},
+		{"told for no reason", "len(m.queue) > 0 && !g.inquired", "!g.inquired", killer},
+		{"the witness is asked to hold alone", "kind, m.sharers = dmutex.Share,", "m.sharers =", "TestWitnessShared"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"a sharer excluded", "return g.Node == peer }", "return false }", killer},
+		{"the holder is no holder alone", "m.Site.ExcludesAlone(peer) || m.coordinates() && m.holder.Node != peer ||", "m.Site.ExcludesAlone(peer) || m.coordinates() ||", killer},
+		{"a client excludes alone", "m.Site.ExcludesAlone(peer) || m.coordinates() && ", "m.Site.ExcludesAlone(peer) || ", killer},
+		{"the witness always excludes alone", "(m.seen.Clock == 0 || m.seen.shares)", "true", killer},
+		{"the witness of a sharer does not exclude", "(m.seen.Clock == 0 || m.seen.shares)", "m.seen.Clock == 0", "TestWitnessShared"},
+		{"lends to no sharer", "b = append(b, g.Node)", "", killer},
+		{"forgets sharers", " && len(m.sharers) == 0", "", killer},
+		{"the last request of a sharer waits", "msg.Kind != dmutex.Release && waits", "msg.Kind == dmutex.Request && waits", "TestRefusesShared"},
+		{"any peer inquires", "case dmutex.Grant, dmutex.Inquire:", "case dmutex.Inquire:\n\tcase dmutex.Grant:", "TestRefusesShared"},
+		{"an inquiry of a request that does not share", " && !m.Shared():", " && false:", "TestRefusesShared"},
+		{"does not wait for the witness", " || m.sharing(m.Stamp()) >= 0", "", "TestWitnessShared"},
 	})
 }

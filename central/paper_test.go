@@ -8,24 +8,32 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // "2 messages for enter, 1 message for exit" (lecture notes), and none for
-// the coordinator itself.
+// the coordinator itself, unless it has a witness.
 func TestMessages(t *testing.T) {
 	const requests = 3
 	for n := 1; n <= 9; n++ {
-		r, err := dmutextest.Walk(dmutextest.Config{
-			Algorithm: New,
-			Members:   dmutextest.Nodes(n),
-			Requests:  []int{requests},
-			Network:   dmutextest.Network{Unordered: true},
-		}, 1, 10)
-		require.NoError(t, err)
-		require.Equal(t, 3*requests*(n-1), r.Least, "%d nodes", n)
-		require.Equal(t, r.Least, r.Greatest, "%d nodes", n)
-		require.True(t, r.Dense)
+		for name, tt := range map[string]struct {
+			algorithm dmutex.Algorithm
+			pay       int // nodes whose entries cost messages
+		}{"plain": {New, n - 1}, "with a witness": {Witnessed, n}} {
+			if n == 1 {
+				tt.pay = 0
+			}
+			r, err := dmutextest.Walk(dmutextest.Config{
+				Algorithm: tt.algorithm,
+				Members:   dmutextest.Nodes(n),
+				Requests:  []int{requests},
+				Network:   dmutextest.Network{Unordered: true},
+			}, 1, 10)
+			require.NoError(t, err)
+			require.Equal(t, 3*requests*tt.pay, r.Least, "%s, %d nodes", name, n)
+			require.Equal(t, r.Least, r.Greatest, "%s, %d nodes", name, n)
+			require.True(t, r.Dense)
+		}
 	}
 }
 
@@ -55,6 +63,91 @@ func TestExcludes(t *testing.T) {
 	machinetest.Excludes(t, At(3), dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, nil, {1, 2}})
 	machinetest.Excludes(t, New, dmutex.Start{Holder: 1}, [][]dmutex.NodeID{{2, 3}, nil, nil})
 	machinetest.Excludes(t, New, dmutex.Start{Holder: 2}, [][]dmutex.NodeID{{3}, {1, 3}, nil})
+}
+
+// The witness is the next member after the coordinator, round the end. It excludes the
+// coordinator while it remembers none of its requests.
+func TestWitness(t *testing.T) {
+	machinetest.Excludes(t, Witnessed, dmutex.Start{}, [][]dmutex.NodeID{{2, 3}, {1}, nil})
+	machinetest.Excludes(t, Witnessed, dmutex.Start{Home: 3}, [][]dmutex.NodeID{{3}, nil, {1, 2}})
+	machinetest.Excludes(t, Witnessed, dmutex.Start{Holder: 1}, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, Witnessed, dmutex.Start{Holder: 2}, [][]dmutex.NodeID{{3}, {1, 3}, nil})
+	machinetest.Excludes(t, Witnessed, dmutex.Start{Holder: 3}, [][]dmutex.NodeID{{2}, {1}, {1, 2}})
+	machinetest.Excludes(t, Witnessed, dmutex.Start{}, [][]dmutex.NodeID{nil})
+
+	one, two := machine2(t, 1), machine2(t, 2)
+	excludes := func() bool { return two.(dmutex.Excluder).Excludes(1) }
+	request := take(t, one.Request)
+	require.Equal(t, "1->2 REQUEST attempt=1", request.String())
+	require.Equal(t, dmutex.Waiting, one.Phase())
+	require.True(t, excludes())
+	reply := take(t, func() ([]dmutex.Message, error) { return two.Handle(request) })
+	require.False(t, excludes(), "from the REPLY on")
+	_, err := one.Handle(reply)
+	require.NoError(t, err)
+	require.Equal(t, dmutex.Held, one.Phase())
+	release := take(t, one.Release)
+	require.False(t, excludes())
+	_, err = two.Handle(release)
+	require.NoError(t, err)
+	require.True(t, excludes())
+}
+
+// The coordinator waits for its witness when its turn has come, and not before.
+func TestWitnessIsAwaited(t *testing.T) {
+	one := machine2(t, 1)
+	_, err := one.Handle(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1})
+	require.NoError(t, err)
+	_, err = one.Request()
+	require.NoError(t, err)
+	require.Empty(t, one.WaitsFor(nil), "2 has the lock, and 1 lends it")
+	request := take(t, func() ([]dmutex.Message, error) {
+		return one.Handle(dmutex.Message{Kind: dmutex.Release, From: 2, To: 1, Attempt: 1})
+	})
+	require.Equal(t, dmutex.Request, request.Kind)
+	require.Equal(t, []dmutex.NodeID{2}, one.WaitsFor(nil))
+	_, err = one.Cancel()
+	require.NoError(t, err)
+	require.Equal(t, []dmutex.NodeID{2}, one.WaitsFor(nil), "the withdrawn request, too")
+}
+
+// The coordinator's own shared hold is witnessed. Its witness then excludes only that the
+// coordinator holds the lock alone.
+func TestWitnessShared(t *testing.T) {
+	one, two := machine2(t, 1), machine2(t, 2)
+	knows := func(m dmutex.Machine) [2]bool {
+		return [2]bool{m.(dmutex.Excluder).Excludes(1), m.(dmutex.Sharer).ExcludesAlone(1)}
+	}
+	require.Equal(t, [2]bool{true, true}, knows(two))
+	share := take(t, one.(dmutex.Sharer).Share)
+	require.Equal(t, "1->2 SHARE attempt=1", share.String())
+	require.Equal(t, []dmutex.NodeID{2}, one.WaitsFor(nil))
+	_, err := one.Handle(take(t, func() ([]dmutex.Message, error) { return two.Handle(share) }))
+	require.NoError(t, err)
+	require.Equal(t, dmutex.Held, one.Phase())
+	require.Equal(t, [2]bool{false, true}, knows(two))
+	_, err = two.Handle(take(t, one.Release))
+	require.NoError(t, err)
+	require.Equal(t, [2]bool{true, true}, knows(two))
+
+	m, err := Witnessed(dmutex.Start{Self: 2, Members: dmutextest.Nodes(2), Sharers: []dmutex.NodeID{1}})
+	require.NoError(t, err)
+	require.Equal(t, [2]bool{false, true}, knows(m), "carried over")
+}
+
+// machine2 returns the machine of a member of the group 1 2 with a witness.
+func machine2(t *testing.T, self dmutex.NodeID) dmutex.Machine {
+	m, err := Witnessed(dmutex.Start{Self: self, Members: dmutextest.Nodes(2)})
+	require.NoError(t, err)
+	return m
+}
+
+// take returns the one message that an input sends.
+func take(t *testing.T, input func() ([]dmutex.Message, error)) dmutex.Message {
+	out, err := input()
+	require.NoError(t, err)
+	require.Len(t, out, 1)
+	return out[0]
 }
 
 // "A crash of the coordinator or of the holder stops all nodes. So does a crash of

@@ -3,10 +3,11 @@ package central
 import (
 	"testing"
 
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 func TestScripts(t *testing.T) {
 	machinetest.Scripts(t, New, "textbook", "cancel")
-	machinetest.Scripts(t, At(3), "carried-over")
+	machinetest.Scripts(t, At(3), "carried-over", "shared")
+	machinetest.Scripts(t, Witnessed, "witness")
 }

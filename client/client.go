@@ -17,10 +17,10 @@
 // and before others can get it. Earlier, Held.Suspended says so. A lost connection costs nothing
 // if another one comes in time.
 //
-// When a member crashes, is excluded or loses its lease, what its clients hold is lost, too. They
-// go to another member by themselves, and waiting calls wait there anew. A member that closes waits
-// until its clients have released what they hold. When a client dies, its own locks are free after
-// its session has ended, and no other lock waits.
+// When a member closes, crashes or is excluded, its clients go to another member by themselves, and
+// waiting calls wait there anew. What they hold they claim there: it stays held if that member can take
+// it over in time, and has its fence still. Meanwhile Held.Suspended says so. When a client dies, its
+// own locks are free after its session has ended, and no other lock waits.
 //
 // Exclusion assumes what it assumes of members: clocks whose rates are right within 1 %, and holders
 // that stop when their context ends. A process that was paused may not: see package fence.
@@ -33,6 +33,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	mrand "math/rand/v2"
 	"net"
@@ -47,6 +48,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -75,6 +77,13 @@ type Config struct {
 	// Name is what the members call this client, at most 64 bytes. Empty stands for the names of
 	// host and program, and the process number.
 	Name string
+
+	// Logger gets records of the sessions and their ends, and of members that are not reached. Nil
+	// logs nothing.
+	Logger *slog.Logger
+
+	// Observer sees how waits and holds end. It may be nil.
+	Observer *Observer
 }
 
 const (
@@ -92,16 +101,23 @@ type Client struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	trouble hold.Trouble // why there is no session
+	late    *latelog.Log // nil without a Logger
 
 	mu         sync.Mutex
 	m          *clientsession.Client
 	calls      map[uint64]*held
-	end        int64 // of what is held, as of the last input
+	end        int64  // of the session's term, as of the last input
+	moved      uint64 // holds that other members have taken over, likewise
+	session    string // likewise
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
+	ready      int              // calls of Ready
+	begun      chan struct{}    // closed while there is a session
+	status     Status           // counts
 
-	address string // of the member of the session, which only run has
+	address string // of the member of the session
+	at      string // of the member that is dialed, or connected with, which only run has
 }
 
 // New returns a client. It connects when it is first used.
@@ -132,7 +148,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg.Members = slices.Clone(cfg.Members)
 	mrand.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
-	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held)}
+	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), late: newLog(cfg.Logger), begun: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.timer = time.AfterFunc(math.MaxInt64, func() { c.input(c.m.Tick) })
 	return c, nil
@@ -142,26 +158,46 @@ func New(cfg Config) (*Client, error) {
 // order of their calls.
 //
 // Acquire and TryAcquire wait while no member can be reached. If their context ends first, the
-// error wraps its cause, and says why no member was reached, or who holds the lock: the member is
-// asked for that, for up to 200 ms. Other errors are [lock.ErrBusy], [ErrRefused] and [ErrClosed].
-func (c *Client) Mutex(name string) lock.Mutex {
-	return &hold.Mutex{Package: "client", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
-		return c.acquire(ctx, name, try)
-	}}
+// error wraps its cause, and says why no member was reached, or, as a [lock.ErrBusy], who holds the lock: the
+// member is asked for that, for up to 200 ms. Other errors are [lock.ErrBusy], [ErrRefused] and [ErrClosed].
+func (c *Client) Mutex(name string) lock.Sharable { return &mutex{c.mutex(name, false), c} }
+
+func (c *Client) mutex(name string, shared bool) hold.Mutex {
+	return hold.Mutex{Package: "client", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
+		return c.acquire(ctx, name, try, shared)
+	}, Seen: func(called time.Time, h lock.Held, err error) { c.seen(name, called, h, err) }}
+}
+
+type mutex struct {
+	hold.Mutex
+	c *Client
+}
+
+// Shared implements [lock.Sharable].
+func (m *mutex) Shared() lock.Mutex {
+	shared := m.c.mutex(m.Lock, true)
+	return &shared
 }
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].
 func (c *Client) Close() error {
+	var lost []*held
 	c.input(func(int64) {
 		c.cancel()
 		for _, h := range c.calls {
-			h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
+			if h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed); h.ended != nil {
+				lost = append(lost, h)
+			}
 		}
 		c.m.Close()
 	})
+	for _, h := range lost {
+		h.ended()
+	}
 	c.timer.Stop()
 	c.running.Wait()
+	c.late.Close()
 	return nil
 }
 
@@ -184,16 +220,20 @@ func (c *Client) input(input func(now int64)) {
 	for i := range news {
 		c.take(&news[i])
 	}
-	if end, _ := c.m.Validity(); end != c.end {
-		c.end = end
+	if c.conn != nil && !c.m.Trying() {
+		c.address = c.at
+	}
+	c.follow()
+	if term := c.m.Term(); term.End() != c.end || c.m.Moved() != c.moved {
+		c.end, c.moved = term.End(), c.m.Moved()
 		for _, h := range c.calls {
 			if h.Hold != nil {
-				h.Extend(end)
+				h.Extend(c.m.End(h.number))
 			}
 		}
 	}
 	c.timer.Reset(time.Duration(c.m.Deadline() - now))
-	if !c.connecting && c.m.Wanting() {
+	if !c.connecting && c.wanting() {
 		c.connecting = true
 		c.running.Go(c.run)
 	}
@@ -204,24 +244,31 @@ func (c *Client) take(news *clientsession.Message) {
 	switch {
 	case h == nil:
 	case news.Kind == clientsession.Granted:
-		end, length := c.m.Validity()
-		h.Hold = hold.New(h.ctx, c.clock, time.Duration(length), news.Fence, end, func() error {
+		term := c.m.Term()
+		h.Hold = hold.New(h.ctx, c.clock, time.Duration(term.Length), news.Fence, c.m.End(news.Number), func() error {
 			return c.loss(clientsession.Late)
 		})
 		close(h.ready)
 	default:
-		why := ErrRefused
-		if news.Code == clientsession.Busy {
-			why = lock.ErrBusy
+		if news.Code == clientsession.Forbidden || news.Code == clientsession.Full {
+			c.status.Refused++
 		}
-		h.end(c.loss(news.Text), fmt.Errorf("%w: %s", why, news.Text))
+		why := fmt.Errorf("%w: %s", ErrRefused, news.Text)
+		switch {
+		case news.Code == clientsession.Busy:
+			why = fmt.Errorf("%w: %s", lock.ErrBusy, news.Text)
+		case h.ctx.Err() != nil: // it says what the call has waited for
+			why = errors.New(news.Text)
+		}
+		h.end(c.loss(news.Text), why)
 	}
 }
 
 // run keeps the client connected while it wants anything.
 func (c *Client) run() {
-	for pause, on := firstPause, true; on; pause = min(2*pause, lastPause) {
-		if c.attach() {
+	for pause, on := firstPause, true; on; pause *= 2 {
+		good, most := c.attach()
+		if pause = min(pause, most); good {
 			pause = firstPause
 		}
 		select {
@@ -229,50 +276,71 @@ func (c *Client) run() {
 		case <-time.After(pause/2 + mrand.N(pause)):
 		}
 		c.mu.Lock()
-		on = c.m.Wanting()
+		on = c.wanting()
 		c.connecting = on
 		c.mu.Unlock()
 	}
 }
 
 // attach connects with a member, and takes what it says until the connection ends. It reports
-// whether the member has answered.
-func (c *Client) attach() (confirmed bool) {
+// whether it was the member of the session, and has answered, and how long to wait at most before the
+// next attempt.
+func (c *Client) attach() (good bool, most time.Duration) {
+	elsewhere, patience := true, clientlink.Patience
+	most = lastPause
 	c.input(func(int64) {
-		if c.m.Session() == "" {
-			c.address = c.cfg.Members[0]
-			c.cfg.Members = append(c.cfg.Members[1:], c.address)
+		elsewhere = c.m.Elsewhere()
+		term := c.m.Term()
+		if c.m.Session() != "" { // it is urgent
+			patience, most = min(patience, time.Duration(term.Length)/6), min(most, time.Duration(term.Length)/20)
 		}
+		c.at = c.address
+		for range c.cfg.Members {
+			if elsewhere {
+				c.at = c.cfg.Members[0]
+				c.cfg.Members = append(c.cfg.Members[1:], c.at)
+				elsewhere = c.at == c.address // of another member, if there is one
+			}
+		}
+		elsewhere = c.m.Elsewhere()
 	})
-	ctx, cancel := context.WithTimeout(c.ctx, clientlink.Patience)
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
-	nc, err := c.cfg.Dial(ctx, c.address)
+	nc, err := c.cfg.Dial(ctx, c.at)
 	if err != nil {
-		c.note(err)
-		return false
+		c.input(func(int64) {
+			c.note(err)
+			c.m.Unreached()
+		})
+		return false, most
 	}
 	conn := clientlink.New(nc, backlog)
 	defer conn.Close()
 	defer context.AfterFunc(c.ctx, conn.Hurry)()
 	c.input(func(now int64) {
 		if a, ok := nc.(interface{ Address() string }); ok {
-			c.address = a.Address() // of this member, where the other is of any
+			c.at = a.Address() // of this member, where the other is of any
 		}
 		c.conn = conn
-		c.m.Connect(now, rand.Text())
+		c.m.Connect(now, rand.Text(), elsewhere)
 	})
-	for err == nil {
+	for answered := false; err == nil; answered = true {
 		var msg *clientsession.Message
 		msg, err = conn.Read()
 		c.input(func(now int64) {
+			if err != nil && !answered {
+				err = fmt.Errorf("no member answers there: give the address of Listeners in a node.Clients, and use TLS if they do: %w", err)
+			}
+			if err != nil && (!answered || c.conn == conn) {
+				c.note(err)
+			}
 			switch {
 			case c.conn != conn:
 				err = net.ErrClosed
 			case err != nil:
-				c.note(err)
 				c.m.Disconnect()
 			case msg.Kind == clientsession.Confirm:
-				confirmed = true
+				good = good || !c.m.Trying()
 				c.trouble.Note(nil)
 			case msg.Kind == clientsession.Over:
 				c.note(errors.New(msg.Text))
@@ -282,12 +350,7 @@ func (c *Client) attach() (confirmed bool) {
 			}
 		})
 	}
-	return confirmed
-}
-
-// note remembers why there is no session.
-func (c *Client) note(err error) {
-	c.trouble.Note(fmt.Errorf("no session: member %s: %w", c.address, err))
+	return good, most
 }
 
 // loss is why a hold is lost.
@@ -296,13 +359,14 @@ func (c *Client) loss(text string) error {
 }
 
 // acquire takes the lock of that name.
-func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held, error) {
+func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lock.Held, error) {
 	if len(name) == 0 || len(name) > transport.MaxName {
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}
+	hold.Show(ctx, &c.trouble)
 	h := &held{c: c, ctx: ctx, ready: make(chan struct{})}
 	c.input(func(int64) {
-		h.number = c.m.Ask(name, try)
+		h.number = c.m.Ask(name, try, shares)
 		c.calls[h.number] = h
 	})
 	if h.number == 0 {
@@ -329,7 +393,10 @@ func (c *Client) acquire(ctx context.Context, name string, try bool) (lock.Held,
 	}
 	err := hold.ContextError(ctx)
 	c.input(func(int64) {
-		if delete(c.calls, h.number); h.err != nil {
+		switch delete(c.calls, h.number); {
+		case errors.Is(h.err, lock.ErrBusy):
+			err = fmt.Errorf("%w: %w", h.err, err)
+		case h.err != nil:
 			err = fmt.Errorf("%v: %w", h.err, err)
 		}
 	})
@@ -344,6 +411,7 @@ type held struct {
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set
 	err        error
+	ended      func() // tells the Observer; nil without one
 }
 
 // end ends the hold or the request, for these reasons. The caller has the mutex of the client.
@@ -356,9 +424,23 @@ func (h *held) end(lost, err error) {
 	close(h.ready)
 }
 
+// Suspended reports whether the renewal is late, or the member that holds the lock for this client is not
+// reached, while the client looks for it, and for another one that takes the lock over.
+func (h *held) Suspended() bool {
+	h.c.mu.Lock()
+	away := h.c.m.Away()
+	h.c.mu.Unlock()
+	return h.Hold.Suspended() || away && h.Err() == nil
+}
+
 // Release gives the lock back. It does not wait until the member knows.
 func (h *held) Release() error {
 	err := h.Released(lock.ErrReleased)
+	defer func() {
+		if h.ended != nil {
+			h.ended()
+		}
+	}()
 	h.c.input(func(now int64) {
 		delete(h.c.calls, h.number)
 		h.c.m.Drop(now, h.number) // nothing, if it was lost or dropped

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,7 +97,7 @@ func TestSaysWhoHolds(t *testing.T) {
 			begin := time.Now()
 			_, err = m.Acquire(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NotErrorIs(t, err, lock.ErrBusy)
+			require.Equal(t, strings.HasPrefix(err.Error(), "client: "), errors.Is(err, lock.ErrBusy), "%v", err)
 			require.Regexp(t, by+`.*: context deadline exceeded$`, err)
 			require.Equal(t, time.Second, time.Since(begin))
 		}
@@ -112,10 +114,10 @@ func TestSaysWhoHolds(t *testing.T) {
 		here, there := at(a), at(b)
 		require.Equal(t, "one", a.Mutex(here).Status().Client)
 		says(a.Mutex(here), `^node: lock "`+here+`": .*held by client "one" of this process for `)
-		says(two.Mutex(here), `^client: lock "`+here+`": .*held by client "one" of node 1 \(.*\) for `)
-		says(far.Mutex(there), `^client: lock "`+there+`": .*held by node 1 \(.*\) for `)
+		says(two.Mutex(here), `^client: lock "`+here+`": .*held by client "one" of .* \(node 1\) for `)
+		says(far.Mutex(there), `^client: lock "`+there+`": .*held by .* \(node 1\) for `)
 		says(far.Mutex(here), `^client: lock "`+here+`": .*its member does not know the holder`)
-		says(one.Mutex(here), `^client: lock "`+here+`": .*(the client itself holds it, or waits for it|held by client "one" of node 1 )`)
+		says(one.Mutex(here), `^client: lock "`+here+`": .*(the client itself holds it, or waits for it|held by client "one" of .* \(node 1\) )`)
 
 		one.silence() // nobody answers: the call waits a little
 		two.silence()
@@ -266,9 +268,42 @@ func TestClientDies(t *testing.T) {
 	})
 }
 
-// The clients of a member that crashes lose their locks before others get them, and then wait at
-// another member.
+// The Observer of the member sees which holds of its clients were lost: those that ended with the
+// session, and none that ended by the client's word.
+func TestObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		events := make(chan node.Event, 10)
+		w.observer = &node.Observer{Hold: func(e node.Event) { events <- e }}
+		w.open("a")
+		one, two := w.use("one", "a"), w.use("two", "a")
+		require.NoError(t, one.acquire("released").Release())
+		e := <-events
+		require.Equal(t, "released", e.Lock)
+		require.Equal(t, "released", e.Outcome)
+		one.acquire("died")
+		two.acquire("closed")
+		require.NoError(t, two.Close())
+		one.die()
+		e = <-events
+		require.Equal(t, "closed", e.Lock)
+		require.Equal(t, "released", e.Outcome)
+		e = <-events
+		require.Equal(t, "died", e.Lock)
+		require.Equal(t, "lost", e.Outcome)
+		require.ErrorIs(t, e.Err, node.ErrLost)
+		require.ErrorContains(t, e.Err, `the session of client "one" is over`)
+	})
+}
+
+// The clients of a member that crashes keep their locks: another member takes them over. What they wait
+// for they get there.
 func TestMemberCrashes(t *testing.T) {
+	for _, try := range []bool{false, true} {
+		t.Run(fmt.Sprint("try ", try), func(t *testing.T) { crash(t, try) })
+	}
+}
+
+func crash(t *testing.T, try bool) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
 		w.open("b")
@@ -282,16 +317,30 @@ func TestMemberCrashes(t *testing.T) {
 			require.NoError(t, three.acquire("x").Release())
 			synctest.Wait()
 		}
-		h := one.acquire("l")
+		acquire := one.Mutex("l").Acquire
+		if try {
+			acquire = one.Mutex("l").TryAcquire
+		}
+		h, err := acquire(t.Context())
+		require.NoError(t, err)
 		granted, later := two.eventually("l"), three.eventually("l")
 		synctest.Wait()
 		w.crash(a)
 		begin := time.Now()
+		fence := h.Fence()
+		for one.Status().Moved == 0 {
+			time.Sleep(session / 100)
+			require.NoError(t, h.Err())
+		}
+		require.Less(t, time.Since(begin), session*9/10)
+		time.Sleep(2 * session)
+		require.NoError(t, h.Err())
+		require.False(t, h.Suspended())
+		require.Equal(t, fence, h.Fence())
+		require.Empty(t, granted)
+		require.NoError(t, h.Release())
 		next := <-granted
-		require.ErrorIs(t, h.Err(), lock.ErrLost)
-		require.Error(t, h.Context().Err())
-		require.Greater(t, next.Fence(), h.Fence())
-		require.Less(t, time.Since(begin), 2*session)
+		require.Greater(t, next.Fence(), fence)
 		require.NoError(t, next.Release())
 		require.NoError(t, (<-later).Release())
 		require.NoError(t, one.acquire("l").Release())
@@ -329,29 +378,49 @@ func TestMemberLosesLease(t *testing.T) {
 	})
 }
 
-// A member that closes waits for its clients, and sends them elsewhere.
+// A member that closes does not wait for its clients: another member takes over what they hold, and
+// what they wait for they ask for there.
 func TestMemberCloses(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		one := w.use("one", "a", "b")
+		held, first := one.acquire("l"), one.acquire("m")
+		second := one.eventually("m")
+		w.open("b")
+		w.open("c")
+		two := w.use("two", "b")
+		granted := two.eventually("l")
+		synctest.Wait()
+		begin := time.Now()
+		w.forget("a")
+		require.NoError(t, a.Close(t.Context()))
+		require.Less(t, time.Since(begin), time.Second)
+		time.Sleep(2 * session)
+		require.NoError(t, held.Err())
+		require.NoError(t, first.Err())
+		require.False(t, held.Suspended())
+		require.Equal(t, uint64(2), one.Status().Moved)
+		require.Empty(t, granted)
+		require.NoError(t, held.Release())
+		require.NoError(t, first.Release())
+		require.NoError(t, (<-granted).Release())
+		require.NoError(t, (<-second).Release(), "it waits at the other member")
+	})
+}
+
+// The last member waits until its clients have released what they hold, or their sessions have run out.
+func TestLastMemberCloses(t *testing.T) {
 	for _, stubborn := range []bool{false, true} {
 		bubble(t, func(t *testing.T, w *world) {
 			a := w.open("a")
-			one := w.use("one", "a", "b")
+			one := w.use("one", "a")
 			held := one.acquire("l")
-			waits := one.eventually("m")
-			synctest.Wait()
-			first := <-waits
-			second := one.eventually("m")
-			w.open("b")
-			two := w.use("two", "b")
-			granted := two.eventually("l")
-			synctest.Wait()
 			closed := make(chan error)
 			begin := time.Now()
 			go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()
 			w.forget("a")
 			time.Sleep(session / 4)
 			require.NoError(t, held.Err())
-			require.NoError(t, first.Err())
-			require.Empty(t, granted)
 			require.Empty(t, closed)
 			if stubborn {
 				require.NoError(t, <-closed)
@@ -359,12 +428,9 @@ func TestMemberCloses(t *testing.T) {
 				require.Less(t, time.Since(begin), session*103/100)
 			} else {
 				require.NoError(t, held.Release())
-				require.NoError(t, first.Release())
 				require.NoError(t, <-closed)
 				require.Less(t, time.Since(begin), session/3)
 			}
-			require.NoError(t, (<-granted).Release())
-			require.NoError(t, (<-second).Release(), "it waits at the other member")
 		})
 	}
 }
@@ -373,16 +439,15 @@ func TestMemberCloses(t *testing.T) {
 func TestMemberClosesLate(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.open("a")
-		w.open("b")
-		one, two := w.use("one", "a"), w.use("two", "b")
+		one := w.use("one", "a")
 		h := one.acquire("l")
-		granted := two.eventually("l")
-		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
 		defer cancel()
 		require.ErrorIs(t, a.Close(ctx), context.DeadlineExceeded)
 		w.forget("a")
 		require.NoError(t, h.Err())
+		w.open("b")
+		granted := w.use("two", "b").eventually("l")
 		next := <-granted
 		require.ErrorIs(t, h.Err(), lock.ErrLost)
 		require.NoError(t, next.Release())
@@ -431,12 +496,43 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
+// An address at which something else listens than a member that serves clients is named as such.
+func TestStranger(t *testing.T) {
+	strangers := map[string]func(nc net.Conn){
+		"resets it, as the port for members does": func(nc net.Conn) { nc.Read(make([]byte, 1)); nc.Close() },
+		"waits for more, as HTTP does":            func(nc net.Conn) { io.Copy(io.Discard, nc) },
+		"answers as HTTP does": func(nc net.Conn) {
+			nc.Read(make([]byte, 1000))
+			fmt.Fprint(nc, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request")
+			nc.Close()
+		},
+	}
+	for name, stranger := range strangers {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := client.New(client.Config{Members: []string{"a:80"}, Dial: func(context.Context, string) (net.Conn, error) {
+					near, far := net.Pipe()
+					go stranger(far)
+					return near, nil
+				}})
+				require.NoError(t, err)
+				defer c.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				_, err = c.Mutex("l").Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, `no session: member a:80: no member answers there: give the address of Listeners in a node.Clients, and use TLS if they do: `)
+			})
+		})
+	}
+}
+
 // A member decides what a client may do, and bounds what clients cost it.
 func TestRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.open("a", func(c *node.Clients) {
 			c.Max = 2
-			c.Allow = func(_ net.Conn, client, lock string) error {
+			c.Allow = func(_ net.Conn, client, lock string, _ bool) error {
 				if client == "stranger" || client == "one" && lock == "secret" {
 					return errors.New("not for " + client)
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/client"
-	"github.com/dmutex/dmutex/internal/certtest"
+	"github.com/dmutex/dmutex/internal/kit/certtest"
 	"github.com/dmutex/dmutex/internal/lend"
 )
 
@@ -37,10 +37,10 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	server := lend.New(lend.Config{
 		Listeners: []net.Listener{listener}, Length: time.Hour, Most: 10,
-		Allow: func(net.Conn, string, string) error { return nil },
-		Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func(bool) {
-			go done(7, func(bool) {}, nil)
-			return func(bool) {}
+		Allow: func(net.Conn, string, string, bool) error { return nil },
+		Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, lend.End, error)) lend.End {
+			go done(7, 1, func(error) {}, nil)
+			return func(error) {}
 		},
 		Left:   func() int64 { return int64(time.Hour) },
 		Lapsed: func() <-chan struct{} { return nil },

@@ -13,7 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
-	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
@@ -31,6 +31,9 @@ type world struct {
 	mu      sync.Mutex
 	members map[string]*member
 	clients []*user
+
+	observer *node.Observer       // of all members
+	watch    func(*client.Config) // of later clients
 }
 
 // A member is a node whose ways to the other members and to the store can be cut.
@@ -86,7 +89,7 @@ func (w *world) open(name string, change ...func(*node.Clients)) *member {
 	for _, c := range change {
 		c(clients)
 	}
-	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: session, Clients: clients})
+	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: session, Clients: clients, Observer: w.observer})
 	require.NoError(w.t, err)
 	w.mu.Lock()
 	w.members[name] = m
@@ -166,7 +169,11 @@ func (w *world) use(name string, members ...string) *user {
 		}
 	}
 	u := &user{w: w}
-	c, err := client.New(client.Config{Members: members, Name: name, Dial: u.dial})
+	cfg := client.Config{Members: members, Name: name, Dial: u.dial}
+	if w.watch != nil {
+		w.watch(&cfg)
+	}
+	c, err := client.New(cfg)
 	require.NoError(w.t, err)
 	u.Client = c
 	w.clients = append(w.clients, u)

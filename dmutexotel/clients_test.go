@@ -7,7 +7,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/dmutex/dmutex/dmutexotel"
-	"github.com/dmutex/dmutex/internal/servetest"
+	"github.com/dmutex/dmutex/internal/kit/servetest"
 	"github.com/dmutex/dmutex/node"
 )
 

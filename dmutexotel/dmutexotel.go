@@ -10,6 +10,9 @@
 //	...
 //	defer registration.Unregister() // before n.Close
 //
+// A client has the same histograms of waits and holds: give its Config the Wait and the Hold of this
+// Observer in a client.Observer, and call [RegisterClient].
+//
 // No metric has an attribute with the name of a lock, unless [Options.Lock] makes
 // one: each value of an attribute is a separate time series, and the number of
 // names is unbounded.
@@ -24,6 +27,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -49,18 +53,17 @@ type Options struct {
 //	dmutex.view.change  s   how long nothing was granted here while the group changed
 //
 // The histograms of time have bounds from 50 microseconds to 210 seconds, unless a
-// view of the SDK changes them.
+// view of the SDK changes them. To see events yourself, too, compose with [node.Observers]: a
+// function that you set in this Observer takes the place of a histogram.
 func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	var errs []error
-	seconds := func(name, description string) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
-			metric.WithExplicitBucketBoundaries(bounds()...))
+	histogram := func(m *metrics.Metric) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(m.OTel(), metric.WithUnit(m.Unit), metric.WithDescription(m.Help),
+			metric.WithExplicitBucketBoundaries(metrics.Bounds()...))
 		errs = append(errs, err)
 		return h
 	}
-	wait := seconds("dmutex.wait", "How long an Acquire or TryAcquire took.")
-	hold := seconds("dmutex.hold", "How long a lock was held.")
-	change := seconds("dmutex.view.change", "How long nothing was granted here while the group changed.")
+	wait, hold, change := histogram(metrics.Wait), histogram(metrics.Hold), histogram(metrics.View)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -92,13 +95,4 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 			change.Record(ctx, c.Took.Seconds(), metric.WithAttributes(o.Attributes...))
 		},
 	}, nil
-}
-
-// bounds returns 12 upper bounds in seconds, each 4 times the one before it.
-func bounds() []float64 {
-	list := []float64{50e-6}
-	for len(list) < 12 {
-		list = append(list, 4*list[len(list)-1])
-	}
-	return list
 }

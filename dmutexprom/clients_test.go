@@ -1,14 +1,21 @@
 package dmutexprom_test
 
 import (
+	"context"
+	"errors"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/dmutexprom"
-	"github.com/dmutex/dmutex/internal/servetest"
+	"github.com/dmutex/dmutex/internal/kit/servetest"
+	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -16,16 +23,82 @@ import (
 func TestClients(t *testing.T) {
 	servetest.Run(t, func(t *testing.T, n *node.Node) {
 		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`
-# HELP dmutex_client_locks Locks that clients of this node hold or wait for.
+# HELP dmutex_client_locks Locks that clients of this node hold (held) or wait for (waiting). Only in the lease mode.
 # TYPE dmutex_client_locks gauge
 dmutex_client_locks{state="held"} 1
 dmutex_client_locks{state="waiting"} 1
-# HELP dmutex_clients Clients that this node serves.
+# HELP dmutex_clients Clients that this node serves. Only in the lease mode.
 # TYPE dmutex_clients gauge
 dmutex_clients 1
-# HELP dmutex_clients_refused_total Clients and requests of clients that were not allowed, or too many.
+# HELP dmutex_clients_refused_total Clients and requests of clients that were not allowed, or too many. Only in the lease mode.
 # TYPE dmutex_clients_refused_total counter
 dmutex_clients_refused_total 1
 `), "dmutex_client_locks", "dmutex_clients", "dmutex_clients_refused_total"))
+	})
+}
+
+// A client has metrics of its session, and the histograms of its waits.
+func TestClient(t *testing.T) {
+	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
+	require.NoError(t, err)
+	o := h.Observer()
+	c, err := client.New(client.Config{
+		Members: []string{"a"}, Observer: &client.Observer{Wait: o.Wait, Hold: o.Hold},
+		Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") },
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Mutex("x").Acquire(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewClientCollector(c), strings.NewReader(`
+# HELP dmutex_session_locks Locks that this client holds (held) or waits for (waiting).
+# TYPE dmutex_session_locks gauge
+dmutex_session_locks{state="held"} 0
+dmutex_session_locks{state="waiting"} 0
+# HELP dmutex_session_up Whether this client has a session with a member.
+# TYPE dmutex_session_up gauge
+dmutex_session_up 0
+`), "dmutex_session_locks", "dmutex_session_up"))
+	require.Equal(t, 1, canceled(t, h))
+	require.NoError(t, c.Close())
+}
+
+// canceled returns how many waits were canceled.
+func canceled(t *testing.T, h *dmutexprom.Histograms) (count int) {
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(h))
+	all, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range all {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "dmutex_wait_seconds" && m.GetLabel()[0].GetValue() == "canceled" {
+				count += int(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return count
+}
+
+// The page of dmutex serve, which has no library for it, has what this package exports.
+func TestServePage(t *testing.T) {
+	servetest.Run(t, func(t *testing.T, n *node.Node) {
+		h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
+		require.NoError(t, err)
+		page := metrics.NewPage()
+		for _, o := range []*node.Observer{h.Observer(), page.Observer()} {
+			for i := range 40 {
+				took := time.Duration(1<<i) * time.Nanosecond
+				o.Wait(node.Event{Outcome: "granted", Took: took})
+				o.Hold(node.Event{Outcome: "lost", Took: took})
+			}
+			o.View(node.ViewStatus{Took: 200 * time.Microsecond})
+		}
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(h))
+		require.NoError(t, registry.Register(dmutexprom.NewCollector(n)))
+		var text strings.Builder
+		require.NoError(t, page.Write(&text, metrics.Node(n)))
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(text.String())))
 	})
 }

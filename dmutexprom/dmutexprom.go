@@ -7,6 +7,13 @@
 //	...
 //	prometheus.MustRegister(h, dmutexprom.NewCollector(n))
 //
+// A client has the same histograms of waits and holds, and a collector of its own:
+//
+//	o := h.Observer()
+//	c, err := client.New(client.Config{..., Observer: &client.Observer{Wait: o.Wait, Hold: o.Hold}})
+//	...
+//	prometheus.MustRegister(h, dmutexprom.NewClientCollector(c))
+//
 // A process with several nodes registers the metrics of each with
 // [prometheus.WrapRegistererWith] and a different label.
 //
@@ -23,6 +30,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -62,43 +70,42 @@ type Histograms struct {
 // Buckets are not ascending.
 func NewHistograms(o Options) (*Histograms, error) {
 	if len(o.Buckets) == 0 {
-		o.Buckets = prometheus.ExponentialBuckets(50e-6, 4, 12)
+		o.Buckets = metrics.Bounds()
 	}
 	for i, bound := range o.Buckets {
 		if math.IsNaN(bound) || i > 0 && bound <= o.Buckets[i-1] {
 			return nil, dmutex.Misuse("dmutexprom: Options.Buckets are not ascending")
 		}
 	}
-	var labels []string
+	var more []string
 	if o.Lock != nil {
-		labels = []string{"lock"}
+		more = []string{"lock"}
 	}
-	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	opts := func(m *metrics.Metric) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: m.Prometheus(), Help: m.Help, Buckets: slices.Clone(o.Buckets)}
 	}
-	seconds := slices.Clone(o.Buckets)
 	h := &Histograms{
-		lock: o.Lock,
-		wait: histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
-		hold: histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
-		change: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "dmutex_view_change_seconds", Help: "How long nothing was granted here while the group changed.", Buckets: seconds,
-		}),
+		lock:   o.Lock,
+		wait:   prometheus.NewHistogramVec(opts(metrics.Wait), append(more, labels(metrics.Wait)...)),
+		hold:   prometheus.NewHistogramVec(opts(metrics.Hold), append(more, labels(metrics.Hold)...)),
+		change: prometheus.NewHistogram(opts(metrics.View)),
 	}
 	if h.lock == nil {
 		// If a series began with its first event, rate and increase would not see
 		// that event: the first lost lock must not go unseen.
-		for _, outcome := range []string{"granted", "busy", "canceled", "deadline", "deadlock", "failed"} {
+		for _, outcome := range metrics.WaitOutcomes {
 			h.wait.WithLabelValues(outcome)
 		}
-		for _, outcome := range []string{"released", "lost"} {
+		for _, outcome := range metrics.HoldOutcomes {
 			h.hold.WithLabelValues(outcome)
 		}
 	}
 	return h, nil
 }
 
-// Observer returns an Observer for node.Config that fills these histograms.
+// Observer returns an Observer for node.Config that fills these histograms. To see events
+// yourself, too, compose with [node.Observers]: a function that you set in this Observer takes the
+// place of a histogram.
 func (h *Histograms) Observer() *node.Observer {
 	return &node.Observer{
 		Wait: func(w node.Event) {

@@ -185,11 +185,11 @@ dmutex_deadlocks_total 0
 # HELP dmutex_granted_total Locks granted to this node.
 # TYPE dmutex_granted_total counter
 dmutex_granted_total 2
-# HELP dmutex_locks Locks in use at this node.
+# HELP dmutex_locks Locks that this node holds (held) or waits for (waiting).
 # TYPE dmutex_locks gauge
 dmutex_locks{state="held"} 1
 dmutex_locks{state="waiting"} 1
-# HELP dmutex_messages_sent_total Messages of the algorithm that were sent.
+# HELP dmutex_messages_sent_total Messages of the algorithm that were sent. Their sum over all nodes, divided by that of the locks granted, is the messages per entry.
 # TYPE dmutex_messages_sent_total counter
 dmutex_messages_sent_total{kind="FAILED"} 0
 dmutex_messages_sent_total{kind="GRANT"} 0
@@ -197,16 +197,17 @@ dmutex_messages_sent_total{kind="INQUIRE"} 0
 dmutex_messages_sent_total{kind="RELEASE"} 0
 dmutex_messages_sent_total{kind="REPLY"} 1
 dmutex_messages_sent_total{kind="REQUEST"} 3
+dmutex_messages_sent_total{kind="SHARE"} 0
 dmutex_messages_sent_total{kind="TOKEN"} 0
 dmutex_messages_sent_total{kind="YIELD"} 0
-# HELP dmutex_oldest_timestamp_seconds When the longest present hold or wait began.
+# HELP dmutex_oldest_timestamp_seconds When the longest present hold (held) or wait (waiting) began; absent if there is none.
 # TYPE dmutex_oldest_timestamp_seconds gauge
 dmutex_oldest_timestamp_seconds{state="held"} 9.466848e+08
 dmutex_oldest_timestamp_seconds{state="waiting"} 9.466848e+08
-# HELP dmutex_peer_backlog_bytes Bytes that the peer has not acknowledged.
+# HELP dmutex_peer_backlog_bytes Bytes that the peer has not acknowledged: above 2 MiB, Acquire returns ErrOverflow.
 # TYPE dmutex_peer_backlog_bytes gauge
 dmutex_peer_backlog_bytes{peer="web-2"} 0
-# HELP dmutex_peer_heard_timestamp_seconds When a frame of the peer last arrived. An idle group is silent, so this is not a failure detector.
+# HELP dmutex_peer_heard_timestamp_seconds When a frame of the peer last arrived; absent before the first. An idle group is silent, so this is not a failure detector.
 # TYPE dmutex_peer_heard_timestamp_seconds gauge
 dmutex_peer_heard_timestamp_seconds{peer="web-2"} 9.4668480002e+08
 # HELP dmutex_peer_in_view Whether the peer's present process is a member of this node's view.
@@ -215,7 +216,7 @@ dmutex_peer_in_view{peer="web-2"} 1
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
 # TYPE dmutex_peer_missing gauge
 dmutex_peer_missing{peer="web-2"} 0
-# HELP dmutex_peer_resent_frames_total Frames that were sent again.
+# HELP dmutex_peer_resent_frames_total Frames that were sent to the peer again.
 # TYPE dmutex_peer_resent_frames_total counter
 dmutex_peer_resent_frames_total{peer="web-2"} 0
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
@@ -276,7 +277,7 @@ func TestNotUp(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`
-# HELP dmutex_down_timestamp_seconds Since when no view has acted here.
+# HELP dmutex_down_timestamp_seconds Since when no view has acted here; absent while one acts.
 # TYPE dmutex_down_timestamp_seconds gauge
 dmutex_down_timestamp_seconds 9.466848e+08
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
@@ -333,16 +334,16 @@ func TestLease(t *testing.T) {
 		c := dmutexprom.NewCollector(n)
 		time.Sleep(time.Second)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP dmutex_exclusions_total How often this process was excluded.
+# HELP dmutex_exclusions_total How often this process was excluded. Only in the lease mode.
 # TYPE dmutex_exclusions_total counter
 dmutex_exclusions_total 0
-# HELP dmutex_lease_late Whether the lease is late to be renewed.
+# HELP dmutex_lease_late Whether the lease is late to be renewed. Only in the lease mode.
 # TYPE dmutex_lease_late gauge
 dmutex_lease_late 0
-# HELP dmutex_lease_remaining_seconds Time until the lease ends unless it is renewed; 0 once it has ended.
+# HELP dmutex_lease_remaining_seconds Time until the lease ends unless it is renewed; 0 once it has ended. Only in the lease mode.
 # TYPE dmutex_lease_remaining_seconds gauge
 dmutex_lease_remaining_seconds 14
-# HELP dmutex_locks_draining Locks that are waited for here and that a former member may hold.
+# HELP dmutex_locks_draining Locks that are waited for here and that a former member may hold. Only in the lease mode.
 # TYPE dmutex_locks_draining gauge
 dmutex_locks_draining 0
 `), "dmutex_locks_draining", "dmutex_drain_timestamp_seconds", "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_remaining_seconds"))

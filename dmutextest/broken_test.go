@@ -341,7 +341,7 @@ func TestMachineFails(t *testing.T) {
 				return ricart.New(dmutex.Start{Self: 1, Members: Nodes(3)})
 			}, Nodes(3))
 		})
-		require.Equal(t, 7, strings.Count(log, "want ErrMisuse"), log)
+		require.Equal(t, 9, strings.Count(log, "want ErrMisuse"), log)
 	})
 }
 

@@ -8,15 +8,15 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // What can go wrong; the Kind of a [Violation] is one of these.
 var (
-	// ErrMutualExclusion: two nodes are Held.
+	// ErrMutualExclusion: two nodes are Held, and not both share.
 	ErrMutualExclusion = errors.New(pkg + "mutual exclusion")
 
-	// ErrFenceOrder: the fence of a grant is not higher than all before it.
+	// ErrFenceOrder: the fence of a grant is not higher than all before it with which it conflicts.
 	ErrFenceOrder = errors.New(pkg + "fence order")
 
 	// ErrDeadlock: a node is Waiting, no node is Held, no message is in flight and
@@ -46,6 +46,17 @@ var (
 	// ErrExcluded: the law of [dmutex.Excluder] is broken: a node excludes the holder.
 	ErrExcluded = errors.New(pkg + "holder excluded")
 
+	// ErrOvertaken: a request is granted although a conflicting one with a lower stamp is pending;
+	// see [Config.Stamped].
+	ErrOvertaken = errors.New(pkg + "overtaken")
+
+	// ErrApart: a node waits although all that is pending or held shares, and no message is in flight.
+	ErrApart = errors.New(pkg + "apart")
+
+	// ErrWanted: a node shares the lock, no message is in flight, and its Wanted does not say whether
+	// a conflicting request of another node is pending.
+	ErrWanted = errors.New(pkg + "wanted")
+
 	// ErrContract: a machine does what [dmutex.Machine] rules out. It is still
 	// Waiting after Cancel, for example, or sends a message to itself.
 	ErrContract = errors.New(pkg + "contract")
@@ -72,13 +83,14 @@ const (
 	cancel
 	tick
 	forget // and be born again
+	share
 	release
 	deliver
 	duplicate // deliver, and the message stays
 	lose
 )
 
-var verbs = [...]string{"request", "cancel", "tick", "forget", "release", "deliver", "duplicate", "lose"}
+var verbs = [...]string{"request", "cancel", "tick", "forget", "share", "release", "deliver", "duplicate", "lose"}
 
 func (v verb) String() string { return verbs[v] }
 
@@ -89,12 +101,12 @@ func (v verb) local() bool { return v < deliver }
 func (v verb) consumes() bool { return v == deliver || v == lose }
 
 // inPhase is the only phase in which a node may do something.
-var inPhase = map[verb]dmutex.Phase{request: dmutex.Idle, cancel: dmutex.Waiting, release: dmutex.Held}
+var inPhase = map[verb]dmutex.Phase{request: dmutex.Idle, share: dmutex.Idle, cancel: dmutex.Waiting, release: dmutex.Held}
 
-// lawful reports whether a node may do v in a phase.
-func (v verb) lawful(p dmutex.Phase) bool {
+// lawful reports whether a node may do v.
+func (v verb) lawful(l *local) bool {
 	only, limited := inPhase[v]
-	return !limited || p == only
+	return (!limited || l.phase == only) && (v != request || !l.pending || !l.shared)
 }
 
 // Nodes returns the nodes 1 to n.
@@ -108,7 +120,7 @@ func Nodes(n int) []dmutex.NodeID {
 
 // start says how the machine of member i is born.
 func (c *Config) start(i int) dmutex.Start {
-	s := dmutex.Start{Self: c.Members[i], Members: c.Members, Holder: c.Holder, Home: c.Home, Fence: c.Fence}
+	s := dmutex.Start{Self: c.Members[i], Members: c.Members, Holder: c.Holder, Sharers: c.Sharers, Home: c.Home, Fence: c.Fence}
 	if c.clocks != nil {
 		s.Clock = c.clocks[i]
 	}
@@ -170,6 +182,8 @@ func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, err
 	switch do {
 	case request:
 		return m.Request()
+	case share:
+		return m.(dmutex.Sharer).Share()
 	case cancel:
 		return m.Cancel()
 	case release:
@@ -185,10 +199,13 @@ func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, err
 func (c *Config) contract(m dmutex.Machine, was *local, do verb, out []dmutex.Message) error {
 	self, is, fence := was.self, m.Phase(), m.Fence()
 	switch {
-	case do == request && is == dmutex.Idle,
+	case (do == request || do == share) && is == dmutex.Idle,
 		(do == cancel || do == release) && is != dmutex.Idle,
 		(do == tick || do == deliver) && is != was.phase && !(was.phase == dmutex.Waiting && is == dmutex.Held):
 		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was.phase, is)
+	case shares(m) != was.shared && is != dmutex.Idle && (do != share || was.pending),
+		do == share && !was.pending && !shares(m), is == dmutex.Idle && !m.Pending() && shares(m):
+		return search.Wrong(ErrContract, "%v makes %d share: %v", do, self, shares(m))
 	case is != dmutex.Held && fence != 0:
 		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, fence)
 	case was.phase == dmutex.Held && is == dmutex.Held && fence != was.fence:
@@ -212,6 +229,8 @@ type local struct {
 	text    string
 	phase   dmutex.Phase
 	fence   uint64
+	pending bool
+	shared  bool // its request, pending or held, shares
 	forgets bool // it may be forgotten
 	clean   bool // it may be forgotten, or keeps something
 	stirs   bool // a tick changes something
@@ -219,16 +238,37 @@ type local struct {
 	lends   dmutex.NodeID
 
 	excludes []dmutex.NodeID // peers
+	stamp    dmutex.Stamp    // of its request, if the machine tells it
+
+	sharer  bool // it is a [dmutex.Sharer], and
+	wanted  bool
+	sharers []dmutex.NodeID
+	alone   []dmutex.NodeID // peers that it excludes from holding the lock alone
 
 	// Of a model.
 	id    uint32
 	taken []taken // the steps that are known from here
 }
 
+// look makes a local of a machine.
+func look(m dmutex.Machine, self dmutex.NodeID) *local {
+	return &local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), pending: m.Pending(), shared: shares(m)}
+}
+
+// shares reports whether the request of a machine, pending or held, shares.
+func shares(m dmutex.Machine) bool {
+	s, ok := m.(dmutex.Sharer)
+	return ok && s.Shared()
+}
+
+// conflict reports whether two requests or holds do.
+func conflict(a, b *local) bool { return !a.shared || !b.shared }
+
 // inspect makes a local of a machine. It checks what WaitsFor returns, and the law of
 // Forget.
 func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
-	l := &local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
+	l := look(m, self)
+	l.waits = m.WaitsFor(nil)
 	if t := text(m.Clone()); t != l.text {
 		return l, search.Wrong(ErrContract, "the clone of %q is %q", l.text, t)
 	}
@@ -243,12 +283,19 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 	if m, ok := m.(dmutex.Excluder); ok {
 		l.excludes = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.Excludes(id) })
 	}
+	if m, ok := m.(dmutex.Sharer); ok {
+		l.sharer, l.wanted, l.sharers = true, m.Wanted(), m.Sharers(nil)
+		l.alone = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.ExcludesAlone(id) })
+	}
+	if m, ok := m.(interface{ Stamp() dmutex.Stamp }); ok {
+		l.stamp = m.Stamp()
+	}
 	keeper, ok := m.(dmutex.Keeper)
 	keeps := ok && keeper.Keeps()
 	_, _, l.forgets = m.Forget()
 	l.clean = l.forgets || keeps
 
-	if pending := l.phase == dmutex.Waiting || m.Pending(); !pending && len(l.waits) > 0 {
+	if pending := l.phase == dmutex.Waiting || l.pending; !pending && len(l.waits) > 0 {
 		return l, search.Wrong(ErrContract, "%d is %v and waits for %v", self, l.phase, l.waits)
 	}
 	for i, id := range l.waits {
@@ -279,22 +326,22 @@ func text(m dmutex.Machine) string {
 
 // born checks a group at birth: the holder is Held, and all others are Idle.
 func (w *world) born() error {
-	held := dmutex.None
+	var held *local
 	for _, p := range w.places {
 		switch {
 		case p.phase != dmutex.Held:
-		case held != dmutex.None:
-			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", held, p.self)
+		case held != nil && conflict(held, p.local):
+			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", held.self, p.self)
 		default:
-			held = p.self
+			held = p.local
 		}
 	}
 	for _, p := range w.places {
-		phase, fence := dmutex.Idle, uint64(0)
-		if p.self == w.Holder {
+		phase, fence, shared := dmutex.Idle, uint64(0), slices.Contains(w.Sharers, p.self)
+		if p.self == w.Holder || shared {
 			phase, fence = dmutex.Held, w.Fence
 		}
-		if p.phase != phase || p.fence != fence {
+		if p.phase != phase || p.fence != fence || p.shared != shared {
 			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", p.self, p.phase, p.fence, phase, fence)
 		}
 	}
@@ -313,30 +360,40 @@ func enters(self dmutex.NodeID, fence, last uint64, other dmutex.NodeID) error {
 	return nil
 }
 
-// knows checks what all nodes say of the holder: the first law of WaitsFor, for those
-// that wait, and the law of Excludes. For Excludes it is enough that no node excludes the
-// holder, in any state: a stopped node looks to the others like a slow one. So a run with
+// knows checks what all nodes say of each holder: the first law of WaitsFor, for those
+// that wait for it, and the laws of Excludes and ExcludesAlone. For these it is enough that no
+// node excludes the holder, in any state: a stopped node looks to the others like a slow one. So a run with
 // a stopped node is the beginning of a run that is explored anyway, with the machine of
 // that node in the same state.
 func (w *world) knows() error {
-	h := slices.IndexFunc(w.places, func(p place) bool { return p.phase == dmutex.Held })
-	if h < 0 {
-		return nil
-	}
-	holder := w.places[h].self
-	for _, p := range w.places {
-		l := p.local
-		if l.phase != dmutex.Held && slices.Contains(l.excludes, holder) { // two holders are wrong anyway
-			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", l.self, l.excludes, holder)
-		}
-		if l.phase != dmutex.Waiting || l.lends == holder || slices.Contains(l.waits, holder) {
+	for _, h := range w.places {
+		if h.phase != dmutex.Held {
 			continue
 		}
-		if !slices.ContainsFunc(w.places, func(n place) bool { return n.lends == holder && slices.Contains(l.waits, n.self) }) {
-			return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", l.self, l.waits, holder)
+		for _, p := range w.places {
+			if err := w.knowsOf(p.local, h.local); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func (w *world) knowsOf(l, holder *local) error {
+	if l.phase != dmutex.Held || l.shared { // two holders that conflict are wrong anyway
+		if slices.Contains(l.excludes, holder.self) {
+			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", l.self, l.excludes, holder.self)
+		}
+		if !holder.shared && slices.Contains(l.alone, holder.self) {
+			return search.Wrong(ErrExcluded, "%d excludes that one of %v holds the lock alone, and %d does", l.self, l.alone, holder.self)
+		}
+	}
+	lent := func(l *local) bool { return l.lends == holder.self || slices.Contains(l.sharers, holder.self) }
+	if l.phase != dmutex.Waiting || !conflict(l, holder) || lent(l) || slices.Contains(l.waits, holder.self) ||
+		slices.ContainsFunc(w.places, func(n place) bool { return lent(n.local) && slices.Contains(l.waits, n.self) }) {
+		return nil
+	}
+	return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", l.self, l.waits, holder.self)
 }
 
 // waits returns the violation of a node that is Waiting when nothing will happen.

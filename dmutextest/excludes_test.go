@@ -9,7 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -115,6 +115,11 @@ func TestExcludesLaw(t *testing.T) {
 		{"central", central.New, 3, 0, 1, 1, free, [2]int{518, 1_108}},
 		{"central", central.New, 3, 0, 2, 0, free, [2]int{1_832, 3_932}},
 		{"central", central.At(2), 3, 3, 1, 1, fifo, [2]int{653, 1_407}},
+		{"central.Witnessed", central.Witnessed, 2, 0, 3, 2, free, [2]int{29_987, 57_978}},
+		{"central.Witnessed", central.Witnessed, 3, 0, 1, 1, free, [2]int{1_080, 2_875}},
+		{"central.Witnessed", central.Witnessed, 3, 0, 2, 0, free, [2]int{5_929, 14_884}},
+		{"central.Witnessed", central.Witnessed, 3, 1, 1, 1, free, [2]int{2_189, 5_443}},
+		{"central.Witnessed", central.Witnessed, 3, 3, 1, 1, fifo, [2]int{1_184, 3_171}},
 		{"maekawa", maekawa.New, 2, 0, 2, 1, fifo, [2]int{1_651, 3_273}},
 		{"maekawa", maekawa.New, 3, 0, 1, 0, fifo, [2]int{1_564, 4_697}},
 		{"maekawa", maekawa.New, 3, 2, 1, 0, fifo, [2]int{1_970, 5_963}},

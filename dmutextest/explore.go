@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A Config says which group [Explore] explores, and how far.
@@ -15,6 +15,7 @@ type Config struct {
 	Algorithm dmutex.Algorithm
 	Members   []dmutex.NodeID // see Nodes
 	Holder    dmutex.NodeID   // as in dmutex.Start
+	Sharers   []dmutex.NodeID // as in dmutex.Start
 	Home      dmutex.NodeID   // as in dmutex.Start
 	Fence     uint64          // as in dmutex.Start
 	Network   Network
@@ -30,6 +31,14 @@ type Config struct {
 	// the machine allows it (see dmutex.Machine.Forget). The next one is born with
 	// a clock and a fence that are one higher than necessary.
 	Forgets []int
+
+	// Shares is how often, in the same form, a node may ask to share the lock, if its machine is a
+	// [dmutex.Sharer].
+	Shares []int
+
+	// Stamped says that of requests that conflict the one with the lower stamp is granted first.
+	// The machine has a method Stamp, as that of [site.Site].
+	Stamped bool
 
 	// MaxStates ends an exploration early; 0 means no limit.
 	MaxStates int
@@ -50,6 +59,7 @@ type Report struct {
 	Most     int  // messages in flight from one node to another at one time
 	Least    int  // messages received or lost in a whole run, at least
 	Greatest int  // and at most
+	Inside   int  // nodes that held the lock at one time, at most
 	Dense    bool // the n-th grant had the fence Config.Fence + n
 	Complete bool // nothing was left out: every run has been seen, and every run ends
 }
@@ -63,6 +73,9 @@ func (r Report) String() string {
 	fmt.Fprintf(&b, "%d steps, depth %d, %v, at most %d in a channel", r.Steps, r.Depth, r.Network, r.Most)
 	if r.Greatest > 0 {
 		fmt.Fprintf(&b, ", %d to %d messages a run", r.Least, r.Greatest)
+	}
+	if r.Inside > 1 {
+		fmt.Fprintf(&b, ", up to %d inside", r.Inside)
 	}
 	if r.Dense {
 		b.WriteString(", dense fences")
@@ -99,7 +112,7 @@ func explore(c Config) (*model, Report, error) {
 	report := func(r search.Report) Report {
 		return Report{
 			Network: c.Network, States: r.States, Steps: r.Steps, Depth: r.Depth,
-			Most: w.most, Least: r.Least, Greatest: r.Greatest, Dense: !w.sparse, Complete: r.Complete,
+			Most: w.most, Least: r.Least, Greatest: r.Greatest, Inside: w.inside, Dense: !w.sparse, Complete: r.Complete,
 		}
 	}
 	s := search.Search[*world, action]{
@@ -142,7 +155,7 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 		run, err := w.random(seed + k)
 		r.Steps += len(run)
 		r.Depth = max(r.Depth, len(run))
-		r.Most, r.Dense = w.most, !w.sparse
+		r.Most, r.Inside, r.Dense = w.most, w.inside, !w.sparse
 		if v, ok := errors.AsType[*Violation](err); ok {
 			if v.Kind == ErrLivelock {
 				run = run[:100]

@@ -53,7 +53,7 @@ func (z *fuzz) below(n int) int {
 
 func (z *fuzz) turn() error {
 	const forged = lose
-	switch do := [...]verb{request, cancel, release, tick, deliver, forged}[z.below(6)]; {
+	switch do := [...]verb{request, cancel, release, tick, deliver, forged, share}[z.below(7)]; {
 	case do == forged:
 		msg := z.forge()
 		i := z.below(len(z.machines))
@@ -63,7 +63,9 @@ func (z *fuzz) turn() error {
 		return z.input(i, deliver, msg)
 	case do.local():
 		i := z.below(len(z.machines))
-		if _, ok := z.machines[i].(dmutex.Ticker); ok || do != tick {
+		_, ticks := z.machines[i].(dmutex.Ticker)
+		_, shares := z.machines[i].(dmutex.Sharer)
+		if (ticks || do != tick) && (shares || do != share) {
 			return z.input(i, do, dmutex.Message{})
 		}
 	case len(z.wire) > 0:
@@ -113,12 +115,12 @@ func (z *fuzz) forge() dmutex.Message {
 // input gives a machine any input, and returns what goes wrong.
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
 	m := z.machines[i]
-	was := &local{self: z.Members[i], text: text(m), phase: m.Phase(), fence: m.Fence()}
+	was := look(m, z.Members[i])
 	out, err := input(m, do, msg)
 	if err != nil {
 		return refused(m, was, do, msg, out, err)
 	}
-	if !do.lawful(was.phase) {
+	if !do.lawful(was) {
 		return fmt.Errorf("%q: %v is taken", was.text, do)
 	}
 	wrong := z.contract(m, was, do, out)

@@ -34,6 +34,21 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
 	forgetful := Config{Algorithm: algorithm, Members: three, Home: three[1], Requests: []int{1}, Forgets: []int{1}, MaxStates: most}
 	t.Run("forgetful", func(t *testing.T) { states(t, forgetful) })
+	if sharer(algorithm, three) {
+		fresh.Requests, fresh.Shares = []int{1}, []int{1}
+		held.Requests, held.Shares = []int{1}, []int{1}
+		held.Holder, held.Sharers = dmutex.None, three[:2]
+		forgetful.Shares = []int{1}
+		t.Run("shared", func(t *testing.T) { states(t, fresh) })
+		t.Run("carried over, shared", func(t *testing.T) { states(t, held) })
+		t.Run("forgetful, shared", func(t *testing.T) { states(t, forgetful) })
+	} else {
+		t.Run("not shared", func(t *testing.T) {
+			if m, err := algorithm(dmutex.Start{Self: three[0], Members: three, Sharers: three[:1]}); !errors.Is(err, dmutex.ErrMisuse) {
+				t.Errorf("it is no Sharer: got %v, %v for Start.Sharers, want ErrMisuse", m, err)
+			}
+		})
+	}
 	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
 	t.Run("output", func(t *testing.T) { outputs(t, algorithm, five) })
 	t.Run("allocations", func(t *testing.T) { allocations(t, algorithm, five) })
@@ -42,9 +57,16 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 // alone checks that a node without peers enters at once, and asks nobody.
 func alone(t testing.TB, algorithm dmutex.Algorithm) {
 	r, err := Explore(Config{Algorithm: algorithm, Members: Nodes(1), Requests: []int{3}})
-	if want := (Report{States: 7, Steps: 6, Depth: 6, Dense: true, Complete: true}); err != nil || r != want {
+	if want := (Report{States: 7, Steps: 6, Depth: 6, Inside: 1, Dense: true, Complete: true}); err != nil || r != want {
 		t.Fatalf("three entries of a node alone: got %v, %v, want %v", r, err, want)
 	}
+}
+
+// sharer reports whether the machines are a [dmutex.Sharer].
+func sharer(algorithm dmutex.Algorithm, members []dmutex.NodeID) bool {
+	m, _ := algorithm(dmutex.Start{Self: members[0], Members: members})
+	_, ok := m.(dmutex.Sharer)
+	return ok
 }
 
 // starts checks that a Start which makes no sense is refused.
@@ -60,6 +82,8 @@ func starts(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 		{"a member twice", dmutex.Start{Self: self, Members: append(slices.Clone(members), self)}},
 		{"a member is None", dmutex.Start{Self: self, Members: append(slices.Clone(members), dmutex.None)}},
 		{"the holder is a stranger", dmutex.Start{Self: self, Members: members, Holder: stranger}},
+		{"a sharer is a stranger", dmutex.Start{Self: self, Members: members, Sharers: []dmutex.NodeID{stranger}}},
+		{"a holder and a sharer", dmutex.Start{Self: self, Members: members, Holder: self, Sharers: members[:1]}},
 		{"the home is a stranger", dmutex.Start{Self: self, Members: members, Home: stranger}},
 	} {
 		if m, err := algorithm(tt.start); !errors.Is(err, dmutex.ErrMisuse) {
@@ -96,8 +120,8 @@ func states(t testing.TB, c Config) {
 				t.Fatal(err)
 			}
 		}
-		for _, do := range []verb{request, cancel, release} {
-			if !do.lawful(l.phase) {
+		for _, do := range []verb{request, share, cancel, release} {
+			if !do.lawful(l) && (do != share || l.sharer) {
 				refuses(do, dmutex.Message{})
 			}
 		}
@@ -113,7 +137,7 @@ func refused(m dmutex.Machine, was *local, do verb, msg dmutex.Message, out []dm
 	switch {
 	case do == deliver:
 		what, want = msg.String(), dmutex.ErrPeer
-	case do == request && do.lawful(was.phase):
+	case (do == request || do == share) && do.lawful(was):
 		want = dmutex.ErrExhausted
 	}
 	if !errors.Is(err, want) || text(m) != was.text || len(out) > 0 {

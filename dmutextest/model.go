@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A model is what the states of a group share. It keeps one copy of each state of a
@@ -24,6 +24,7 @@ type model struct {
 	apart  bool // states of equal text stay apart, as scripts need
 	sparse bool // some grant's fence was not the last one plus one
 	most   int  // messages in one channel
+	inside int  // the most nodes that held the lock at one time
 }
 
 // A world is a state of a group.
@@ -33,12 +34,13 @@ type world struct {
 	wire               []uint32 // messages in flight, by channel and age, or by number if unordered
 	duplicates, losses uint16   // that may still happen
 	last               uint64   // the highest fence granted
+	lastAlone          uint64   // the highest granted to hold the lock alone
 }
 
 // A place is the state of a node.
 type place struct {
-	*local                   // its machine
-	left   [forget + 1]uint8 // how often it may still do each thing
+	*local                  // its machine
+	left   [share + 1]uint8 // how often it may still do each thing
 }
 
 // A flight is a message that may be in flight.
@@ -80,7 +82,7 @@ func newWorld(c Config) (*world, error) {
 	}
 	w := &world{
 		model:  &model{Config: c, localID: make(map[string]int), flightID: make(map[string]uint32)},
-		places: make([]place, n), last: c.Fence, duplicates: uint16(network.Duplicates), losses: uint16(network.Losses),
+		places: make([]place, n), last: c.Fence, lastAlone: c.Fence, duplicates: uint16(network.Duplicates), losses: uint16(network.Losses),
 	}
 	machines, err := c.births()
 	if err != nil {
@@ -91,7 +93,7 @@ func newWorld(c Config) (*world, error) {
 		var fault error
 		p.local, fault = w.local(i, machines[i])
 		wrong = cmp.Or(wrong, fault)
-		for do, times := range [...][]int{request: c.Requests, cancel: c.Cancels, tick: c.Ticks, forget: c.Forgets} {
+		for do, times := range [...][]int{request: c.Requests, cancel: c.Cancels, tick: c.Ticks, forget: c.Forgets, share: c.Shares} {
 			if p.left[do], err = budget(times, i, n); err != nil {
 				return nil, err
 			}
@@ -122,7 +124,7 @@ func (w *world) Clone(spare *world) *world {
 		spare = &world{model: w.model}
 	}
 	spare.places, spare.wire = append(spare.places[:0], w.places...), append(spare.wire[:0], w.wire...)
-	spare.duplicates, spare.losses, spare.last = w.duplicates, w.losses, w.last
+	spare.duplicates, spare.losses, spare.last, spare.lastAlone = w.duplicates, w.losses, w.last, w.lastAlone
 	return spare
 }
 
@@ -130,9 +132,11 @@ func (w *world) Clone(spare *world) *world {
 func (w *world) AppendState(b []byte) []byte {
 	little := binary.LittleEndian
 	for _, p := range w.places {
-		b = little.AppendUint64(b, uint64(p.id)|uint64(little.Uint32(p.left[:]))<<32)
+		b = little.AppendUint32(b, p.id)
+		b = append(b, p.left[:]...)
 	}
 	b = little.AppendUint64(b, w.last)
+	b = little.AppendUint64(b, w.lastAlone)
 	b = little.AppendUint32(b, uint32(w.duplicates)|uint32(w.losses)<<16)
 	for _, msg := range w.wire {
 		b = little.AppendUint32(b, msg)
@@ -222,8 +226,13 @@ func (w *world) Steps(list []action) []action {
 	calm := w.calm()
 	for i, p := range w.places {
 		switch {
-		case p.phase == dmutex.Idle && p.left[request] > 0:
-			list = append(list, action{request, i})
+		case p.phase == dmutex.Idle:
+			if p.left[request] > 0 && request.lawful(p.local) {
+				list = append(list, action{request, i})
+			}
+			if p.left[share] > 0 && p.sharer {
+				list = append(list, action{share, i})
+			}
 		case p.phase == dmutex.Waiting && p.left[cancel] > 0:
 			list = append(list, action{cancel, i})
 		case p.phase == dmutex.Held:
@@ -316,15 +325,28 @@ func (w *world) move(i int, do verb, msg uint32) (sent []uint32, wrong error) {
 
 // enter checks the grant of node i.
 func (w *world) enter(i int) error {
-	self, fence, last, other := w.places[i].self, w.places[i].fence, w.last, dmutex.None
+	l, inside, other := w.places[i].local, 0, dmutex.None
 	for _, p := range w.places {
-		if p.phase == dmutex.Held && p.self != self {
-			other = p.self
+		if p.phase == dmutex.Held {
+			inside++
+			if p.self != l.self && conflict(p.local, l) {
+				other = p.self
+			}
+		}
+		if w.Stamped && p.pending && conflict(p.local, l) && p.stamp.Less(l.stamp) {
+			return search.Wrong(ErrOvertaken, "%d enters by %v, and %v is pending", l.self, l.stamp, p.stamp)
 		}
 	}
-	w.sparse = w.sparse || fence != last+1
-	w.last = max(last, fence)
-	return enters(self, fence, last, other)
+	w.inside = max(w.inside, inside)
+	w.sparse = w.sparse || l.fence != w.last+1
+	last := w.last
+	w.last = max(w.last, l.fence)
+	if l.shared {
+		last = w.lastAlone
+	} else {
+		w.lastAlone = w.last
+	}
+	return enters(l.self, l.fence, last, other)
 }
 
 // send puts a message behind those of its lane.
@@ -355,6 +377,9 @@ func (w *world) crowded(sent []uint32) error {
 
 // rests checks a state in which nothing is in flight.
 func (w *world) rests() error {
+	if err := w.shares(); err != nil {
+		return err
+	}
 	if !w.calm() {
 		return nil
 	}
@@ -368,6 +393,30 @@ func (w *world) rests() error {
 	}
 	left := slices.IndexFunc(w.places, func(p place) bool { return !p.clean })
 	return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", w.places[left].text)
+}
+
+// shares checks what holds between nodes that share if nothing is in flight.
+func (w *world) shares() error {
+	if len(w.wire) > 0 || !w.places[0].sharer {
+		return nil
+	}
+	apart, all := dmutex.None, true
+	for _, p := range w.places {
+		if p.pending {
+			apart = p.self
+		}
+		all = all && (p.shared || !p.pending && p.phase != dmutex.Held)
+	}
+	if all && apart != dmutex.None {
+		return search.Wrong(ErrApart, "%d has a pending request, and all nodes that request or hold the lock share it", apart)
+	}
+	for _, p := range w.places {
+		wanted := slices.ContainsFunc(w.places, func(o place) bool { return o.pending && !o.shared })
+		if p.phase == dmutex.Held && p.shared && p.wanted != wanted {
+			return search.Wrong(ErrWanted, "%d shares the lock, and its Wanted is %v", p.self, p.wanted)
+		}
+	}
+	return nil
 }
 
 // Tell appends an action as a block of a script.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -25,11 +25,13 @@ import (
 //
 //	group 1 2@7 3      the members; 2 is born with clock 7
 //	holder 1           the lock is carried over: 1 holds it
+//	sharers 1 3        or these share it
 //	home 3             where the lock begins
 //	fence 4            the highest fence granted before
 //	network unordered  see Network; fifo if not said
 //
 //	request 2
+//	share 2                         2 asks to share the lock
 //	cancel 2
 //	release 2
 //	tick 2
@@ -43,7 +45,7 @@ import (
 //	state                           the state of all machines, and the messages in flight
 //	state 2                         the state of one
 //
-// The group comes first, then holder, home, fence and network. The output of a command
+// The group comes first, then holder or sharers, home, fence and network. The output of a command
 // is the phase of the node, if it has changed, and then what the node sends. A
 // call that the machine refuses is written as "refused", and the first check of
 // [Explore] that fails after a step as "violation".
@@ -111,7 +113,7 @@ func (p *play) violation(err error) {
 }
 
 func (p *play) do(name, rest string) error {
-	if slices.Contains([]string{"group", "holder", "home", "fence", "network"}, name) {
+	if slices.Contains([]string{"group", "holder", "sharers", "home", "fence", "network"}, name) {
 		return p.setup(name, rest)
 	}
 	if p.output == nil {
@@ -153,6 +155,11 @@ func (p *play) setup(name, rest string) (err error) {
 			c.Members, c.clocks = append(c.Members, dmutex.NodeID(member)), append(c.clocks, at)
 			err = errors.Join(err, err1, err2)
 		}
+	case "sharers":
+		for _, word := range strings.Fields(rest) {
+			sharer, err1 := number(word)
+			c.Sharers, err = append(c.Sharers, dmutex.NodeID(sharer)), errors.Join(err, err1)
+		}
 	case "network":
 		c.Network, err = ParseNetwork(rest)
 	default:
@@ -175,7 +182,7 @@ func (p *play) begin() error {
 	}
 	p.world, w.apart = w, true
 	for i := range w.places {
-		p.tracer.born(p.now, w.start(i), w.places[i].phase)
+		p.tracer.born(p.now, w.start(i), w.places[i].machine)
 	}
 	p.violation(cmp.Or(err, w.rests()))
 	return nil
@@ -221,9 +228,11 @@ func (p *play) local(do verb, rest string) error {
 	switch {
 	case do == tick && !ticks:
 		return errors.New("this machine has no Tick")
+	case do == share && !l.sharer:
+		return errors.New("this machine does not share")
 	case do == forget && !l.forgets:
 		return errors.New("this machine does not let itself be forgotten")
-	case do.lawful(l.phase):
+	case do.lawful(l.local):
 		p.step(do, i)
 		return nil
 	}
@@ -294,6 +303,8 @@ func (p *play) step(do verb, k int) {
 	is := w.places[i]
 	switch {
 	case is.phase == was.phase:
+	case is.phase == dmutex.Held && is.shared:
+		p.say("%d shares fence=%d", is.self, is.fence)
 	case is.phase == dmutex.Held:
 		p.say("%d held fence=%d", is.self, is.fence)
 	default:
@@ -304,9 +315,9 @@ func (p *play) step(do verb, k int) {
 		p.wire = append(p.wire, m)
 		p.say("%v", m)
 	}
-	p.tracer.did(p.now, is.self, do, in, is.phase, is.fence)
+	p.tracer.did(p.now, is.self, do, in, is.machine)
 	if do == forget {
-		p.tracer.born(p.now, w.again(was.machine, is.self, 1), is.phase)
+		p.tracer.born(p.now, w.again(was.machine, is.self, 1), is.machine)
 	}
 	p.violation(cmp.Or(wrong, w.rests()))
 }
@@ -334,6 +345,9 @@ func (c *Config) script(commands string, v *Violation) string {
 		if carried.over != 0 {
 			fmt.Fprintln(&b, carried.what, carried.over)
 		}
+	}
+	if len(c.Sharers) > 0 {
+		fmt.Fprintf(&b, "sharers %s\n", strings.Trim(fmt.Sprint(c.Sharers), "[]"))
 	}
 	fmt.Fprintf(&b, "network %v\n%s", c.Network, cmp.Or(commands, "\nstate\n")) // so that the machines are born
 	script, err := RunScript(c.Algorithm, b.String())

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -33,6 +34,10 @@ type SimConfig struct {
 	// delay constant, a request made at the moment of an entry reaches all nodes
 	// before the release.
 	Hold float64
+
+	// Shares is the fraction of the requests that are to share the lock, drawn at random. Above 0 the
+	// Algorithm must make machines of type [dmutex.Sharer].
+	Shares float64
 
 	// Tick is the time from one tick of a machine to its next, for machines
 	// of type [dmutex.Ticker]; 0 means no ticks. Nodes do not tick in step.
@@ -95,8 +100,8 @@ func (s *Spread) add(v float64) {
 // canceled, no message is lost, and nodes compute in no time. The same SimConfig
 // makes the same run.
 //
-// Simulate checks that no two nodes are in the critical section together, that
-// fences rise and that every request is granted. Its error names what went wrong,
+// Simulate checks that no two nodes are in the critical section together unless both share, that
+// fences of those that conflict rise and that every request is granted. Its error names what went wrong,
 // such as ErrMutualExclusion, and the seed. It refuses a SimConfig that makes no
 // sense with [dmutex.ErrMisuse].
 func Simulate(c SimConfig) (SimReport, error) {
@@ -145,9 +150,10 @@ type simulation struct {
 	asked    []int64 // by node: when it requested
 	turn     []int   // by node: how many releases were before that
 	inside   dmutex.NodeID
-	fence    uint64 // of the last grant
-	events   int    // since the last entry or release, see stuck
-	before   int    // messages sent before the present request, if the load is rare
+	sharers  []dmutex.NodeID // inside
+	fences   [2]uint64       // the highest of the grants to hold it alone, and to share it
+	events   int             // since the last entry or release, see stuck
+	before   int             // messages sent before the present request, if the load is rare
 
 	report SimReport
 }
@@ -170,6 +176,8 @@ func newSimulation(c SimConfig) (*simulation, error) {
 	case !math.IsInf(c.Think, 1) && bad(c.Think) || bad(c.Hold) || bad(c.Tick):
 		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e6 T (Think may be +Inf)",
 			dmutex.ErrMisuse, c.Think, c.Hold, c.Tick)
+	case !(c.Shares >= 0 && c.Shares <= 1):
+		return nil, fmt.Errorf("%w: SimConfig.Shares is %v, and must be from 0 to 1", dmutex.ErrMisuse, c.Shares)
 	case c.Delay > Exponential:
 		return nil, fmt.Errorf("%w: SimConfig.Delay is %d, which does not exist", dmutex.ErrMisuse, c.Delay)
 	}
@@ -192,11 +200,14 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		return nil, err
 	}
 	for i, self := range c.Members {
-		s.tracer.born(0, s.group.start(i), s.machines[i].Phase())
+		s.tracer.born(0, s.group.start(i), s.machines[i])
 		s.place[self] = i
 	}
 	if _, ok := s.machines[0].(dmutex.Ticker); ok {
 		s.tick = c.Tick
+	}
+	if _, ok := s.machines[0].(dmutex.Sharer); c.Shares > 0 && !ok {
+		return nil, fmt.Errorf("%w: SimConfig.Shares is %v, but the machines are no Sharers", dmutex.ErrMisuse, c.Shares)
 	}
 	return s, nil
 }
@@ -225,7 +236,7 @@ func (s *simulation) run() error {
 			s.think(i)
 		}
 	}
-	for s.report.Entries < s.cfg.Entries || s.inside != dmutex.None || s.tick == 0 {
+	for s.report.Entries < s.cfg.Entries || s.inside != dmutex.None || len(s.sharers) > 0 || s.tick == 0 {
 		if s.agenda.Len() == 0 {
 			if wrong := s.silence(); wrong != nil || s.requests == s.cfg.Entries {
 				return wrong
@@ -266,10 +277,13 @@ func (s *simulation) step(at int64, e *event) error {
 		}
 		s.requests++
 		s.asked[i], s.turn[i] = s.now, s.releases
+		if s.cfg.Shares > 0 && s.random.Float64() < s.cfg.Shares {
+			e.do = share
+		}
 	case tick:
 		s.after(s.tick, tick, i)
 	}
-	was := local{self: self, phase: m.Phase(), fence: m.Fence()}
+	was := local{self: self, phase: m.Phase(), fence: m.Fence(), shared: shares(m)}
 	out, wrong := s.group.act(m, &was, e.do, e.msg.Message)
 	if wrong != nil {
 		return wrong
@@ -277,9 +291,9 @@ func (s *simulation) step(at int64, e *event) error {
 	for _, o := range out {
 		s.send(i, o)
 	}
-	s.tracer.did(int64(inT(s.now)*second), self, e.do, e.msg, m.Phase(), m.Fence())
+	s.tracer.did(int64(inT(s.now)*second), self, e.do, e.msg, m)
 	if e.do == release {
-		s.leave(i)
+		s.leave(i, was.shared)
 	} else if was.phase != dmutex.Held && m.Phase() == dmutex.Held {
 		return s.enter(i)
 	}
@@ -326,10 +340,21 @@ func (s *simulation) delay() int64 {
 // enter checks the grant of node i, and measures it.
 func (s *simulation) enter(i int) error {
 	self, fence := s.cfg.Members[i], s.machines[i].Fence()
-	if wrong := enters(self, fence, s.fence, s.inside); wrong != nil {
+	last, other, mode := s.fences[0], s.inside, 0
+	if shares(s.machines[i]) {
+		mode = 1
+	} else if last = max(last, s.fences[1]); len(s.sharers) > 0 {
+		other = s.sharers[0]
+	}
+	if wrong := enters(self, fence, last, other); wrong != nil {
 		return wrong
 	}
-	s.inside, s.fence, s.events = self, fence, 0
+	if mode == 1 {
+		s.sharers = append(s.sharers, self)
+	} else {
+		s.inside = self
+	}
+	s.fences[mode], s.events = max(s.fences[mode], fence), 0
 	s.report.Entries++
 	s.report.ByNode[i]++
 	s.report.Wait.add(inT(s.now - s.asked[i]))
@@ -341,8 +366,13 @@ func (s *simulation) enter(i int) error {
 }
 
 // leave notes that node i has left, and plans the next request.
-func (s *simulation) leave(i int) {
-	s.inside, s.left, s.events = dmutex.None, s.now, 0
+func (s *simulation) leave(i int, shared bool) {
+	s.left, s.events = s.now, 0
+	if shared {
+		s.sharers = slices.DeleteFunc(s.sharers, func(id dmutex.NodeID) bool { return id == s.cfg.Members[i] })
+	} else {
+		s.inside = dmutex.None
+	}
 	s.releases++
 	switch {
 	case !s.rare:

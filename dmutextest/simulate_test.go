@@ -288,3 +288,27 @@ func TestSimulateRefuses(t *testing.T) {
 }
 
 func perEntry(r SimReport) float64 { return float64(r.Messages) / float64(r.Entries) }
+
+// Nodes that share are inside together: with requests to share only, the next one is served as if
+// there were no others. Writers among them are apart, or Simulate would say so.
+func TestSimulateShares(t *testing.T) {
+	c := SimConfig{Algorithm: central.New, Members: Nodes(9), Entries: 2000, Seed: 1, Hold: 50, Think: 50, Shares: 1}
+	readers, err := Simulate(c)
+	require.NoError(t, err)
+	require.LessOrEqual(t, readers.Wait.Greatest, 2.0, "a round trip")
+	c.Shares = 0.9
+	mixed, err := Simulate(c)
+	require.NoError(t, err)
+	c.Shares = 0
+	alone, err := Simulate(c)
+	require.NoError(t, err)
+	require.Greater(t, mixed.Throughput, 1.2*alone.Throughput)
+	for _, shares := range []float64{-1, 2, math.NaN()} {
+		c.Shares = shares
+		_, err = Simulate(c)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+	}
+	c.Shares, c.Algorithm = 1, suzukikasami.New
+	_, err = Simulate(c)
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+}

@@ -41,23 +41,29 @@ func (t *tracer) event(now int64, self dmutex.NodeID, e *trace.Event) {
 	t.out = nil
 }
 
-func (t *tracer) born(now int64, s dmutex.Start, is dmutex.Phase) {
+func (t *tracer) born(now int64, s dmutex.Start, m dmutex.Machine) {
 	if t.tell != nil {
 		t.event(now, s.Self, &trace.Event{
-			What: trace.Born, Clock: s.Clock, Known: s.Known, Limit: s.Limit, Holder: s.Holder, Home: s.Home, Fence: s.Fence, Phase: is,
+			What: trace.Born, Clock: s.Clock, Known: s.Known, Limit: s.Limit, Holder: s.Holder, Sharers: s.Sharers, Home: s.Home, Fence: s.Fence, Phase: m.Phase(), Shared: sharing(m),
 		})
 	}
 }
 
 // did reports an input, after its output was sent.
-func (t *tracer) did(now int64, self dmutex.NodeID, do verb, in trace.Message, is dmutex.Phase, fence uint64) {
+func (t *tracer) did(now int64, self dmutex.NodeID, do verb, in trace.Message, m dmutex.Machine) {
 	if t.tell != nil {
-		e := trace.Event{What: trace.What(do.String()), In: in, Phase: is, Fence: fence}
+		e := trace.Event{What: trace.What(do.String()), In: in, Phase: m.Phase(), Fence: m.Fence(), Shared: sharing(m)}
 		if !do.local() {
 			e.What = trace.Handle
 		}
 		t.event(now, self, &e)
 	}
+}
+
+// sharing reports whether a machine is Held to share.
+func sharing(m dmutex.Machine) bool {
+	s, ok := m.(dmutex.Sharer)
+	return ok && m.Phase() == dmutex.Held && s.Shared()
 }
 
 // TraceScript runs a script as [RunScript] does, and returns the trace that each

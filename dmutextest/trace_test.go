@@ -65,7 +65,7 @@ func replay(t *testing.T, algorithm dmutex.Algorithm, traces []*trace.Trace) {
 		require.NoError(t, tr.Write(&file))
 		again, err := trace.Read(tr.Name, &file)
 		require.NoError(t, err)
-		_, err = trace.Replay(again, algorithm)
+		_, err = dmutextest.Replay(again, algorithm)
 		require.NoError(t, err)
 		for _, e := range tr.Events {
 			for _, m := range e.Out {

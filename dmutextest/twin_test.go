@@ -201,6 +201,7 @@ func TestExploreTwin(t *testing.T) {
 		{"ricart", ricart.New, 2, each(1), each(1), each(0), repeating},
 		{"central", central.New, 3, each(2), each(0), each(0), unordered},
 		{"central", central.New, 3, each(1), each(1), each(0), unordered},
+		{"central.Witnessed", central.Witnessed, 3, each(1), each(1), each(0), unordered},
 		{"central", central.At(2), 3, each(2), each(1), each(0), dmutextest.Network{}},
 		{"ricart", ricart.New, 2, each(2), each(1), each(0), dmutextest.Network{Duplicates: 2}},
 		{"herald", newHerald, 2, []int{3, 0}, each(0), each(0), dmutextest.Network{Losses: 2}},

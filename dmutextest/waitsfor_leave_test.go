@@ -11,12 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 )
 
 // A leaving is a random run in which one node leaves while it has no request. It
@@ -141,24 +136,15 @@ func TestWaiterSecondLaw(t *testing.T) {
 	case testing.Short():
 		seeds = 150
 	}
-	for _, tt := range []struct {
-		name      string
-		algorithm dmutex.Algorithm
-		needs     dmutex.NodeID // if WaitsFor did not name this node, some would wait forever
-	}{
-		{"central", central.New, 1},
-		{"lamport", lamport.New, 2},
-		{"lamport.OmitReplies", lamport.OmitReplies, 2},
-		{"maekawa", maekawa.New, 2},
-		{"ricart", ricart.New, 2},
-		{"ricart.Carvalho", ricart.Carvalho, 2},
-		{"ring", ring.New, 2},
-		{"suzukikasami", suzukikasami.New, 2},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		needs := dmutex.NodeID(2) // if WaitsFor did not name this node, some would wait forever
+		if a.Name == "central" {
+			needs = 1
+		}
+		t.Run(a.Name, func(t *testing.T) {
 			var stopped, wentOn int
 			for seed := range seeds {
-				stops, err := newLeaving(t, tt.algorithm, seed).run()
+				stops, err := newLeaving(t, a.Algorithm, seed).run()
 				require.NoError(t, err, "seed %d", seed)
 				if stops {
 					stopped++
@@ -171,11 +157,11 @@ func TestWaiterSecondLaw(t *testing.T) {
 
 			var err error
 			for seed := uint64(0); seed < seeds && err == nil; seed++ {
-				l := newLeaving(t, tt.algorithm, seed)
-				l.unnamed = tt.needs
+				l := newLeaving(t, a.Algorithm, seed)
+				l.unnamed = needs
 				_, err = l.run()
 			}
-			require.ErrorIs(t, err, errStuck, fmt.Sprint("without ", tt.needs))
+			require.ErrorIs(t, err, errStuck, fmt.Sprint("without ", needs))
 		})
 	}
 }

@@ -35,32 +35,65 @@ var ErrStale = errors.New("fence: stale")
 // A Gate admits a fence that is not lower than any that it has admitted before. An equal
 // fence passes, so a holder can write many times. 0, which no grant has, never passes.
 //
+// If the lock is shared, holders that share call [Gate.Share], and those that hold it alone call
+// [Gate.Do]. Then the fences of two holds that share are not compared: they say nothing about each
+// other.
+//
 // The zero Gate has seen nothing. A Gate is safe for concurrent use, and must not be
 // copied.
 type Gate struct {
-	mu      sync.Mutex
-	highest uint64
+	running sync.RWMutex // the functions of Share run at the same time, those of Do alone
+	alone   uint64       // the highest fence that Do has admitted; written only while Do runs
+
+	mu     sync.Mutex
+	shared uint64 // the highest that Share has admitted
 }
 
 // NewGate returns a Gate that has already seen highest: the fence stored with the
 // data, or 0 if there is none yet.
-func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
+func NewGate(highest uint64) *Gate { return NewSharedGate(highest, 0) }
+
+// NewSharedGate is NewGate for a lock that is shared, with the highest fence of a hold alone, and
+// the highest of one that shares. If the second is not stored, give 0. Then, until the next call of
+// Do, a new Gate may admit the late write of a former holder while others share.
+func NewSharedGate(alone, shared uint64) *Gate { return &Gate{alone: alone, shared: shared} }
 
 // Do runs f if the fence passes, and returns f's error; otherwise it returns an [ErrStale].
 // While f runs, other calls wait, even with a higher fence, so no write begins before an
 // earlier one is complete. f must not call the Gate. Even if f fails, the fence counts as
 // seen.
 func (g *Gate) Do(fence uint64, f func() error) error {
+	g.running.Lock()
+	defer g.running.Unlock()
+	if err := passes(fence, max(g.alone, g.shared)); err != nil {
+		return err
+	}
+	g.alone = fence
+	return f()
+}
+
+// Share is Do for a hold that shares the lock: f may run at the same time as those of other calls of
+// Share, and the fence is compared only with those of holds alone.
+func (g *Gate) Share(fence uint64, f func() error) error {
+	g.running.RLock()
+	defer g.running.RUnlock()
+	if err := passes(fence, g.alone); err != nil {
+		return err
+	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.shared = max(g.shared, fence)
+	g.mu.Unlock()
+	return f()
+}
+
+func passes(fence, highest uint64) error {
 	switch {
 	case fence == 0:
 		return fmt.Errorf("%w: 0 is the fence of no grant", ErrStale)
-	case fence < g.highest:
-		return fmt.Errorf("%w: %d is lower than %d, which a later holder has used", ErrStale, fence, g.highest)
+	case fence < highest:
+		return fmt.Errorf("%w: %d is lower than %d, which a later holder has used", ErrStale, fence, highest)
 	}
-	g.highest = fence
-	return f()
+	return nil
 }
 
 // Admit returns nil if the fence passes and an [ErrStale] otherwise. A higher fence may
@@ -69,7 +102,9 @@ func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { ret
 
 // Highest returns the highest fence that has passed.
 func (g *Gate) Highest() uint64 {
+	g.running.RLock()
+	defer g.running.RUnlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.highest
+	return max(g.alone, g.shared)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -25,8 +26,8 @@ func BenchmarkNATSLink(b *testing.B) {
 		nodes[i] = l
 	}
 	pong := make(chan struct{}, 1)
-	require.NoError(b, nodes[0].Open(func(dmutex.NodeID, []byte) { pong <- struct{}{} }))
-	require.NoError(b, nodes[1].Open(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) }))
+	require.NoError(b, nodes[0].Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
+	require.NoError(b, nodes[1].Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) })}))
 	frame := make([]byte, 32)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -9,15 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -25,17 +19,8 @@ import (
 // server is found and has one victim. When the victim has released its locks, every
 // other transaction gets the lock that it waits for.
 func TestDeadlockOverNATS(t *testing.T) {
-	for name, algorithm := range map[string]dmutex.Algorithm{
-		"central":                  central.New,
-		"lamport":                  lamport.New,
-		"lamport, replies omitted": lamport.OmitReplies,
-		"maekawa":                  maekawa.New,
-		"ricart":                   ricart.New,
-		"ricart, Carvalho":         ricart.Carvalho,
-		"ring":                     ring.New,
-		"suzukikasami":             suzukikasami.New,
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			s := open(t)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -46,7 +31,7 @@ func TestDeadlockOverNATS(t *testing.T) {
 				link, err := natslink.New(connect(t, s), natslink.Config{Self: self, Prefix: prefix})
 				require.NoError(t, err)
 				n, err := node.OpenStrict(ctx, self, members, link, node.Config{
-					Algorithm: algorithm, Deadlock: 20 * time.Millisecond,
+					Algorithm: a.Algorithm, Deadlock: 20 * time.Millisecond,
 				})
 				require.NoError(t, err)
 				t.Cleanup(func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -27,22 +28,23 @@ const sessions = 3 * time.Second
 
 // lenders is a group in memory with members that serve clients over NATS.
 type lenders struct {
-	t     *testing.T
-	net   *memlink.Network
-	store store.Memory
+	t       *testing.T
+	net     *memlink.Network
+	store   store.Memory
+	session time.Duration
 }
 
 func newLenders(t *testing.T) *lenders {
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
-	return &lenders{t: t, net: network}
+	return &lenders{t: t, net: network, session: sessions}
 }
 
-func (l *lenders) open(nc *nats.Conn, allow func(net.Conn, string, string) error) *node.Node {
+func (l *lenders) open(nc *nats.Conn, allow func(net.Conn, string, string, bool) error) *node.Node {
 	listener, err := natsclient.Listen(nc, "locks.clients")
 	require.NoError(l.t, err)
 	n, err := node.Open(l.t.Context(), &l.store, l.net.Link(dmutex.None), node.Config{
-		Lease: sessions, Clients: &node.Clients{Listeners: []net.Listener{listener}, Allow: allow},
+		Lease: l.session, Clients: &node.Clients{Listeners: []net.Listener{listener}, Allow: allow},
 	})
 	require.NoError(l.t, err)
 	closeNode(l.t, n)
@@ -137,7 +139,11 @@ func TestNATSClientLost(t *testing.T) {
 	pair := func() (near, far net.Conn) {
 		near, err = natsclient.Dialer(nc)(ctx, "locks.clients")
 		require.NoError(t, err)
+		_, err = near.Write([]byte("a")) // a connection begins with its first message
+		require.NoError(t, err)
 		far, err = listener.Accept()
+		require.NoError(t, err)
+		_, err = io.ReadFull(far, make([]byte, 1))
 		require.NoError(t, err)
 		return near, far
 	}
@@ -163,7 +169,7 @@ func TestNATSClientLost(t *testing.T) {
 	near, far = pair()
 	_, err = near.Write([]byte("a"))
 	require.NoError(t, err)
-	require.NoError(t, nc.Publish(far.LocalAddr().String(), binary.BigEndian.AppendUint32(nil, 2)))
+	require.NoError(t, nc.Publish(far.LocalAddr().String(), binary.BigEndian.AppendUint32(nil, 3)))
 	_, err = near.Write([]byte("b"))
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
@@ -207,7 +213,7 @@ func TestNATSClientPermissions(t *testing.T) {
 	as := func(name string) *nats.Conn {
 		return connect(t, s, nats.UserInfo(name, name), nats.CustomInboxPrefix("_INBOX."+name))
 	}
-	newLenders(t).open(as("member"), func(nc net.Conn, _, lock string) error {
+	newLenders(t).open(as("member"), func(nc net.Conn, _, lock string, _ bool) error {
 		if lock == "hers" && !strings.HasPrefix(nc.RemoteAddr().String(), "_INBOX.alice.") {
 			return errors.New("it belongs to alice")
 		}
@@ -238,4 +244,37 @@ func TestNATSClientPermissions(t *testing.T) {
 	require.NoError(t, spy.Flush())
 	_, err = published.NextMsg(time.Millisecond)
 	require.ErrorIs(t, err, nats.ErrTimeout)
+}
+
+// A client with the documented permissions cannot break a member's connection, whatever it sends, and
+// what it sends costs the others no lock.
+func TestNATSClientHostile(t *testing.T) {
+	s := startNATS(t, server.Options{Port: -1})
+	members := connect(t, s)
+	group := newLenders(t)
+	group.session = 10 * time.Second // a slow machine may take long to read the flood
+	group.open(members, nil)
+	alice := lend(t, connect(t, s), "alice")
+	h := take(t, alice, "hers")
+
+	hostile := connect(t, s)
+	inbox, long := "_INBOX.mallory.1", "_INBOX.mallory."+strings.Repeat("x", 4025)
+	for _, bad := range []string{long, "_INBOX..1", "_INBOX.>", "_INBOX.mallory.*"} {
+		require.NoError(t, hostile.PublishRequest("locks.clients.new", inbox, []byte(bad)))
+		if bad == long {
+			require.NoError(t, hostile.PublishRequest("locks.clients.new", bad, []byte(inbox)))
+		}
+	}
+	for range 50 {
+		require.NoError(t, hostile.PublishRequest("locks.clients.new", inbox, make([]byte, 1<<20-100)))
+	}
+	for range 50_000 {
+		require.NoError(t, hostile.PublishRequest("locks.clients.new", inbox, []byte(inbox)))
+	}
+	require.NoError(t, hostile.Flush())
+	require.NoError(t, take(t, alice, "another").Release())
+	require.NoError(t, h.Err())
+	require.Zero(t, members.Stats().Reconnects)
+	require.False(t, members.IsClosed())
+	require.NoError(t, take(t, lend(t, connect(t, s), "bob"), "his").Release())
 }

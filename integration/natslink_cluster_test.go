@@ -162,9 +162,13 @@ func TestNATSCluster(t *testing.T) {
 }
 
 // If a node's connection is closed, by the application or because nats.go has stopped
-// reconnecting, Acquire and Close say so and do not wait.
+// reconnecting, Acquire and Close say so and do not wait. They tell the connection's last error:
+// if nats.go has closed it by itself, that is why.
 func TestNATSConnectionClosed(t *testing.T) {
-	s := open(t)
+	below := &server.SubjectPermission{Allow: []string{prefix + ".>"}}
+	s := startNATS(t, server.Options{Port: -1, Users: []*server.User{
+		{Username: "member", Permissions: &server.Permissions{Publish: below, Subscribe: below}},
+	}, NoAuthUser: "member"})
 	conns := []*nats.Conn{connect(t, s), connect(t, s), connect(t, s)}
 	c := startGroup(t, conns...)
 	c.progress(5)
@@ -173,11 +177,14 @@ func TestNATSConnectionClosed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, nc := range conns {
+		require.NoError(t, nc.Publish("forbidden", nil))
+		require.NoError(t, nc.Flush()) // and nc.LastError says why the server has refused it
 		nc.Close()
 	}
 	for _, n := range c.nodes {
 		_, err := n.Mutex("x").Acquire(ctx)
 		require.ErrorIs(t, err, transport.ErrClosed)
+		require.ErrorContains(t, err, `Publish to "forbidden"`)
 		require.ErrorIs(t, n.Close(ctx), transport.ErrClosed)
 	}
 }

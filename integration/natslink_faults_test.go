@@ -35,7 +35,7 @@ func TestNATSLinkCloseDrains(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	const frames = 90
 	for range frames {
 		require.NoError(t, l.Send(2, make([]byte, 1000)))
@@ -123,10 +123,10 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 	deaf, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	arrived, cured := make(chan byte, frames+1), make(chan bool)
-	require.NoError(t, deaf.Open(func(_ dmutex.NodeID, frame []byte) {
+	require.NoError(t, deaf.Open(transport.Host{Deliver: transport.Each(func(_ dmutex.NodeID, frame []byte) {
 		<-cured
 		arrived <- frame[0]
-	}))
+	})}))
 	t.Cleanup(func() { require.NoError(t, deaf.Close()) })
 	cure := sync.OnceFunc(func() { close(cured) })
 	t.Cleanup(cure)                    // runs before Close
@@ -163,7 +163,7 @@ func TestNATSLinkLostAfterClose(t *testing.T) {
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	cured := make(chan bool)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) { <-cured }))
+	require.NoError(t, l.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { <-cured })}))
 	loud := connect(t, s)
 	for range 400 {
 		require.NoError(t, loud.Publish(prefix+".1.2", make([]byte, maxFrame)))
@@ -228,7 +228,7 @@ func TestNATSLinkSmallerServer(t *testing.T) {
 	var log journal
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix, Logger: log.logger()})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	require.Equal(t, 8<<10, l.MaxFrame())
 

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -22,8 +22,6 @@ import (
 func TestNATSLinkTwoGroups(t *testing.T) {
 	s := startJetStream(t)
 	js := jetStream(t, connect(t, s))
-	_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket, Storage: jetstream.FileStorage})
-	require.NoError(t, err)
 	var nodes []*node.Node
 	var logs []*journal
 	for _, group := range []string{"billing", "orders", "billing", "orders"} {
@@ -63,7 +61,7 @@ func TestNATSLinkClash(t *testing.T) {
 		var err error
 		links[i], err = natslink.New(connect(t, s), natslink.Config{Prefix: prefix})
 		require.NoError(t, err)
-		require.NoError(t, links[i].Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, links[i].Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	}
 	says := func(l *natslink.Link, clash bool) {
 		t.Helper()

@@ -154,14 +154,14 @@ func TestNATSLinkForbidden(t *testing.T) {
 
 	eavesdropper, err := natslink.New(intruder, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
-	require.ErrorIs(t, eavesdropper.Open(func(dmutex.NodeID, []byte) {}), nats.ErrPermissionViolation)
+	require.ErrorIs(t, eavesdropper.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrPermissionViolation)
 	require.ErrorIs(t, await(t, denied), nats.ErrPermissionViolation)
 	require.NoError(t, eavesdropper.Close())
 
 	honest, err := natslink.New(connect(t, s, user(1)...), natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	from := make(chan dmutex.NodeID, 10)
-	require.NoError(t, honest.Open(func(sender dmutex.NodeID, _ []byte) { from <- sender }))
+	require.NoError(t, honest.Open(transport.Host{Deliver: transport.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
 	require.NoError(t, intruder.Publish(prefix+".1.3", []byte("I am node 3")))
 	require.ErrorIs(t, await(t, denied), nats.ErrPermissionViolation)
 	require.NoError(t, intruder.Publish(prefix+".1.2", []byte("I am node 2")))
@@ -177,7 +177,7 @@ func TestNATSLinkTooManySubscriptions(t *testing.T) {
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	for range 2 {
-		require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrMaxSubscriptionsExceeded)
+		require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrMaxSubscriptionsExceeded)
 		require.Equal(t, 1, nc.NumSubscriptions())
 	}
 	require.NoError(t, l.Close())
@@ -190,7 +190,7 @@ func TestNATSLinkNonsense(t *testing.T) {
 	l, err := natslink.New(connect(t, s), natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	from := make(chan dmutex.NodeID, 10)
-	require.NoError(t, l.Open(func(sender dmutex.NodeID, _ []byte) { from <- sender }))
+	require.NoError(t, l.Open(transport.Host{Deliver: transport.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
 	nc := connect(t, s)
 	nonsense := []string{"0", "1", "01", "02", "-2", "+2", "2a", "x", "18446744073709551616"}
 	for _, token := range nonsense {
@@ -198,10 +198,21 @@ func TestNATSLinkNonsense(t *testing.T) {
 	}
 	require.NoError(t, nc.Publish(prefix+".1.2", nil))
 	require.NoError(t, nc.Publish(prefix+".1.2", make([]byte, maxFrame+1)))
+	// NATS checks no permission to publish where a service answers on the reply subject of a request.
+	service, err := nc.Subscribe("service", func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Data: m.Data, Header: nats.Header{"Service": {"1"}}})
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.PublishRequest("service", prefix+".1.2", []byte("frame")))
+	eventually(t, "the service does not answer", func() bool { delivered, err := service.Delivered(); return err == nil && delivered == 1 })
+	require.NoError(t, nc.PublishRequest(prefix+".1.2", prefix+".1.3", []byte("frame")))
+	require.NoError(t, nc.PublishMsg(&nats.Msg{Subject: prefix + ".1.2", Reply: "x", Data: []byte("frame"), Header: nats.Header{"Status": {"503"}}}))
+	require.NoError(t, nc.PublishMsg(&nats.Msg{Subject: prefix + ".1.?2", Header: nats.Header{"Status": {"503"}}})) // nobody has asked
+	require.NoError(t, nc.Flush())
 	require.NoError(t, nc.Publish(prefix+".1.7", []byte("frame")))
 	require.Equal(t, dmutex.NodeID(7), await(t, from))
 	_, receiving := l.Lost()
-	require.Equal(t, uint64(len(nonsense)+2), receiving)
+	require.Equal(t, uint64(len(nonsense)+6), receiving)
 	require.NoError(t, l.Close())
 }
 
@@ -212,7 +223,7 @@ func TestNATSLinkConnection(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	require.NoError(t, l.Close())
 	require.True(t, nc.IsConnected())
 	require.NoError(t, nc.Flush())
@@ -220,7 +231,7 @@ func TestNATSLinkConnection(t *testing.T) {
 
 	l, err = natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	nc.Close()
 	for late := time.Now().Add(patience); !errors.Is(err, transport.ErrClosed); runtime.Gosched() {
 		require.True(t, time.Now().Before(late), "the link does not notice the end of its connection")

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/natsnode"
 	"github.com/dmutex/dmutex/store"
@@ -71,6 +72,9 @@ func TestNATSNode(t *testing.T) {
 func TestNATSNodeRefuses(t *testing.T) {
 	_, err := natsnode.Open(t.Context(), connect(t, startNATS(t, server.Options{Port: -1})), "invoices", node.Config{})
 	require.ErrorContains(t, err, "no server with JetStream answers: start it with -js")
+	_, err = natsnode.Open(t.Context(), nil, "invoices", node.Config{})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, "natslink: the connection is nil")
 	nc := connect(t, startJetStream(t))
 	_, err = natsnode.Open(t.Context(), nc, "in voices", node.Config{})
 	require.ErrorContains(t, err, "use letters, digits, - _ =")
@@ -86,7 +90,7 @@ func TestNATSNodeRefuses(t *testing.T) {
 func TestNATSNodePermitted(t *testing.T) {
 	use := []string{
 		"dmutex.invoices.>", "$KV.dmutex.invoices", "$KV.dmutex.invoices.read",
-		"$JS.API.STREAM.INFO.KV_dmutex", "$JS.API.DIRECT.GET.KV_dmutex.>",
+		"$JS.API.STREAM.INFO.KV_dmutex", "$JS.API.STREAM.MSG.GET.KV_dmutex",
 	}
 	for _, publish := range [][]string{use, append([]string{"$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_dmutex"}, use...)} {
 		s := startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
@@ -102,7 +106,7 @@ func TestNATSNodePermitted(t *testing.T) {
 				require.ErrorIs(t, err, store.ErrUnusable)
 				require.ErrorContains(t, err, "there is no bucket dmutex, and it cannot be made: ")
 				require.ErrorContains(t, err, `Publish to "$JS.API.`)
-				require.True(t, strings.HasSuffix(err.Error(), "make it by hand, for example with nats kv add dmutex --storage=file --replicas=3"), err)
+				require.True(t, strings.HasSuffix(err.Error(), "make it by hand: the documentation of package natsstore has the command"), err)
 				continue
 			}
 			require.NoError(t, err)

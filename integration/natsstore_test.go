@@ -39,10 +39,20 @@ func openKey(t *testing.T, js jetstream.JetStream, key string) store.Store {
 	return s
 }
 
+func load(t *testing.T, s store.Store) store.Revision {
+	_, rev, err := s.Load(t.Context())
+	require.NoError(t, err)
+	return rev
+}
+
 func TestNATSStore(t *testing.T) {
 	s := startJetStream(t)
 	js := jetStream(t, connect(t, s))
-	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
+	openKey(t, js, "first") // makes the bucket
+	stream, err := js.Stream(t.Context(), "KV_"+bucket)
+	require.NoError(t, err)
+	require.False(t, stream.CachedInfo().Config.AllowDirect, "replicas that disagree confirm their own values")
+	kv, err := js.KeyValue(t.Context(), bucket)
 	require.NoError(t, err)
 	t.Run("store", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return openKey(t, jetStream(t, connect(t, s)), group) })
@@ -67,10 +77,86 @@ func TestNATSStore(t *testing.T) {
 		require.Equal(t, "a", string(entry.Value()))
 		require.NoError(t, kv.Delete(ctx, "deleted"))
 		create()
-		require.NoError(t, kv.Purge(ctx, "deleted"))
+		stream, err := js.Stream(ctx, "KV_"+bucket)
+		require.NoError(t, err)
+		require.NoError(t, stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+".deleted")))
 		create()
 		_, err = s.Swap(ctx, []byte("b"), lost)
 		require.ErrorIs(t, err, store.ErrConflict)
+	})
+
+	// A service, or JetStream itself, publishes what a user cannot where that user asks it to. Such a
+	// value is refused, also if it looks like that of an operator or of another store.
+	t.Run("foreign", func(t *testing.T) {
+		nc := js.Conn()
+		service, err := nc.Subscribe("echo", func(m *nats.Msg) { _ = m.RespondMsg(&nats.Msg{Data: m.Data, Header: m.Header}) })
+		require.NoError(t, err)
+		defer func() { require.NoError(t, service.Unsubscribe()) }()
+		_, err = kv.Put(t.Context(), "plain", []byte("a"))
+		require.NoError(t, err)
+		plain := "$KV." + bucket + ".plain"
+		for i, forged := range []*nats.Msg{
+			{Subject: "echo", Data: []byte("forged")},
+			{Subject: "echo", Data: []byte("forged"), Header: nats.Header{"Service": {"1"}}},
+			{Subject: "echo"},
+			{Subject: "$JS.API.STREAM.MSG.GET.KV_" + bucket, Data: []byte(`{"last_by_subj":"` + plain + `"}`)},
+			{Subject: "$JS.API.INFO"},
+		} {
+			key := "foreign" + strconv.Itoa(i)
+			s := openKey(t, js, key)
+			rev := load(t, s)
+			forged.Reply = "$KV." + bucket + "." + key
+			require.NoError(t, nc.PublishMsg(forged))
+			eventually(t, "it is not refused: "+forged.Subject, func() bool {
+				_, _, err = s.Load(t.Context())
+				return err != nil
+			})
+			require.ErrorContains(t, err, "another program has written the value: find out which, stop all members, and delete the key")
+			require.ErrorIs(t, err, store.ErrUnusable)
+			_, err = s.Swap(t.Context(), []byte("a"), rev)
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.NoError(t, kv.Delete(t.Context(), key))
+			_, err = s.Swap(t.Context(), []byte("a"), load(t, s))
+			require.NoError(t, err)
+		}
+	})
+
+	// A value that was written by an earlier release of this package is loaded and replaced.
+	t.Run("earlier", func(t *testing.T) {
+		s := openKey(t, js, "earlier")
+		subject := "$KV." + bucket + ".earlier"
+		_, err := js.Publish(t.Context(), subject, []byte("a"), jetstream.WithExpectLastSequenceForSubject(0, subject))
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), []byte("b"), load(t, s))
+		require.NoError(t, err)
+	})
+
+	// A bucket that is deleted and made again has none of the revisions that it had.
+	t.Run("made again", func(t *testing.T) {
+		s := openKey(t, js, "again")
+		none := load(t, s)
+		swap := func() store.Revision {
+			rev, err := s.Swap(t.Context(), []byte("a"), load(t, s))
+			require.NoError(t, err)
+			return rev
+		}
+		old := swap()
+		require.NoError(t, js.DeleteStream(t.Context(), "KV_"+bucket))
+		s = openKey(t, js, "again")
+		for _, rev := range []store.Revision{none, old} {
+			_, err := s.Swap(t.Context(), []byte("b"), rev)
+			require.ErrorIs(t, err, store.ErrConflict)
+		}
+		for {
+			rev := swap()
+			require.NotEqual(t, old, rev)
+			number := func(rev store.Revision) string { return strings.Split(string(rev), ".")[0] }
+			_, err := s.Swap(t.Context(), []byte("b"), old)
+			require.ErrorIs(t, err, store.ErrConflict)
+			if number(rev) >= number(old) && len(rev) >= len(old) {
+				return
+			}
+		}
 	})
 
 	t.Run("misuse", func(t *testing.T) {
@@ -114,8 +200,7 @@ func (l *laggingStream) GetLastMsgForSubject(ctx context.Context, subject string
 // Load is current even if reads of the bucket are stale.
 func TestNATSStoreLagging(t *testing.T) {
 	s := startJetStream(t)
-	_, err := jetStream(t, connect(t, s)).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
-	require.NoError(t, err)
+	openKey(t, jetStream(t, connect(t, s)), "first") // makes the bucket
 	storetest.Run(t, func(t *testing.T, group string) store.Store {
 		return openKey(t, lagging{jetStream(t, connect(t, s))}, group)
 	})
@@ -130,12 +215,20 @@ func TestNATSStoreSettings(t *testing.T) {
 	}{
 		{func(c *jetstream.StreamConfig) {}, ""},
 		{func(c *jetstream.StreamConfig) { c.AllowDirect = true }, ""},
-		{func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, jetstream.DiscardNew }, ""},
 		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = store.MaxValue }, ""},
 		{func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "is in memory"},
 		{func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "forgets entries after 1h0m0s"},
-		{func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "forgets old entries when it is full"},
-		{func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }, "forgets old entries when it is full"},
+		{func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "forgets entries, or takes no more, when it is full"},
+		{func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, jetstream.DiscardNew }, "forgets entries, or takes no more, when it is full"},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }, "forgets entries, or takes no more, when it is full"},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 0 }, "keeps all that was ever written"},
+		{func(c *jetstream.StreamConfig) {
+			c.Discard, c.DiscardNewPerSubject = jetstream.DiscardNew, true
+		}, "takes no second value of a key"},
+		{func(c *jetstream.StreamConfig) { c.AllowRollup = true }, "allows roll-ups, by which each user of one key can delete all others"},
+		{func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }, "allows roll-ups"},
+		{func(c *jetstream.StreamConfig) { c.NoAck = true }, "acknowledges nothing"},
+		{func(c *jetstream.StreamConfig) { c.AllowMsgCounter, c.AllowDirect = true, true }, "is one of counters"},
 		{func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "forgets entries that consumers have taken"},
 		{func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, "forgets entries that consumers have taken"},
 		{func(c *jetstream.StreamConfig) {
@@ -151,7 +244,7 @@ func TestNATSStoreSettings(t *testing.T) {
 		config := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1}
 		test.set(&config)
 		_, err := js.CreateStream(t.Context(), config)
-		require.NoError(t, err)
+		require.NoError(t, err, test.says)
 		_, err = natsstore.Open(t.Context(), js, bucket, "a")
 		if test.says == "" {
 			require.NoError(t, err)
@@ -186,12 +279,12 @@ func TestNATSStorePermitted(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		publish := []string{"$KV.groups.a", "$KV.groups.a.read", "$JS.API.STREAM.INFO.KV_groups", "$JS.API.STREAM.MSG.GET.KV_groups"}
 		if direct {
-			publish[3] = "$JS.API.DIRECT.GET.KV_groups.>"
+			publish[3] = "$JS.API.DIRECT.GET.KV_groups.$KV.groups.a"
 		}
 		node := openKey(t, permitted(t, direct, "_INBOX.>", publish...), "a")
 		_, none, err := node.Load(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, store.Revision("0"), none, "Open has written something")
+		require.True(t, strings.HasPrefix(string(none), "0."), "Open has written something")
 		rev, err := node.Swap(t.Context(), []byte("a"), none)
 		require.NoError(t, err)
 		value, last, err := node.Load(t.Context())
@@ -204,12 +297,34 @@ func TestNATSStorePermitted(t *testing.T) {
 			js := permitted(t, direct, "_INBOX.>", append(rest, publish[i+1:]...)...)
 			_, err := natsstore.Open(t.Context(), js, bucket, "a")
 			require.ErrorIs(t, err, store.ErrUnusable)
-			require.ErrorContains(t, err, `Publish to "`+strings.TrimSuffix(missing, ">"))
+			require.ErrorContains(t, err, `Publish to "`+missing+`"`)
 		}
 		_, err = natsstore.Open(t.Context(), permitted(t, direct, "none", publish...), bucket, "a")
 		require.ErrorIs(t, err, store.ErrUnusable)
 		require.ErrorContains(t, err, `Subscription to "_INBOX.`)
 	}
+}
+
+// An operation that takes too long is an outage, although the server refused another subject on this
+// connection before.
+func TestNATSStoreOutage(t *testing.T) {
+	js := permitted(t, true, "_INBOX.>", "$KV.groups.a", "$KV.groups.a.read", "$JS.API.STREAM.INFO.KV_groups", "$JS.API.DIRECT.GET.KV_groups.$KV.groups.a")
+	s := openKey(t, js, "a")
+	require.NoError(t, js.Conn().Publish("$KV.groups.ab", nil))
+	require.NoError(t, js.Conn().Flush())
+	require.ErrorIs(t, js.Conn().LastError(), nats.ErrPermissionViolation)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	_, _, err := s.Load(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, store.ErrUnusable)
+	openKey(t, js, "a")
+
+	js.Conn().Close()
+	_, _, err = s.Load(t.Context())
+	require.ErrorIs(t, err, nats.ErrConnectionClosed)
+	require.ErrorContains(t, err, "groups.ab", "the connection's last error, perhaps why it was closed")
+	require.NotErrorIs(t, err, store.ErrUnusable)
 }
 
 // startJetStreamCluster runs three servers. JetStream wants each server to know the ports of

@@ -9,10 +9,12 @@ import (
 
 // The rest of the contract of [dmutex.Machine].
 
+var _ dmutex.Sharer = (*machine)(nil)
+
 func (m *machine) impossible(msg dmutex.Message) string {
 	j, _ := slices.BinarySearch(m.Peers(), msg.From)
 	switch msg.Kind {
-	case dmutex.Request:
+	case dmutex.Request, dmutex.Share:
 		switch {
 		case msg.Clock != msg.Attempt:
 			return "a request is sent at the time that it is stamped with"
@@ -43,6 +45,24 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
+// Wanted implements [dmutex.Sharer].
+func (m *machine) Wanted() bool {
+	for j := range m.Peers() {
+		if m.conflicts(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// Sharers implements [dmutex.Sharer]: a node knows of itself only.
+func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.Shared() && m.Phase() == dmutex.Held {
+		b = append(b, m.Self())
+	}
+	return b
+}
+
 // Forget implements [dmutex.Machine]. What came before the next request is not later.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	others := slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })
@@ -54,6 +74,7 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	for j, peer := range m.Peers() {
 		if t := m.queue[j]; t != 0 {
 			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " queued "...))
+			b = canon.Flag(b, "-shared", m.shares[j])
 		}
 	}
 	if m.Pending() {
@@ -67,5 +88,5 @@ func (m *machine) Clone() dmutex.Machine { return m.clone() }
 func (m *omitting) Clone() dmutex.Machine { return &omitting{*m.clone()} }
 
 func (m *machine) clone() *machine {
-	return &machine{m.Site.Clone(), slices.Clone(m.queue), slices.Clone(m.later)}
+	return &machine{m.Site.Clone(), slices.Clone(m.queue), slices.Clone(m.shares), slices.Clone(m.later)}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // An entry costs 3(N-1) messages; without some replies 2(N-1) to 3(N-1). At most 5
@@ -48,5 +48,23 @@ func TestMixed(t *testing.T) {
 		Members:  dmutextest.Nodes(2),
 		Requests: []int{3},
 		Cancels:  []int{1},
+	})
+}
+
+// Nodes share the lock, and no law is broken. With DMUTEX_LONG=1 all of it.
+func TestExploreShared(t *testing.T) {
+	one, two := []int{1}, []int{2}
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, States: 44_121},
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: one, States: 98_669},
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: two, States: 1_525_657, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Sharers: []dmutex.NodeID{1, 2}, States: 26_922},
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, Forgets: one, States: 444_948, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 913_575, Long: true},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, States: 27_942},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: two, Shares: one, States: 46_508},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: two, Shares: two, States: 629_802, Long: true},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: one, Shares: one, Sharers: []dmutex.NodeID{1, 2}, States: 14_058},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 365_896, Long: true},
 	})
 }

@@ -28,6 +28,10 @@
 // nodes in the critical section, the one with the later stamp would have the
 // other's request in its queue. So grants are in the order of the stamps.
 //
+// Sharing. A node may ask by SHARE in place of REQUEST, to be in the critical section together
+// with others that share. The queue says which requests share, and L2 is about requests that
+// conflict with ours: two that share do not.
+//
 // Progress. No message is ever deferred: every peer sends a REPLY, which is
 // later (L1), and one of the pending requests goes before all others (L2).
 //
@@ -50,34 +54,49 @@ import (
 
 type machine struct {
 	site.Site
-	queue []uint64 // by peer: the time of its request in our queue, 0 if none; ours is the Site's
-	later []bool   // by peer: it has sent something later than our pending request (L1)
+	queue  []uint64 // by peer: the time of its request in our queue, 0 if none; ours is the Site's
+	shares []bool   // by peer: that request shares
+	later  []bool   // by peer: it has sent something later than our pending request (L1)
 }
 
 // New makes the machine of one lock at one node. It is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
-	own, err := site.New(s)
+	own, err := site.NewShared(s)
 	if err != nil {
 		return nil, err
 	}
-	return newMachine(own, s.Holder), nil
+	return newMachine(own, s), nil
 }
 
-func newMachine(own site.Site, holder dmutex.NodeID) *machine {
+func newMachine(own site.Site, s dmutex.Start) *machine {
 	peers := own.Peers()
-	m := &machine{own, make([]uint64, len(peers)), make([]bool, len(peers))}
-	if j := slices.Index(peers, holder); j >= 0 {
-		m.queue[j] = site.Carried
+	m := &machine{own, make([]uint64, len(peers)), make([]bool, len(peers)), make([]bool, len(peers))}
+	for j, peer := range peers {
+		m.shares[j] = slices.Contains(s.Sharers, peer)
+		if m.shares[j] || peer == s.Holder {
+			m.queue[j] = site.Carried
+		}
 	}
 	return m
 }
 
 func (m *machine) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	fresh, err := m.Ask()
+	return m.ask(dmutex.Request, fresh, err)
+}
+
+// Share implements [dmutex.Sharer].
+func (m *machine) Share() ([]dmutex.Message, error) {
+	fresh, err := m.AskShared()
+	return m.ask(dmutex.Share, fresh, err)
+}
+
+func (m *machine) ask(kind dmutex.Kind, fresh bool, err error) ([]dmutex.Message, error) {
+	if err != nil || !fresh {
 		return nil, err
 	}
 	clear(m.later)
-	m.broadcast(dmutex.Request, m.Stamp())
+	m.broadcast(kind, m.Stamp())
 	m.tryEnter()
 	return m.Out(), nil
 }
@@ -114,7 +133,7 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	}
 	m.hear(j, msg)
 	switch msg.Kind {
-	case dmutex.Request:
+	case dmutex.Request, dmutex.Share:
 		m.request(j, msg)
 	case dmutex.Release:
 		m.release(j, msg)
@@ -137,13 +156,13 @@ func (m *machine) request(j int, msg dmutex.Message) {
 	if msg.Attempt <= m.queue[j] {
 		return // repeated
 	}
-	m.queue[j] = msg.Attempt
+	m.queue[j], m.shares[j] = msg.Attempt, msg.Kind == dmutex.Share
 	m.send(dmutex.Reply, msg.From, msg.Attempt)
 }
 
 func (m *machine) release(j int, msg dmutex.Message) {
 	if m.queue[j] == msg.Attempt {
-		m.queue[j] = 0
+		m.queue[j], m.shares[j] = 0, false
 	}
 }
 
@@ -164,8 +183,13 @@ func (m *machine) tryEnter() {
 }
 
 // keepsOut reports whether a peer has sent nothing later than our request (L1), or has
-// a request in the queue that goes before ours (L2).
+// a request in the queue that conflicts with ours and goes before it (L2).
 func (m *machine) keepsOut(j int) bool {
 	theirs := dmutex.Stamp{Clock: m.queue[j], Node: m.Peers()[j]}
-	return !m.later[j] || theirs.Clock != 0 && theirs.Less(m.Stamp())
+	return !m.later[j] || m.conflicts(j) && theirs.Less(m.Stamp())
+}
+
+// conflicts reports whether a peer has a request in the queue that does not share with ours.
+func (m *machine) conflicts(j int) bool {
+	return m.queue[j] != 0 && !(m.shares[j] && m.Shared())
 }

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // Without one of the rules something goes wrong; the shortest run that shows it
@@ -113,10 +115,10 @@ func TestKill(t *testing.T) {
 		{"L1 for anything", "m.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "msg.Clock > 0", "TestExplore"},
 		{"L1 by time only", "m.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "m.Stamp().Clock < msg.Clock", "TestExplore"},
 		{"no L1", "!m.later[j] || ", "", "TestExplore"},
-		{"no L2", "theirs.Clock != 0 && ", "false && theirs.Clock != 0 && ", "TestExplore"},
+		{"no L2", "m.conflicts(j) && theirs", "false && theirs", "TestExplore"},
 		{"L2 reversed", "theirs.Less(m.Stamp())", "m.Stamp().Less(theirs)", "TestExplore"},
 		{"release not heard", "case dmutex.Release:\n\t\tm.release(j, msg)", "", "TestExplore"},
-		{"no request is ahead", "theirs.Clock != 0 && ", "", "TestExplore"},
+		{"no request is ahead", "m.conflicts(j) && theirs", "theirs", "TestExplore"},
 		{"any release", "if m.queue[j] == msg.Attempt {", "{", "TestRepeated"},
 		{"repeated request", "msg.Attempt <= m.queue[j]", "false", "TestRepeated"},
 		{"holder not queued", "m.queue[j] = site.Carried", "", "TestExplore"},
@@ -130,4 +132,70 @@ func TestKill(t *testing.T) {
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets others' requests", "m.Idle() && !others", "m.Idle() && (!others || true)", "TestMachine"},
 	})
+}
+
+// The same for nodes that share.
+func TestShareKill(t *testing.T) {
+	const killer = "TestExploreShared"
+	machinetest.Kill(t, "lamport.go", []machinetest.Edit{
+		{"no sharer is carried over", "site.NewShared(s)", "site.New(s)", killer},
+		{"carried sharers unknown", "m.shares[j] || peer == s.Holder", "peer == s.Holder", killer},
+		{"asks alone", "m.ask(dmutex.Share, fresh", "m.ask(dmutex.Request, fresh", killer},
+		{"a share is not heard", "case dmutex.Request, dmutex.Share:", "case dmutex.Request:", killer},
+		{"all share", "msg.Kind == dmutex.Share\n", "true\n", killer},
+		{"nobody shares", "msg.Kind == dmutex.Share\n", "false\n", killer},
+		{"shares with all", "!(m.shares[j] && m.Shared())", "!m.Shared()", killer},
+		{"lets sharers in", "!(m.shares[j] && m.Shared())", "!m.shares[j]", killer},
+		{"shares with nobody", " && !(m.shares[j] && m.Shared())", "", killer},
+	})
+	machinetest.Kill(t, "omit.go", []machinetest.Edit{
+		{"omits for sharers", "ours = false // the", "// the", killer},
+		{"replies to all that come later", "msg.Kind == dmutex.Share && m.Shared(); together", "m.Shared(); together", "TestOmitsFor"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"never wanted", "\t\t\treturn true\n", "\t\t\treturn false\n", killer},
+	})
+}
+
+// An omitsAll is a machine that omits a REPLY also to a SHARE that comes after its own.
+type omitsAll struct{ machine }
+
+func (m *omitsAll) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	ours := !m.Idle()
+	out, err := m.machine.Handle(msg)
+	if ours {
+		out = slices.DeleteFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Reply })
+	}
+	return out, err
+}
+
+func (m *omitsAll) Clone() dmutex.Machine { return &omitsAll{*m.clone()} }
+
+// A node that shares does not await our RELEASE, so it needs our REPLY.
+func TestOmitsTooMuch(t *testing.T) {
+	machinetest.ExploreAll(t, []machinetest.Exploration{{
+		Name: "omits-for-sharers", Nodes: 2, Shares: []int{1}, Want: dmutextest.ErrApart,
+		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+			m, err := New(s)
+			return &omitsAll{*m.(*machine)}, err
+		},
+	}})
+}
+
+// It is omitted to a REQUEST that comes after our SHARE, which awaits our RELEASE, and to a SHARE
+// that comes before ours.
+func TestOmitsFor(t *testing.T) {
+	for _, tt := range []struct {
+		kind    dmutex.Kind
+		from    dmutex.NodeID
+		replies int
+	}{{dmutex.Share, 3, 1}, {dmutex.Request, 3, 0}, {dmutex.Share, 1, 0}} {
+		m, err := OmitReplies(dmutex.Start{Self: 2, Members: dmutextest.Nodes(3)})
+		require.NoError(t, err)
+		_, err = m.(dmutex.Sharer).Share()
+		require.NoError(t, err)
+		out, err := m.Handle(dmutex.Message{Kind: tt.kind, From: tt.from, To: 2, Attempt: 1, Clock: 1})
+		require.NoError(t, err)
+		require.Len(t, out, tt.replies, "%v from %d", tt.kind, tt.from)
+	}
 }

@@ -16,7 +16,7 @@ import (
 // our request is the later one, our REQUEST serves: we sent it before the peer's request
 // arrived here, so it arrives sooner than a REPLY would. If our request goes first, our
 // RELEASE serves: we send it after the peer's request arrived, so it is later, and by L2
-// the peer awaits it anyway. So no node enters later than with all replies; and of the
+// the peer awaits it anyway. If both share, the peer does not await it: then we reply. So no node enters later than with all replies; and of the
 // requests that are pending or held, the first waits for no RELEASE that is not already
 // sent. The channels must still keep the order: a RELEASE that overtakes its REQUEST leaves
 // it in the queue.
@@ -27,11 +27,11 @@ import (
 // Advanced Concepts in Operating Systems, 1994) omits a REPLY only if our request is the
 // later one, which saves messages only when requests cross.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
-	own, err := site.New(s)
+	own, err := site.NewShared(s)
 	if err != nil {
 		return nil, err
 	}
-	return &omitting{*newMachine(own, s.Holder)}, nil
+	return &omitting{*newMachine(own, s)}, nil
 }
 
 // omitting is a machine that omits replies.
@@ -41,6 +41,9 @@ type omitting struct{ machine }
 // request of our own: our REQUEST is later, or our RELEASE will be.
 func (m *omitting) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	ours := !m.Idle()
+	if together := msg.Kind == dmutex.Share && m.Shared(); together && m.Stamp().Less(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
+		ours = false // the peer does not await our RELEASE
+	}
 	out, err := m.machine.Handle(msg)
 	if ours {
 		out = slices.DeleteFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Reply })

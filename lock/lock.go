@@ -13,12 +13,27 @@ import (
 	"time"
 )
 
-// The errors of a lock, for [errors.Is]. Errors of a context are wrapped, too.
+// The errors of a lock, for [errors.Is]. Errors of a context are wrapped, too. The error of an Acquire
+// whose context has ended wraps ErrBusy as well if a client or a record has seen a holder.
 var (
 	ErrBusy     = errors.New("lock is busy")      // TryAcquire found the lock taken
 	ErrReleased = errors.New("lock was released") // by this handle
 	ErrLost     = errors.New("lock was lost")     // the error says why
 )
+
+// An Event is the end of a wait for a lock, or of a hold, for the Observer of a node.Node or a
+// client.Client.
+type Event struct {
+	Lock  string
+	Fence uint64        // of the grant; 0 if there was none
+	Took  time.Duration // from the call to its end, including the time until the group was ready; or from the grant to its end
+	Err   error         // what the call returns, nil if the lock was granted; or why a hold was lost, nil if it was released
+
+	// Outcome sums up Err in a word that can label a metric. Of a wait: granted; busy;
+	// canceled or deadline, if its context ended; deadlock; or failed, for any other error.
+	// Of a hold: released or lost.
+	Outcome string
+}
 
 // A Mutex is a named lock that excludes processes, and goroutines of one process, too. Its
 // methods are safe for concurrent use.
@@ -39,6 +54,17 @@ type Mutex interface {
 	Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error
 }
 
+// A Sharable is a Mutex that callers may also share: that of a member, of a client, and of locktest.
+type Sharable interface {
+	Mutex
+
+	// Shared returns the same lock for callers that share it: any number of them hold it at the same
+	// time, and nobody holds it alone then. A call waits behind those that already wait to hold it
+	// alone. Do not acquire a lock under a hold of it, shared or not: if another waits in between, all
+	// wait forever.
+	Shared() Mutex
+}
+
 // A Held is the handle of a lock that is held, from a successful Acquire to Release. The handle
 // owns the lock: any goroutine that has it may release it. Its methods are safe for concurrent
 // use, and only Release may wait.
@@ -51,7 +77,8 @@ type Held interface {
 	// has the values of Acquire's context, but not its deadline or cancellation.
 	Context() context.Context
 
-	// Fence is the number of this grant. Of any two grants of a lock the later has the higher.
+	// Fence is the number of this grant. Of any two grants of a lock the later has the higher, unless
+	// both share it.
 	Fence() uint64
 
 	// Err is nil while the lock is held, then an ErrReleased or an ErrLost. If the lock has a

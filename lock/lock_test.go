@@ -16,7 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
-	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/locktest"
 	"github.com/dmutex/dmutex/node"
@@ -51,10 +51,11 @@ func (l listener) Addr() network.Addr { return nil }
 // A system is a lock as two processes see it.
 type system struct {
 	one, two lock.Mutex
-	trouble  func() // makes one lose what it holds
-	over     func() // ends the trouble
-	cause    error  // of the loss, if it is known
-	leased   bool   // the loss is the end of a lease
+	named    [2]func(name string) lock.Mutex // the locks of other names
+	trouble  func()                          // makes one lose what it holds
+	over     func()                          // ends the trouble
+	cause    error                           // of the loss, if it is known
+	leased   bool                            // the loss is the end of a lease
 }
 
 // systems has a constructor for each lock. The system ends with the test.
@@ -66,7 +67,7 @@ var systems = map[string]func(t *testing.T) system{
 			return node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2}, net.Link(id), node.Config{Algorithm: ricart.New})
 		})
 		return system{
-			one: nodes[0].Mutex("x"), two: nodes[1].Mutex("x"), over: func() {}, cause: node.ErrClosed,
+			named: namesOf(nodes[0].Mutex, nodes[1].Mutex), over: func() {}, cause: node.ErrClosed,
 			trouble: func() { require.NoError(t, nodes[0].Close(context.Background())) },
 		}
 	},
@@ -81,7 +82,7 @@ var systems = map[string]func(t *testing.T) system{
 			time.Sleep(lease / 100)
 		}
 		return system{
-			one: nodes[0].Mutex("x"), two: nodes[1].Mutex("x"), cause: node.ErrLease, leased: true,
+			named: namesOf(nodes[0].Mutex, nodes[1].Mutex), cause: node.ErrLease, leased: true,
 			trouble: func() { stores[0].Outage(true) }, over: done,
 		}
 	},
@@ -114,29 +115,73 @@ var systems = map[string]func(t *testing.T) system{
 		one := open(&away)
 		require.NoError(t, acquire(t, one.Mutex("first")).Release())
 		return system{
-			one: one.Mutex("x"), two: open(new(atomic.Bool)).Mutex("x"), cause: errAway, leased: true,
+			named: namesOf(one.Mutex, open(new(atomic.Bool)).Mutex), cause: errAway, leased: true,
 			trouble: func() { away.Store(true); (*conn.Load()).Close() }, over: func() { away.Store(false) },
 		}
 	},
 	"record": func(t *testing.T) system {
-		stores, done := outages(t)
-		one, err := storelock.New(stores[0], "x", lease)
-		require.NoError(t, err)
-		two, err := storelock.New(stores[1], "x", lease)
-		require.NoError(t, err)
-		return system{
-			one: one, two: two, cause: context.DeadlineExceeded, leased: true,
-			trouble: func() { stores[0].Outage(true) }, over: done,
+		stores, bad := make(map[string]*store.Memory), []*outagetest.Store{}
+		out := func(on bool) func() {
+			return func() {
+				for _, s := range bad {
+					s.Outage(on)
+				}
+			}
 		}
+		open := func(name string) *outagetest.Store {
+			if stores[name] == nil {
+				stores[name] = new(store.Memory)
+			}
+			return outagetest.New(t, stores[name], outagetest.Faults{})
+		}
+		of := func(s store.Store, name string) lock.Mutex {
+			m, err := storelock.New(s, name, lease)
+			require.NoError(t, err)
+			return m
+		}
+		one := func(name string) lock.Mutex {
+			bad = append(bad, open(name))
+			return of(bad[len(bad)-1], name)
+		}
+		two := func(name string) lock.Mutex { return of(open(name), name) }
+		return system{named: namesOf(one, two), cause: context.DeadlineExceeded, leased: true, trouble: out(true), over: out(false)}
 	},
 	"test, suspended": func(t *testing.T) system {
-		l := locktest.New("x")
-		return system{one: l, two: l, trouble: func() { l.Suspend(lease) }, over: func() {}, leased: true}
+		locks := newLocks()
+		suspend := func() { locks.each(func(l *locktest.Lock) { l.Suspend(lease) }) }
+		return system{named: namesOf(locks.open, locks.open), trouble: suspend, over: func() {}, leased: true}
 	},
 	"test, lost": func(t *testing.T) system {
-		l, why := locktest.New("x"), errors.New("no network")
-		return system{one: l, two: l, trouble: func() { l.Lose(why) }, over: func() {}, cause: why}
+		locks, why := newLocks(), errors.New("no network")
+		lose := func() { locks.each(func(l *locktest.Lock) { l.Lose(why) }) }
+		return system{named: namesOf(locks.open, locks.open), trouble: lose, over: func() {}, cause: why}
 	},
+}
+
+// namesOf returns how two processes open locks.
+func namesOf[M lock.Mutex](one, two func(name string) M) [2]func(name string) lock.Mutex {
+	return [2]func(name string) lock.Mutex{
+		func(name string) lock.Mutex { return one(name) },
+		func(name string) lock.Mutex { return two(name) },
+	}
+}
+
+// locks are those of locktest, by their names.
+type locks struct{ all map[string]*locktest.Lock }
+
+func newLocks() locks { return locks{make(map[string]*locktest.Lock)} }
+
+func (l locks) open(name string) *locktest.Lock {
+	if l.all[name] == nil {
+		l.all[name] = locktest.New(name)
+	}
+	return l.all[name]
+}
+
+func (l locks) each(do func(*locktest.Lock)) {
+	for _, one := range l.all {
+		do(one)
+	}
 }
 
 // outages returns two ways to one store. done ends an outage of the first.
@@ -167,7 +212,9 @@ func each(t *testing.T, test func(t *testing.T, s system)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(30 * 365 * 24 * time.Hour) // the clock of a bubble begins in the year 2000
-				test(t, open(t))
+				s := open(t)
+				s.one, s.two = s.named[0]("x"), s.named[1]("x")
+				test(t, s)
 			})
 		})
 	}

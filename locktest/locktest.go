@@ -26,33 +26,52 @@ import (
 // lease is longer than any test. Suspend shortens it.
 const lease = 48 * 365 * 24 * time.Hour
 
-// A Lock is a lock in memory, and a [lock.Mutex]. Its fences are 1, 2 and so on. A lock that was
+// A Lock is a lock in memory, and a [lock.Sharable]. Its fences are 1, 2 and so on. A lock that was
 // lost is free at once.
 type Lock struct {
 	lock.Mutex
-	named hold.Mutex
-	clock *clock.Clock
+	named, shared hold.Mutex
+	clock         *clock.Clock
 
 	mu      sync.Mutex
 	fence   uint64
-	held    *held // the present grant
+	held    []*held  // the present grants: one, or several that share
+	queue   []*place // calls, in their order
 	fail    error
 	changed chan struct{} // closed when a waiter is to look again
 	history []string
 }
 
+// A place is that of a call in the queue.
+type place struct{ shares bool }
+
 // New returns a lock that nobody holds.
 func New(name string) *Lock {
 	l := &Lock{clock: clock.New(), changed: make(chan struct{})}
-	l.named = hold.Mutex{Package: "locktest", Lock: name, Take: l.acquire}
+	l.named = hold.Mutex{Package: "locktest", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
+		return l.acquire(ctx, try, false)
+	}}
+	l.shared = hold.Mutex{Package: "locktest", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
+		return l.acquire(ctx, try, true)
+	}}
 	l.Mutex = &l.named
 	return l
 }
 
-func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
+// Shared implements [lock.Sharable].
+func (l *Lock) Shared() lock.Mutex { return &l.shared }
+
+func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.held != nil && !try && l.fail == nil && ctx.Err() == nil {
+	me := &place{shares}
+	l.queue = append(l.queue, me)
+	defer func() {
+		l.queue = slices.DeleteFunc(l.queue, func(p *place) bool { return p == me })
+		l.change()
+	}()
+	waits := func() bool { return l.queue[0] != me || len(l.held) > 0 && !(shares && l.held[0].shares) }
+	for waits() && !try && l.fail == nil && ctx.Err() == nil {
 		changed := l.changed
 		l.mu.Unlock()
 		select {
@@ -67,27 +86,32 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	case l.fail != nil:
 		l.note("failed: %v", l.fail)
 		return nil, l.fail
-	case l.held != nil:
+	case waits():
 		l.note("busy")
 		return nil, lock.ErrBusy
 	}
 	l.fence++
-	h := &held{l: l}
+	h := &held{l: l, shares: shares}
 	h.Hold = hold.New(ctx, l.clock, lease, l.fence, l.clock.Now()+int64(lease), func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.lost(h, errors.New("its lease has ended"))
 	})
-	l.held = h
-	l.note("%d acquired", l.fence)
+	l.held = append(l.held, h)
+	how := "acquired"
+	if shares {
+		how = "shared"
+	}
+	l.note("%d %s", l.fence, how)
 	return h, nil
 }
 
-// Lose takes the lock from its holder, if there is one. [lock.Held.Err] wraps why.
+// Lose takes the lock from its holder, or all that share it, if there are any. [lock.Held.Err] wraps
+// why.
 func (l *Lock) Lose(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.held; h != nil {
+	for _, h := range slices.Clone(l.held) {
 		h.End(l.lost(h, why))
 	}
 }
@@ -102,9 +126,9 @@ func (l *Lock) Resume() { l.extend("resumed", lease-lease/leases.Margin) }
 func (l *Lock) extend(what string, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held != nil {
-		l.note("%d %s", l.held.Fence(), what)
-		l.held.Extend(l.clock.Now() + int64(left+lease/leases.Margin))
+	for _, h := range l.held {
+		l.note("%d %s", h.Fence(), what)
+		h.Extend(l.clock.Now() + int64(left+lease/leases.Margin))
 	}
 }
 
@@ -118,7 +142,7 @@ func (l *Lock) Fail(err error) {
 }
 
 // History returns what has happened, such as "1 acquired", "1 suspended", "1 lost: no network", "2
-// acquired", "2 released", "busy", "failed: no network". The numbers are fences.
+// acquired", "2 released", "3 shared", "busy", "failed: no network". The numbers are fences.
 func (l *Lock) History() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,9 +165,9 @@ func (l *Lock) lost(h *held, why error) error {
 }
 
 func (l *Lock) free(h *held, how string) {
-	if l.held == h {
+	if i := slices.Index(l.held, h); i >= 0 {
 		l.note("%d %s", h.Fence(), how)
-		l.held = nil
+		l.held = slices.Delete(l.held, i, i+1)
 		l.change()
 	}
 }
@@ -151,7 +175,8 @@ func (l *Lock) free(h *held, how string) {
 // A held is the handle that Acquire returns.
 type held struct {
 	*hold.Hold
-	l *Lock
+	l      *Lock
+	shares bool
 }
 
 func (h *held) Release() error {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // With DMUTEX_LONG=1 the tests search farther.

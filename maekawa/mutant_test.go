@@ -9,8 +9,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // A mutation breaks a rule of the algorithm.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // A run is a group of nodes 1 to n whose messages the test carries.

@@ -46,8 +46,8 @@ func (m *Mutex) reach(ctx context.Context) error {
 	return public(m.name, m.node.locks.Obstacle())
 }
 
-// Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle, but not by the
-// end of the hold. It is nil for a handle of another package, which cannot be asked.
+// Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle, or when the handle
+// shares the lock and a call waits to hold it alone, but not by the end of the hold. It is nil for a handle of another package, which cannot be asked.
 func Asked(h lock.Held) <-chan struct{} {
 	if h, ok := h.(*locks.Held); ok {
 		return h.Asked()
@@ -63,7 +63,7 @@ type Holder struct {
 	Age   time.Duration // since its grant, by the holder's own clock, when it answered
 }
 
-// Holder asks all members of the view who holds the lock. The answer may be out of date when
+// Holder asks all members of the view who holds the lock, and returns one of those that share it. The answer may be out of date when
 // it arrives, so it is for people, not for programs that decide by it.
 //
 // It first waits as [Node.Ready] does, and then until the holder has answered, or all members of
@@ -86,7 +86,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 		view := n.group.Status().View
 		if view.Epoch != epoch { // a process that has restarted was not asked
 			epoch = view.Epoch
-			n.sendAll(q)
+			n.sendAll(&q.message)
 			n.mail.Flush()
 		}
 		missing := slices.DeleteFunc(view.Members, func(id dmutex.NodeID) bool {
@@ -112,17 +112,23 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	}
 }
 
+// A question is a message that asks who holds a lock, and the answers to it.
+type question struct {
+	message
+	answers chan Holder
+}
+
 // question asks who holds a lock. The answers come until its number is deleted from asks.
-func (n *Node) question(name string) *message {
-	q := &message{says: saysWho, number: n.numbers.Add(1), name: name, answers: make(chan Holder, 64)}
+func (n *Node) question(name string) *question {
+	q := &question{message{says: saysWho, number: n.numbers.Add(1), name: name}, make(chan Holder, 64)}
 	n.asks.Store(q.number, q.answers)
 	return q
 }
 
 // holds returns what this node answers: a Holder without a fence if it does not hold the lock.
 func (n *Node) holds(name string) (own Holder) {
-	if st := n.locks.Status(name); st.Phase == dmutex.Held && st.Holder == n.Self() {
-		own = Holder{st.Holder, n.cfg.Name, st.Fence, st.Age}
+	if st := n.locks.Status(name); st.Fence != 0 {
+		own = Holder{n.Self(), n.cfg.Name, st.Fence, st.Age}
 	}
 	return own
 }

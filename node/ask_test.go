@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -271,8 +272,8 @@ func TestAskWithoutAHandle(t *testing.T) {
 // On a bad network, all members ask, and holders release. Holds do not overlap, fences rise, and
 // every caller is served.
 func TestAskSoak(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			const seed = 1
 			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
 			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) { askSoak(t, g, seed) })

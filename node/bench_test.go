@@ -14,7 +14,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
@@ -176,8 +177,8 @@ func TestReentryIsFree(t *testing.T) {
 // BenchmarkAcquireInMemory measures a node without a network: Acquire and Release over memlink,
 // with each algorithm, in a group of three.
 func BenchmarkAcquireInMemory(b *testing.B) {
-	for _, a := range algorithms {
-		b.Run(a.name, func(b *testing.B) {
+	for _, a := range algorithms.All {
+		b.Run(a.Name, func(b *testing.B) {
 			nodes := memoryGroup(b, a.Algorithm, 3)
 			m := nodes[1].Mutex(atFirst(nodes))
 			b.ReportAllocs()

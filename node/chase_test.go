@@ -128,7 +128,8 @@ func TestWaitIsOver(t *testing.T) {
 	h, err := n.Mutex("a").Acquire(t.Context())
 	require.NoError(t, err)
 	txn := n.Txn()
-	txn.number, txn.waiting = 1, n.locks.Join(t.Context(), "a", false, nil)
+	txn.number = 1
+	txn.waiting, _, _ = n.locks.Join(t.Context(), "a", false, false, nil)
 	w, _ := txn.waits()
 	require.EqualValues(t, 1, w.Number)
 	require.NoError(t, h.Release())
@@ -151,7 +152,7 @@ func FuzzProbe(f *testing.F) {
 	txn.number = 1
 	f.Fuzz(func(t *testing.T, message []byte) {
 		if txn.waiting == nil || txn.waiting.Over() {
-			txn.waiting = n.locks.Join(t.Context(), "b", false, nil)
+			txn.waiting, _, _ = n.locks.Join(t.Context(), "b", false, false, nil)
 		}
 		if len(message) == 0 {
 			return

@@ -4,37 +4,40 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lend"
-	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Clients says how a node serves clients, which take locks and are no members: see package
 // client. The session of a client that dies ends after Session, and its locks are free then.
 //
-// [Node.Close] tells the clients to go to another member, and waits until each of them has
-// released what it holds, or its session has run out.
+// When the node closes, crashes or is excluded, its clients go to other members, which take over what
+// they hold. [Node.Close] of the last member waits until each client has released what it holds, or
+// its session has run out.
 type Clients struct {
 	// Listeners are where clients connect: of TCP, of TLS, or of package natsclient. The node
 	// closes them. A listener of TLS should require certificates of the clients.
 	Listeners []net.Listener
 
 	// Allow decides who may have which lock, by the connection and the name that the client
-	// gives itself. It is called with an empty lock when a client connects, and for each request.
+	// gives itself. It is called with an empty lock when a client connects, and for each request:
+	// shared is whether that is to share the lock, so that there can be clients that only read.
 	// The client gets the text of the error. Nil allows all.
-	Allow func(conn net.Conn, client, lock string) error
+	Allow func(conn net.Conn, client, lock string, shared bool) error
 
 	// Session is how long a client may hold locks after a member has last heard from it: 100 ms to
 	// Config.Lease; 0 means Config.Lease.
 	Session time.Duration
 
 	// Max is how many clients this node serves at a time; 0 means 4096. Each may
-	// hold and wait for 1000 locks.
+	// hold and wait for 1000 locks. Over NATS, one user gets at most half: see natsclient.
 	Max int
 }
 
@@ -59,16 +62,22 @@ func (c *Clients) check(lease time.Duration) error {
 	return nil
 }
 
-func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, group.DefaultLease) }
+func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, leases.Default) }
 
 func (n *Node) serveClients() {
 	c := n.cfg.Clients
 	if c == nil {
 		return
 	}
-	allow := c.Allow
-	if allow == nil {
-		allow = func(net.Conn, string, string) error { return nil }
+	allow := func(conn net.Conn, client, lock string, shared bool) error {
+		if c.Allow == nil {
+			return nil
+		}
+		err := c.Allow(conn, client, lock, shared)
+		if err != nil {
+			n.group.LogOften(slog.LevelWarn, "client refused", slog.String("client", client), slog.String("lock", lock), slog.Any("err", err))
+		}
+		return err
 	}
 	n.clients = lend.New(lend.Config{
 		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow,
@@ -76,54 +85,72 @@ func (n *Node) serveClients() {
 	})
 }
 
-// tells returns the text for a client that says what its request for a lock waits for.
-func (n *Node) tells(lock string) string {
+// tells returns the text for a client that says what its request for a lock waits for, and whether that
+// may be a holder.
+func (n *Node) tells(lock string) (text string, busy bool) {
 	if !n.group.Acting() {
-		return "its member waits for others of the group"
+		return "its member waits for others of the group", false
 	}
 	st := n.locks.Status(lock)
-	by := cmp.Or(n.heldBy(st, n.called(n.Self())), "its member does not know the holder")
+	by := cmp.Or(n.heldBy(st, n.group.Called(n.Self())), "its member does not know the holder")
 	if silent := n.silent(st); silent != nil {
 		by = fmt.Sprintf("waiting for %v: %s", silent, by)
 	}
-	return by
+	return by, true
 }
 
-// lend begins to take a lock for a client, and calls done when it has, in a goroutine of its own. A
-// wait needs no goroutine before; a try needs one for as long as it takes. Close waits
-// for a lock that is lent as for the function of a Do. The group gives back a lost lock a margin later.
-func (n *Node) lend(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool)) {
-	m := n.Mutex(name)
+// lend begins to take a lock for a client, alone or to share it, and calls done when it has, in a
+// goroutine of its own. A wait needs no goroutine before; a try needs one for as long as it takes. of are
+// the members that a claim names. A lock that was shared is taken over by nobody.
+func (n *Node) lend(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, end lend.End, err error)) lend.End {
+	m := &Mutex{node: n, name: name, shared: shares}
 	lent := func(h *locks.Held, err error) {
+		var self dmutex.NodeID
 		if err == nil {
-			if _, working := h.Work(client); !working {
+			lent := false
+			if self, lent = h.Lend(client); !lent {
 				err = h.Release() // it is lost
 			}
 		}
 		if err != nil {
-			done(0, nil, err)
+			done(0, 0, nil, err)
 			return
 		}
-		done(h.Fence(), func(lost bool) {
-			if !lost {
+		done(h.Fence(), uint64(self), func(lost error) {
+			if lost != nil {
+				h.Lose(lost)
+				n.group.Recheck()
+			} else {
 				_ = h.Release()
 			}
-			h.Rest()
 		}, nil)
 	}
-	if try {
+	if try && len(of) == 0 {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { lent(m.acquire(ctx, true)) }()
-		return func(bool) { cancel() }
+		return func(error) { cancel() }
 	}
 	called := n.mail.Now()
-	w := n.locks.Join(context.Background(), name, false, func(w *locks.Waiter) {
+	tell := func(w *locks.Waiter) {
 		go func() {
 			h, err := w.Result()
 			err = public(name, err)
 			m.observe(called, h, err)
 			lent(h, err)
 		}()
-	})
-	return func(bool) { w.Quit(context.Canceled) }
+	}
+	var w *locks.Waiter
+	switch {
+	case len(of) > 0 && !shares:
+		ids := make([]dmutex.NodeID, len(of))
+		for i := range of {
+			ids[i] = dmutex.NodeID(of[i])
+		}
+		w = n.locks.Claim(name, ids, tell)
+	case len(of) > 0:
+		w = n.locks.Claim(name, nil, tell) // which refuses it
+	default:
+		w, _, _ = n.locks.Join(context.Background(), name, false, shares, tell)
+	}
+	return func(error) { w.Quit(context.Canceled) }
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -47,6 +48,9 @@ func (l countedDynamic) Send(to dmutex.NodeID, frame []byte) error {
 // members. The bytes of the view change in which the last member joins are bounded by its cube.
 // docs/performance.md has what this test prints with -v and DMUTEX_LONG=1, which adds 50 members.
 func TestCostOfMembers(t *testing.T) {
+	if racetest.On {
+		t.Skip("it counts frames, and takes a while")
+	}
 	sizes := []int{5, 20}
 	if os.Getenv("DMUTEX_LONG") != "" {
 		sizes = append(sizes, 50)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
@@ -250,8 +251,8 @@ func TestCycleCloses(t *testing.T) {
 
 // Deadlocks are broken over a network that loses, repeats and reorders frames.
 func TestDeadlockOnABadNetwork(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			bad := memlink.Config{MinDelay: time.Millisecond, MaxDelay: 50 * time.Millisecond, Loss: 0.2, Duplicate: 0.1, Seed: 7}
 			bubble(t, a.Algorithm, bad, func(t *testing.T, g *group) {
 				g.deadlock = time.Second
@@ -278,9 +279,9 @@ func TestNeverAVictim(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") != "" {
 		seeds = 200
 	}
-	for _, a := range algorithms {
+	for _, a := range algorithms.All {
 		for seed := range seeds {
-			t.Run(fmt.Sprint(a.name, ", seed ", seed), func(t *testing.T) {
+			t.Run(fmt.Sprint(a.Name, ", seed ", seed), func(t *testing.T) {
 				slow := memlink.Config{MaxDelay: 10 * time.Millisecond, Seed: seed}
 				bubble(t, a.Algorithm, slow, func(t *testing.T, g *group) {
 					g.deadlock = time.Millisecond
@@ -415,8 +416,8 @@ func TestCycleOverTCP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			nodes := tcpGroup(t, a.Algorithm, 3, 5*time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

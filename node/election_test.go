@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -90,8 +91,8 @@ func contextFor(t *testing.T, d time.Duration) context.Context {
 // One leads at a time, and epochs rise. Every observer sees the epochs in order, and in the end
 // that nobody leads.
 func TestElection(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			const seed = 1
 			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
 			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) { rule(t, g, seed) })

@@ -27,12 +27,12 @@ var (
 	ErrClosed  = group.ErrClosed      // the node is closed, by its own process
 	ErrEvicted = group.ErrEvicted     // an operator told the other members that this process is dead
 	ErrRecord  = membership.ErrRecord // the record of the members was deleted, overwritten or restored
-	ErrFull    = membership.ErrFull   // the group has as many members as it can have
+	ErrFull    = group.ErrFull        // the group has as many members as it can have; this process joins when one leaves
 	ErrLease   = group.ErrLease       // the store did not confirm the lease in time; what was held is lost
 
 	// ErrStopped: the node has stopped by itself, without a Close, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again: see [Node.Done]. The
-	// error also says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
+	// error also says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord],
 	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
 	ErrStopped = group.ErrStopped
 
@@ -57,6 +57,9 @@ var (
 	// ErrExcluded: the other members went on without this process, because they did not
 	// hear from it. What was held is lost. The process rejoins by itself.
 	ErrExcluded = group.ErrExcluded
+
+	// ErrUnshared: the algorithm of this group does not share locks; see [Mutex.Shared].
+	ErrUnshared = locks.ErrUnshared
 
 	// ErrOverflow: a peer has not acknowledged more than 2 MiB of what was sent to it.
 	// The call has changed nothing, and a later one may succeed.

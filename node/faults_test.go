@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -166,8 +167,8 @@ func TestSoakPausesAndCuts(t *testing.T) {
 	if racetest.On || testing.Short() {
 		length = time.Second
 	}
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			cfg := memlink.Config{Seed: seed, Loss: 0.05, MaxDelay: time.Millisecond}
 			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) {
 				ctx, stop := context.WithCancel(t.Context())

@@ -48,10 +48,10 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 		for _, id := range []dmutex.NodeID{1, 2} {
 			_, err := g.mutex(id, "x").Acquire(contextFor(t, 2*time.Second))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, fmt.Sprintf("held by node 3 (web-3) for %ds: ", 3+2*id))
+			require.ErrorContains(t, err, fmt.Sprintf("held by web-3 (node 3) for %ds: ", 3+2*id))
 		}
 		_, err := g.mutex(1, "x").Acquire(contextFor(t, 100*time.Millisecond))
-		require.ErrorContains(t, err, "held by node 3 (web-3) for 7.1s: ")
+		require.ErrorContains(t, err, "held by web-3 (node 3) for 7.1s: ")
 		require.NoError(t, held.Release())
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
@@ -23,8 +23,9 @@ type mortal struct {
 	died  *func(peer dmutex.NodeID)
 }
 
-func (l mortal) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) {
-	*l.apart, *l.died = apart, died
+func (l mortal) Open(host transport.Host) error {
+	*l.apart, *l.died = host.Apart, host.Died
+	return l.DynamicLink.Open(host)
 }
 
 // openMortal starts a process with a mortal link. A call of died reports the death of a peer.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 )
@@ -203,7 +203,7 @@ func TestLeaseStatusAfterSleep(t *testing.T) {
 		s := g.open(1)[0]
 		s.StepWall(int64(time.Hour))
 		st := s.Status()
-		require.Equal(t, "ended", st.Lease.State)
+		require.Equal(t, node.LeaseEnded, st.Lease.State)
 		require.False(t, st.View.Acts)
 	})
 }
@@ -229,7 +229,7 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 		_, err = n.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, n.Close(t.Context()))
-		require.Equal(t, "ended", n.Status().Lease.State)
+		require.Equal(t, node.LeaseEnded, n.Status().Lease.State)
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
@@ -53,7 +54,7 @@ func (s *tardyStore) Swap(ctx context.Context, value []byte, rev store.Revision)
 // goes on in the new view.
 func TestLeaseOrderAtThirdMember(t *testing.T) {
 	seeds := uint64(10)
-	if testing.Short() {
+	if racetest.On || testing.Short() {
 		seeds = 2
 	}
 	for _, algorithm := range []dmutex.Algorithm{lamport.New, maekawa.New, suzukikasami.New} {

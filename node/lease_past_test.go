@@ -2,39 +2,24 @@ package node_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // A crash delays only locks that the dead member may hold. The algorithm decides which locks wait
 // for its lease. The other locks go on at once, and so do those that survivors hold.
 func TestLeasePast(t *testing.T) {
-	for name, tt := range map[string]struct {
-		algorithm               dmutex.Algorithm
-		idle, idleThere, passed bool // whether they wait: a lock at home elsewhere, one at home at the dead member, one taken from there
-	}{
-		"central":       {central.New, false, true, true},
-		"suzukikasami":  {suzukikasami.New, false, true, false},
-		"ring":          {ring.New, false, true, false},
-		"maekawa":       {maekawa.New, false, false, false},
-		"ricart":        {ricart.New, true, true, true},
-		"ricart, token": {ricart.Carvalho, true, true, true},
-		"lamport":       {lamport.New, true, true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, tt.algorithm, func(t *testing.T, g *leaseGroup) {
+	for _, a := range append(slices.Clone(algorithms.All), algorithms.Algorithm{Name: "default"}) {
+		t.Run(a.Name, func(t *testing.T) {
+			bubbleLease(t, a.Algorithm, func(t *testing.T, g *leaseGroup) {
 				one, died := g.openMortal()
 				two, diedToo := g.openMortal()
 				three := g.start()
@@ -74,14 +59,14 @@ func TestLeasePast(t *testing.T) {
 						require.Less(t, took, leaseOf/20)
 					}
 				}
-				if !tt.idle {
+				if !a.Waits.Any {
 					taken(one, at(two, 0), false)
 					taken(two, at(one, 1), false)
 				}
-				if !tt.passed {
+				if !a.Waits.Taken {
 					taken(one, at(three, 1), false)
 				}
-				if !tt.idleThere {
+				if !a.Waits.Begun {
 					taken(one, at(three, 2), false)
 				}
 				time.Sleep(leaseOf / 50)
@@ -93,13 +78,15 @@ func TestLeasePast(t *testing.T) {
 				require.NoError(t, (<-later).held.Release(), "a lock that a survivor held")
 
 				st := one.Mutex(theirs).Status()
+				who := fmt.Sprintf("%s (node %v)", three.Status().Name, members[2])
 				require.Equal(t, members[2:], st.Former)
+				require.Equal(t, []string{who}, st.FormerNames)
 				require.InDelta(t, leaseOf, st.Drains, float64(leaseOf/10))
 				_, err := one.Mutex(theirs).TryAcquire(t.Context())
 				require.ErrorIs(t, err, node.ErrBusy)
-				require.ErrorContains(t, err, "waiting for the leases of former members ["+members[2].String()+"], which may hold it: at most 9.")
+				require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most 9.")
 				_, err = one.Mutex(theirs).Acquire(contextFor(t, leaseOf/10))
-				require.ErrorContains(t, err, "waiting for the leases of former members ["+members[2].String()+"], which may hold it: at most 8.")
+				require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most 8.")
 
 				taken(one, theirs, true)
 				taken(two, at(three, 2), true)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
@@ -31,8 +31,9 @@ type ghostFrame struct {
 	data []byte
 }
 
-func (l *haunted) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return l.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+func (l *haunted) Open(host transport.Host) error {
+	deliver := host.Deliver
+	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) {
 		l.mu.Lock()
 		var late []ghostFrame
 		if l.keeps {
@@ -41,11 +42,12 @@ func (l *haunted) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 			late = slices.Clone(l.kept)
 		}
 		l.mu.Unlock()
-		deliver(from, frame)
+		deliver(from, [][]byte{frame})
 		for _, g := range late {
-			deliver(g.from, g.data)
+			deliver(g.from, [][]byte{g.data})
 		}
 	})
+	return l.DynamicLink.Open(host)
 }
 
 // exclude takes a member out of the record, even while others change the record.

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -167,18 +166,18 @@ type greeted struct {
 	closed chan struct{}
 }
 
-func (l greeted) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+func (l greeted) Open(host transport.Host) error {
 	go func() {
 		for {
 			select {
 			case <-l.closed:
 				return
 			case <-time.After(time.Millisecond):
-				deliver(999, nil)
+				host.Deliver(999, nil)
 			}
 		}
 	}()
-	return l.DynamicLink.Open(deliver)
+	return l.DynamicLink.Open(host)
 }
 
 func (l greeted) Close() error {

@@ -22,15 +22,15 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/outagetest"
-	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -49,6 +49,7 @@ type leaseGroup struct {
 	prove     func(store.Store) store.Store // wraps the store of a process, unless this is nil
 	log       *slog.Logger
 	trace     *trace.Recorder // of the next process
+	name      string          // likewise
 	all       []*member
 }
 
@@ -61,7 +62,7 @@ type member struct {
 	cut    atomic.Bool
 	told   told
 	mu     sync.Mutex
-	states []string
+	states []node.LeaseState
 	holds  []node.Event
 }
 
@@ -101,11 +102,8 @@ func (l cuttable) RemovePeer(id dmutex.NodeID) {
 
 // eachLease runs a test with every algorithm.
 func eachLease(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
-	for name, algorithm := range map[string]dmutex.Algorithm{
-		"central": central.New, "lamport": lamport.New, "ricart": ricart.New, "maekawa": maekawa.New,
-		"suzukikasami": suzukikasami.New, "ring": ring.New,
-	} {
-		t.Run(name, func(t *testing.T) { bubbleLease(t, algorithm, test) })
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) { bubbleLease(t, a.Algorithm, test) })
 	}
 }
 
@@ -146,7 +144,7 @@ func (s *member) newLink() transport.DynamicLink {
 
 func (g *leaseGroup) config(s *member) node.Config {
 	return node.Config{
-		Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace,
+		Name: g.name, Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace,
 		Observer: &node.Observer{
 			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()
@@ -239,7 +237,7 @@ func TestLeaseWithoutList(t *testing.T) {
 		st := all[0].Status()
 		require.Equal(t, numbers, st.View.Members)
 		require.Len(t, st.Peers, 2)
-		require.Equal(t, "valid", st.Lease.State)
+		require.Equal(t, node.LeaseValid, st.Lease.State)
 		require.Greater(t, st.Lease.Remains, leaseOf/2)
 
 		g.start().acquire("x") // a fourth process may join at any time
@@ -429,7 +427,7 @@ func TestLeaseShortOutage(t *testing.T) {
 		all[1].store.Outage(true)
 		time.Sleep(leaseOf * 8 / 10)
 		require.True(t, held.Suspended())
-		require.Equal(t, "late", all[0].Status().Lease.State)
+		require.Equal(t, node.LeaseLate, all[0].Status().Lease.State)
 		require.Error(t, all[0].Status().Lease.Err)
 		other := all[1].acquire("y") // locks are still granted
 		all[0].store.Outage(false)
@@ -441,7 +439,7 @@ func TestLeaseShortOutage(t *testing.T) {
 		require.Zero(t, all[0].Status().Lease.Exclusions)
 		all[0].mu.Lock()
 		defer all[0].mu.Unlock()
-		require.Equal(t, []string{"valid", "late", "valid"}, all[0].states)
+		require.Equal(t, []node.LeaseState{node.LeaseValid, node.LeaseLate, node.LeaseValid}, all[0].states)
 	})
 }
 
@@ -535,6 +533,12 @@ func TestLeaseGrantTooLate(t *testing.T) {
 		require.NoError(t, o.err)
 		require.NoError(t, o.held.Release())
 	})
+}
+
+func text(t *testing.T, r membership.Record) string {
+	b, err := r.MarshalText()
+	require.NoError(t, err)
+	return string(b)
 }
 
 // put replaces the record.
@@ -639,8 +643,8 @@ func TestLeaseOtherSettings(t *testing.T) {
 		alter func(*node.Config)
 		say   []string // both sides' values
 	}{
-		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{"algorithm ricart/1,", "algorithm central/1,"}},
-		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", "10000 ms", "20000 ms"}},
+		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{`here "algorithm central/1", there "algorithm ricart/1"; the record names members: if none of them runs any more, delete it`}},
+		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", `here "lease 20s", there "lease 10s"`}},
 		"deadlock":  {func(c *node.Config) { c.Deadlock = time.Second }, []string{"deadlock 0s", "deadlock 1s"}},
 		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},
 	} {
@@ -664,6 +668,64 @@ func TestLeaseOtherSettings(t *testing.T) {
 	}
 }
 
+// A member that was cut off returns after the group was restarted with another lease. It stops with
+// ErrConfig, and the new members keep their locks.
+func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
+		all[0].isolate(true)
+		require.NoError(t, all[1].acquire("x").Release())
+		for len(all[1].Status().View.Members) > 1 {
+			time.Sleep(leaseOf / 10)
+		}
+		all[1].close()
+		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		config := g.config(s)
+		config.Lease *= 6
+		var err error
+		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
+		require.NoError(t, err)
+		g.all = append(g.all, s)
+		held := s.acquire("x")
+
+		all[0].isolate(false)
+		_, err = all[0].Mutex("x").Acquire(contextFor(t, 10*leaseOf))
+		require.ErrorIs(t, err, node.ErrConfig)
+		require.ErrorIs(t, err, node.ErrStopped)
+		require.ErrorContains(t, err, `here "lease 10s", there "lease 1m0s"`)
+		time.Sleep(10 * leaseOf)
+		require.NoError(t, held.Release())
+		require.NoError(t, s.Status().Err)
+	})
+}
+
+// A process that finds a full group says so, and joins when a member leaves.
+func TestLeaseFull(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		require.NoError(t, g.open(1)[0].acquire("x").Release())
+		g.all[0].close()
+		value, _, err := g.store.Load(t.Context())
+		require.NoError(t, err)
+		var r membership.Record
+		require.NoError(t, r.UnmarshalText(value))
+		full := r
+		for i := range dmutex.NodeID(membership.MaxMembers) {
+			full.Highest++
+			full.Members = append(full.Members, membership.Entry{Member: membership.Member{Node: full.Highest, Life: uint64(i + 1)}, Speaks: protocol.Spoken})
+		}
+		full.Epoch++
+		g.put(text(t, full))
+		s := g.start()
+		_, err = s.Mutex("x").Acquire(contextFor(t, leaseOf))
+		require.ErrorIs(t, err, node.ErrFull)
+		require.NotErrorIs(t, err, node.ErrStopped)
+		require.ErrorContains(t, err, "the group has 64 members, which is the most: this process joins when one leaves")
+		r.Epoch, r.Highest = full.Epoch+1, full.Highest
+		g.put(text(t, r))
+		require.NoError(t, s.acquire("x").Release())
+	})
+}
+
 // LESSONS L39: Open refuses these arguments.
 func TestLeaseMisuse(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -676,7 +738,7 @@ func TestLeaseMisuse(t *testing.T) {
 			{"Open needs a store", nil, g.net.Link(dmutex.None), node.Config{}},
 			{"Open needs a link", &g.store, nil, node.Config{}},
 			{"the link was made for node 8", &g.store, g.net.Link(8), node.Config{}},
-			{"100 ms", &g.store, g.net.Link(dmutex.None), node.Config{Lease: time.Millisecond}},
+			{"Config.Lease is 1ms: it must be from 100ms to 1h0m0s", &g.store, g.net.Link(dmutex.None), node.Config{Lease: time.Millisecond}},
 			{"choose a shorter Config.Group", &g.store, g.net.Link(dmutex.None), node.Config{Group: strings.Repeat("g", 5000)}},
 		} {
 			_, err := node.Open(t.Context(), tc.record, tc.link, tc.config)
@@ -798,8 +860,11 @@ func TestLeaseSoak(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	seeds := uint64(2)
-	if os.Getenv("DMUTEX_LONG") != "" {
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
 		seeds = 200
+	case racetest.On:
+		seeds = 1
 	}
 	for seed := range seeds {
 		leaseSoak(t, seed)

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"bytes"
+	"github.com/dmutex/dmutex/dmutextest"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -114,8 +115,8 @@ func TestLeaseTrace(t *testing.T) {
 		}
 		other := *traces[1]
 		other.Events = slices.Delete(slices.Clone(other.Events), forgotten, forgotten+1)
-		_, err := trace.Replay(&other, g.algorithm)
-		require.ErrorIs(t, err, trace.ErrDiffers)
+		_, err := dmutextest.Replay(&other, g.algorithm)
+		require.ErrorIs(t, err, dmutextest.ErrDiffers)
 	})
 }
 
@@ -129,7 +130,7 @@ func TestLeaseTraceProofs(t *testing.T) {
 			s.close()
 			tr, err := trace.Read("f", file)
 			require.NoError(t, err)
-			_, err = trace.Replay(tr, central.New)
+			_, err = dmutextest.Replay(tr, central.New)
 			require.NoError(t, err)
 			for _, e := range tr.Events {
 				if e.What == trace.Dead && e.N > 0 {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -25,8 +26,8 @@ func TestLeftAtAnyMoment(t *testing.T) {
 	}
 	const oneWay, moments, roundTrips = time.Millisecond, 32, 6
 	slow := memlink.Config{MinDelay: oneWay, MaxDelay: oneWay}
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			for first := range dmutex.NodeID(4) {
 				part := func(i dmutex.NodeID) dmutex.NodeID { return (first+i)%4 + 1 }
 				holder, waiter, quitter := part(0), part(1), part(2)
@@ -84,7 +85,7 @@ func TestLeaveTogetherOverLoss(t *testing.T) {
 	}
 	for seed := range uint64(1000) {
 		cfg := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: 0.05, Seed: seed}
-		bubble(t, algorithms[seed%uint64(len(algorithms))].Algorithm, cfg, func(t *testing.T, g *group) {
+		bubble(t, algorithms.All[seed%uint64(len(algorithms.All))].Algorithm, cfg, func(t *testing.T, g *group) {
 			luck := rand.New(rand.NewPCG(seed, 0))
 			g.open(4)
 			var wg sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -218,8 +219,8 @@ func TestReleaseDoesNotSend(t *testing.T) {
 // LESSONS L49: a hand-over takes the time of one or two messages, depending on the algorithm, and
 // no timer.
 func TestHandOverTakesMessagesOnly(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			const delay = time.Millisecond
 			bubble(t, a.Algorithm, memlink.Config{MinDelay: delay, MaxDelay: delay}, func(t *testing.T, g *group) {
 				g.open(3)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -18,8 +19,8 @@ import (
 // A lock that uses up the fences of its epoch asks for another view by itself, and its
 // callers notice nothing: every fence is higher than the last.
 func TestFencesUsedUp(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			nearTheEnd := func(s dmutex.Start) (dmutex.Machine, error) {
 				if s.Limit > 0 {
 					s.Known = max(s.Known, s.Limit-20)
@@ -45,7 +46,7 @@ func TestFencesUsedUp(t *testing.T) {
 // If epochs are more than a minute ahead of a member's clock, its log and its Status say so.
 func TestAhead(t *testing.T) {
 	for ahead, says := range map[time.Duration]bool{30 * time.Second: false, 2 * time.Hour: true} {
-		bubble(t, algorithms[0].Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
+		bubble(t, algorithms.All[0].Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
 			today()
 			var log journal
 			g.members = []dmutex.NodeID{1, 2}
@@ -76,7 +77,7 @@ func TestTooManyMembers(t *testing.T) {
 	for id := range dmutex.NodeID(membership.MaxMembers + 1) {
 		members = append(members, id+1)
 	}
-	_, err = node.OpenStrict(context.Background(), 1, members, net.Link(1), node.Config{Algorithm: algorithms[0].Algorithm})
+	_, err = node.OpenStrict(context.Background(), 1, members, net.Link(1), node.Config{Algorithm: algorithms.All[0].Algorithm})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 	require.ErrorContains(t, err, "a group has at most 64 members, not 65: let fewer processes be members, and take locks for the others")
 }

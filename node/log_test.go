@@ -18,6 +18,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -148,7 +149,7 @@ func TestLog(t *testing.T) {
 		epoch = one.Status().View.Epoch
 		require.ElementsMatch(t, []string{
 			`level=INFO msg="peer gone" node=1 group=billing peer=3 name=web-3`,
-			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" left=[3] took=`, epoch),
+			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" left="[web-3 (node 3)]" took=`, epoch),
 		}, untimed(log.take()))
 
 		g.crash(2)
@@ -160,7 +161,7 @@ func TestLog(t *testing.T) {
 		require.NoError(t, g.nodes[1].Close(t.Context()))
 		require.Equal(t, []string{
 			`level=INFO msg="peer met" node=1 group=billing peer=2`,
-			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" joined=[2] left=[2] took=`, epoch),
+			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" joined=[2] left="[web-2 (node 2)]" took=`, epoch),
 			`level=INFO msg="node closed" node=1 group=billing`,
 		}, untimed(log.take()))
 		last := other.take()
@@ -238,7 +239,7 @@ func TestLogIsBounded(t *testing.T) {
 		log := journal{gate: make(chan struct{})}
 		one := g.startLogging(1, log.logger())
 		hostile := g.net.Link(2)
-		require.NoError(t, hostile.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, hostile.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		for range 1000 {
 			require.NoError(t, hostile.Send(1, []byte("nonsense")))
 			time.Sleep(time.Millisecond)
@@ -272,7 +273,7 @@ func TestLogOfChurnIsNoWarning(t *testing.T) {
 			g.close(2)
 		}
 		hostile := g.net.Link(2)
-		require.NoError(t, hostile.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, hostile.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		require.NoError(t, hostile.Send(1, []byte("nonsense")))
 		time.Sleep(time.Minute)
 		lines := log.take()

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -114,8 +115,8 @@ func TestHeldMemory(t *testing.T) {
 	if racetest.On || testing.Short() {
 		t.Skip("the race detector has memory of its own, and it takes a while")
 	}
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			const limit = 600.0
 			var here float64
 			var elsewhere []float64
@@ -144,11 +145,11 @@ func TestNamesLeaveNothing(t *testing.T) {
 	case racetest.On || testing.Short():
 		count = 2_000
 	}
-	for _, a := range algorithms {
-		if slices.Contains([]string{"ring", "suzukikasami"}, a.name) {
-			continue // these remember where the token is
+	for _, a := range algorithms.All {
+		if !a.Forgets {
+			continue // it remembers where the token is
 		}
-		t.Run(a.name, func(t *testing.T) {
+		t.Run(a.Name, func(t *testing.T) {
 			nodes := memoryGroup(t, a.Algorithm, 3)
 			use := func(i int) {
 				h, err := nodes[i%3].Mutex(fmt.Sprintf("name/%d", i)).Acquire(t.Context())
@@ -215,9 +216,9 @@ func TestFencesRiseThoughForgotten(t *testing.T) {
 // 16 bytes: the memory over all three nodes, and how many of them know the lock.
 func BenchmarkIdleMemory(b *testing.B) {
 	const locks = 100_000
-	for _, a := range algorithms {
+	for _, a := range algorithms.All {
 		for user := range 2 { // the first node is special in some algorithms
-			b.Run(fmt.Sprintf("%s/3/by%d", a.name, user+1), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/3/by%d", a.Name, user+1), func(b *testing.B) {
 				for b.Loop() {
 					nodes := memoryGroup(b, a.Algorithm, 3)
 					before := heap()
@@ -242,10 +243,10 @@ func BenchmarkIdleMemory(b *testing.B) {
 // BenchmarkHeldMemory reports what a held lock costs in memory, beyond its name:
 // at the node that holds it, and at the worst of the others.
 func BenchmarkHeldMemory(b *testing.B) {
-	for _, a := range algorithms {
+	for _, a := range algorithms.All {
 		for _, n := range []int{3, 5} {
 			for holder := range 2 { // the first node is special in some algorithms
-				b.Run(fmt.Sprintf("%s/%d/by%d", a.name, n, holder+1), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%d/by%d", a.Name, n, holder+1), func(b *testing.B) {
 					for b.Loop() {
 						here, elsewhere := heldCost(b, a.Algorithm, n, holder, 100_000)
 						worst := elsewhere[0]

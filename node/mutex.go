@@ -21,12 +21,23 @@ import (
 type Mutex struct {
 	node   *Node
 	name   string
+	shared bool            // its callers share the lock
 	txn    *Txn            // of the Acquire under way, if it holds other locks; else nil
 	lapsed <-chan struct{} // closed when they may be lost; nil without a txn
 }
 
 // Name returns the lock's name.
 func (m *Mutex) Name() string { return m.name }
+
+// Shared returns the same lock for callers that share it: any number of them hold it at the same
+// time, and nobody holds it alone then. A call waits behind those that already wait to hold it alone,
+// so nobody starves. While this node shares the lock and nobody waits, a call costs no message.
+//
+// Do not acquire a lock under a hold of it, shared or not: if another caller waits in between, all
+// wait forever. The algorithms of packages central and lamport and of ricart.New share; under others
+// a call returns [ErrUnshared]. The fences of holds that share say nothing about each other: see
+// fence.Gate. [Asked] of a handle is also closed when a call waits to hold the lock alone.
+func (m *Mutex) Shared() lock.Mutex { return &Mutex{node: m.node, name: m.name, shared: true} }
 
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits as [Node.Ready] does.
@@ -102,17 +113,14 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 				return nil, err
 			}
 		}
-		w := m.node.locks.Join(ctx, m.name, trying, nil)
-		switch {
-		case w.Ready() == nil: // it was over at once
-		case trying:
-			m.awaitReceipts(ctx, w)
-		default:
-			m.await(ctx, w)
-		}
-		h, err := w.Result()
-		if m.txn == nil { // else breakCycle may still look at it
-			w.Free()
+		w, h, err := m.node.locks.Join(ctx, m.name, trying, m.shared, nil)
+		if w != nil {
+			if trying {
+				m.awaitReceipts(ctx, w)
+			} else {
+				m.await(ctx, w)
+			}
+			h, err = w.Result()
 		}
 		if err != locks.ErrViewChanged {
 			return h, public(m.name, err)
@@ -181,7 +189,7 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 			q := n.question(m.name)
 			defer n.asks.Delete(q.number)
 			answers = q.answers
-			n.sendAll(q)
+			n.sendAll(&q.message)
 			n.mail.Flush()
 		case h := <-answers:
 			if h.Fence != 0 {
@@ -204,7 +212,7 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 	if err != nil {
 		return err
 	}
-	self, working := h.Work("")
+	self, working := h.Work()
 	defer h.Rest()
 	if !working {
 		return h.Release() // it is lost

@@ -31,7 +31,10 @@ type Config struct {
 	// show beside its number. If it is empty, it is the host's name, a slash, and the process ID.
 	Name string
 
-	Algorithm dmutex.Algorithm // such as ricart.New; nil means central.New
+	// Algorithm is one such as ricart.New. Nil means central.Witnessed for [Open], with which a
+	// crash costs only the locks that the dead member held or asked for, and central.New for
+	// [OpenStrict].
+	Algorithm dmutex.Algorithm
 
 	// Lease is how long a member may hold locks after the store last confirmed its
 	// membership: 100 ms to 1 h; 0 means 10 s. The locks of a process that crashes are freed
@@ -154,7 +157,9 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 		cfg.Name = defaultName()
 	}
 	if cfg.Algorithm == nil {
-		cfg.Algorithm = central.New
+		if cfg.Algorithm = central.New; to.Store != nil {
+			cfg.Algorithm = central.Witnessed
+		}
 	}
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
 	to.Algorithm, to.Name, to.Group, to.Fence = cfg.Algorithm, cfg.Name, cfg.Group, cfg.Fence

@@ -21,13 +21,15 @@ const second dmutex.NodeID = 9
 // node 1 reach both.
 type forked struct{ transport.Link }
 
-func (l forked) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return l.Link.Open(func(from dmutex.NodeID, frame []byte) {
+func (l forked) Open(host transport.Host) error {
+	deliver := host.Deliver
+	host.Deliver = func(from dmutex.NodeID, frames [][]byte) {
 		if from == second {
 			from = 1
 		}
-		deliver(from, frame)
-	})
+		deliver(from, frames)
+	}
+	return l.Link.Open(host)
 }
 
 func (l forked) Send(to dmutex.NodeID, frame []byte) error {
@@ -226,5 +228,27 @@ func TestLivesRise(t *testing.T) {
 		}
 		g.start(2) // so that 1 can leave
 		require.NoError(t, g.nodes[2].Ready(t.Context()))
+	})
+}
+
+// A second process has met member 2 alone, during a partition, and has closed. Member 2 can talk to no
+// earlier process any more. So the first process stops, though member 3 knows nothing of the second, and
+// its successor takes part again.
+func TestShortLivedSecondProcess(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		startSecond := g.openForked()
+		g.net.Partition([]dmutex.NodeID{1, 3}, []dmutex.NodeID{2, second})
+		startSecond()
+		time.Sleep(10 * time.Second)
+		g.close(second)
+		g.net.Heal()
+		require.NoError(t, g.mutex(1, "y").Ask(t.Context())) // the contact: Ask sends to all
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(t, g.nodes[1].Status().Err, node.ErrReplaced)
+		g.close(1)
+		g.nodes[1] = g.startOn(1, g.net.Link(1))
+		for _, id := range g.members {
+			require.NoError(t, g.acquire(id, "x").Release())
+		}
 	})
 }

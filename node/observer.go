@@ -1,10 +1,11 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"time"
 
+	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -34,16 +35,29 @@ type Observer struct {
 }
 
 // An Event is the end of a wait for a lock, or of a hold.
-type Event struct {
-	Lock  string
-	Fence uint64        // of the grant; 0 if there was none
-	Took  time.Duration // from the call to its end, including the time until the node was ready; or from the grant to its end
-	Err   error         // what the call returns, nil if the lock was granted; or why a hold was lost, nil if it was released
+type Event = lock.Event
 
-	// Outcome sums up Err in a word that can label a metric. Of a wait: granted; busy;
-	// canceled or deadline, if its context ended; deadlock; or failed, for any other error.
-	// Of a hold: released or lost.
-	Outcome string
+// Observers returns an Observer that calls the functions of each of these, in this order; those that
+// are nil are left out. A panic of one keeps the event from those after it.
+func Observers(all ...*Observer) *Observer {
+	o := new(Observer)
+	for _, more := range all {
+		if more != nil {
+			o.Wait, o.Hold = both(o.Wait, more.Wait), both(o.Hold, more.Hold)
+			o.View, o.Lease = both(o.View, more.View), both(o.Lease, more.Lease)
+		}
+	}
+	return o
+}
+
+func both[E any](f, g func(E)) func(E) {
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
+	}
+	return func(e E) { f(e); g(e) }
 }
 
 // event has the goroutine of Open tell the Observer.
@@ -56,20 +70,10 @@ func (n *Node) event(tell func()) {
 
 // outcome returns Event.Outcome of a wait.
 func outcome(err error) string {
-	switch {
-	case err == nil:
-		return "granted"
-	case errors.Is(err, ErrBusy):
-		return "busy"
-	case errors.Is(err, context.Canceled):
-		return "canceled"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "deadline"
-	case errors.Is(err, ErrDeadlock):
+	if errors.Is(err, ErrDeadlock) {
 		return "deadlock"
-	default:
-		return "failed"
 	}
+	return hold.Outcome(err)
 }
 
 // observe tells the Observer, if there is one, how a wait that began at this time has ended.

@@ -104,6 +104,33 @@ func TestObserver(t *testing.T) {
 	})
 }
 
+// Observers tells each of several, in their order, and has no function that none of them has.
+func TestObservers(t *testing.T) {
+	var heard []string
+	tell := func(who string) func(node.Event) {
+		return func(e node.Event) { heard = append(heard, who+" "+e.Lock+" "+e.Outcome) }
+	}
+	a, b := &node.Observer{Wait: tell("a waits")}, &node.Observer{Wait: tell("b waits"), Hold: tell("b holds")}
+	both := node.Observers(a, nil, b)
+	require.Nil(t, both.View)
+	require.Nil(t, both.Lease)
+	b.Hold, both.View = nil, func(node.ViewStatus) {} // of the result alone: a and b are as they were
+	require.Nil(t, b.View)
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.watch(1, both)
+		require.NoError(t, g.acquire(1, "x").Release())
+	})
+	require.Equal(t, []string{"a waits x granted", "b waits x granted", "b holds x released"}, heard)
+
+	seen := 0
+	views := node.Observers(&node.Observer{View: func(node.ViewStatus) { seen++ }}, &node.Observer{
+		View: func(node.ViewStatus) { seen++ }, Lease: func(node.LeaseStatus) { seen++ },
+	})
+	views.View(node.ViewStatus{})
+	views.Lease(node.LeaseStatus{})
+	require.Equal(t, 3, seen)
+}
+
 // L79: the Observer is told each end of an Acquire or a hold once, with the error that the caller
 // gets.
 func TestObservedOutcomes(t *testing.T) {

@@ -195,6 +195,45 @@ func TestProofOfAll(t *testing.T) {
 	})
 }
 
+// If all processes are killed, the group can be started with other settings at once: the store proves
+// that they are dead. While one lives, or where nothing is proved, a process with other settings stops.
+func TestProofOtherSettings(t *testing.T) {
+	for _, tc := range []struct{ lives, proves bool }{{false, true}, {true, true}, {false, false}} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			r := g.proving()
+			all := slices.Clone(g.open(3))
+			for _, s := range all[1:] {
+				s.crash()
+			}
+			if !tc.lives {
+				all[0].crash()
+			}
+			others := &leaseGroup{t: t, net: g.net, algorithm: central.New}
+			var opened []*node.Node
+			for range 3 {
+				s := &member{group: others}
+				config := others.config(s)
+				config.Lease *= 2
+				n, err := node.Open(t.Context(), &prover{&g.store, r, !tc.proves}, s.newLink(), config)
+				require.NoError(t, err)
+				opened = append(opened, n)
+			}
+			began := time.Now()
+			for _, n := range opened {
+				if err := n.Ready(t.Context()); tc.lives || !tc.proves {
+					require.ErrorIs(t, err, node.ErrConfig)
+				} else {
+					require.NoError(t, err)
+				}
+			}
+			require.Less(t, time.Since(began), soon)
+			for _, n := range opened {
+				require.NoError(t, n.Close(t.Context()))
+			}
+		})
+	}
+}
+
 // A process that is only cut off is not dead, so the others wait for its lease. When it is back it
 // has another life, and the next death is proved.
 func TestProofOfNothing(t *testing.T) {

@@ -114,23 +114,17 @@ func (n *Node) heldBy(st locks.Status, here string) string {
 	who := here
 	switch {
 	case len(st.Former) > 0 && st.Phase != dmutex.Held:
-		return fmt.Sprintf("waiting for the leases of former members %v, which may hold it: at most %v more", st.Former, st.Drains.Round(100*time.Millisecond))
+		return fmt.Sprintf("waiting for the leases of former members %s, which may hold it: at most %v more", strings.Join(n.group.AllCalled(st.Former), ", "), st.Drains.Round(100*time.Millisecond))
+	case len(st.Sharers) > 0:
+		return "shared by " + strings.Join(n.group.AllCalled(st.Sharers), ", ")
 	case st.Holder == dmutex.None:
 		return ""
 	case st.Phase != dmutex.Held:
-		who = n.called(st.Holder)
+		who = n.group.Called(st.Holder)
 	case st.Client != "":
 		who = fmt.Sprintf("client %q of %s", st.Client, here)
 	}
 	return fmt.Sprintf("held by %s for %v", who, st.HeldFor.Round(100*time.Millisecond))
-}
-
-// called names a member.
-func (n *Node) called(id dmutex.NodeID) string {
-	if name := n.group.About(id).Name; name != "" {
-		return fmt.Sprintf("node %v (%s)", id, name)
-	}
-	return fmt.Sprintf("node %v", id)
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/dmutex/dmutex/dmutextest"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -24,8 +26,8 @@ import (
 // Nodes on a bad network are recorded, with cancels and so many locks that some are forgotten.
 // Every machine replays, each message that was received was sent, and each number is used once.
 func TestTrace(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			bad := memlink.Config{Seed: 1, Loss: 0.1, Duplicate: 0.1, MinDelay: time.Millisecond, MaxDelay: 20 * time.Millisecond}
 			var traces []*trace.Trace
 			bubble(t, a.Algorithm, bad, func(t *testing.T, g *group) { traces = record(t, g) })
@@ -44,7 +46,7 @@ func TestTrace(t *testing.T) {
 			require.Equal(t, 6, what[trace.Met])
 			require.Positive(t, what[trace.Left])
 			require.Positive(t, what[trace.Cancel])
-			if a.name != "ring" && a.name != "suzukikasami" {
+			if a.Forgets {
 				require.Positive(t, what[trace.Forget])
 			}
 		})
@@ -63,7 +65,7 @@ func matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[way]st
 	sent, times := make(map[way]string), make(map[way]int64)
 	for _, tr := range traces {
 		require.False(t, tr.Cut)
-		r, err := trace.Replay(tr, a)
+		r, err := dmutextest.Replay(tr, a)
 		require.NoError(t, err)
 		require.Positive(t, r.Inputs)
 		require.Zero(t, r.Skipped)
@@ -234,7 +236,7 @@ func TestTraceOfARestart(t *testing.T) {
 		for name, file := range files {
 			tr, err := trace.Read(name, file)
 			require.NoError(t, err)
-			r, err := trace.Replay(tr, g.algorithm)
+			r, err := dmutextest.Replay(tr, g.algorithm)
 			require.NoError(t, err)
 			require.Positive(t, r.Inputs)
 			require.Zero(t, r.Skipped)

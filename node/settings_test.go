@@ -165,6 +165,40 @@ func TestReleases(t *testing.T) {
 	})
 }
 
+// In a half-finished upgrade a process starts that can speak with one member and not with the other. The
+// members go on without it, and it comes in when the upgrade is finished.
+func TestHalfUpgraded(t *testing.T) {
+	for _, leaves := range []bool{true, false} {
+		bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+			g.members = []dmutex.NodeID{1, 2, 3}
+			for _, id := range g.members {
+				build(t, 1, min(uint64(id), 2))
+				g.start(id)
+			}
+			require.NoError(t, g.acquire(3, "x").Release())
+			if leaves {
+				g.close(3)
+			} else {
+				g.crash(3)
+			}
+			build(t, 2, 2)
+			g.start(3)
+			require.ErrorIs(t, g.nodes[3].Ready(contextFor(t, time.Minute)), node.ErrConfig)
+			for _, id := range []dmutex.NodeID{1, 2} {
+				require.NoError(t, g.mutex(id, "x").Do(contextFor(t, time.Minute), func(context.Context, uint64) error { return nil }))
+			}
+			require.Less(t, g.nodes[2].Status().View.Changes, uint64(10))
+			g.close(1)
+			build(t, 2, 2)
+			g.start(1)
+			for _, id := range g.members {
+				require.NoError(t, g.nodes[id].Ready(contextFor(t, time.Minute)))
+				require.NoError(t, g.acquire(id, "x").Release())
+			}
+		})
+	}
+}
+
 // With a store, the record has the versions that its members speak.
 func TestReleasesByRecord(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -23,18 +24,18 @@ import (
 // LESSONS L19, L25, L64, L66, L68, L80: many callers in a group whose members crash, restart, close
 // and come back, over a network that loses, repeats and reorders frames. Holds do not overlap and
 // fences rise, as a referee sees it. In the end everybody is served and nothing is left behind.
-// DMUTEX_LONG=1 takes a hundred seeds of ten minutes each, by the bubble's clock.
+// DMUTEX_LONG=1 takes ten seeds of three minutes each, by the bubble's clock.
 func TestSoakChanges(t *testing.T) {
 	seeds, length := 1, 30*time.Second
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
-		seeds, length = 100, 10*time.Minute
+		seeds, length = 10, 3*time.Minute
 	case racetest.On || testing.Short():
 		seeds, length = 1, 10*time.Second
 	}
-	for _, a := range algorithms {
+	for _, a := range algorithms.All {
 		for _, size := range []int{3, 5} {
-			t.Run(fmt.Sprint(a.name, "/", size), func(t *testing.T) {
+			t.Run(fmt.Sprint(a.Name, "/", size), func(t *testing.T) {
 				for seed := range uint64(seeds) {
 					bad := memlink.Config{Seed: seed, Loss: 0.05, Duplicate: 0.05, MaxDelay: 3 * time.Millisecond}
 					bubble(t, a.Algorithm, bad, func(t *testing.T, g *group) {

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/node/internal/group"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // MutexStatus is how one node sees one lock.
@@ -20,12 +22,16 @@ type MutexStatus struct {
 	// Holder is the node that holds the lock, or None if this node does not know.
 	// Every node knows its own holds. Only the coordinator of package central knows
 	// those of other nodes: it counts a node as the holder from the grant until the
-	// release arrives.
+	// release arrives. None, too, while the lock is shared: see Sharers.
 	Holder dmutex.NodeID
 
 	// HeldFor is how long Holder has held the lock: of this node since its grant, and of another
 	// since this node learned of it, which a change of the group may make later than its grant.
 	HeldFor time.Duration
+
+	Shared  bool            // this node shares the lock, or its request does: see [Mutex.Shared]
+	Sharing int             // callers of this node that share it
+	Sharers []dmutex.NodeID // nodes that share it, known as Holder is
 
 	Client  string        // the client for which this node holds it, if it is for one
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
@@ -37,14 +43,22 @@ type MutexStatus struct {
 	// lists all peers, or the next one on the way to the token.
 	WaitsFor []dmutex.NodeID
 
-	// Former lists the excluded members that may still hold the lock. No member requests it
-	// until their leases have ended, at the latest after Drains.
-	Former []dmutex.NodeID
-	Drains time.Duration
+	// Former lists the excluded members that may still hold the lock, and FormerNames how errors
+	// call them, as in "web-2 (node 2)". No member requests the lock until their leases have ended,
+	// at the latest after Drains.
+	Former      []dmutex.NodeID
+	FormerNames []string
+	Drains      time.Duration
 }
 
 // Status returns how this node sees the lock now.
-func (m *Mutex) Status() MutexStatus { return MutexStatus(m.node.locks.Status(m.name)) }
+func (m *Mutex) Status() MutexStatus { return m.node.named(m.node.locks.Status(m.name)) }
+
+// named adds the names of former members.
+func (n *Node) named(st locks.Status) MutexStatus {
+	st.FormerNames = n.group.AllCalled(st.Former)
+	return MutexStatus(st)
+}
 
 // Locks returns the locks in use at this node, with their names, in no particular
 // order: those that are held or requested here, and those in which it takes part for
@@ -53,7 +67,7 @@ func (m *Mutex) Status() MutexStatus { return MutexStatus(m.node.locks.Status(m.
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
 		for name, st := range n.locks.InUse() {
-			if !yield(name, MutexStatus(st)) {
+			if !yield(name, n.named(st)) {
 				return
 			}
 		}
@@ -77,6 +91,10 @@ type PeerStatus struct {
 	Silent time.Duration // time since it was last heard, 0 if it never was; an idle group is silent, too
 	Err    error         // an [ErrConfig] if the peer is configured differently, or why the link does not reach it, if the link can tell
 
+	// MayHold is how many of the locks in use here the peer may hold, as far as this node knows. In
+	// the lease mode its crash delays at most these of them.
+	MayHold int
+
 	Unacked  uint64 // messages that it has not acknowledged
 	Backlog  int    // their size in bytes: above 2 MiB, Acquire returns ErrOverflow
 	Resent   uint64 // frames sent to it again, because no acknowledgement came
@@ -89,15 +107,17 @@ type PeerStatus struct {
 
 // Status is the state of a node.
 type Status struct {
-	Name string // Config.Name
-	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
-	Life uint64 // identifies this run of this process; in the lease mode another after each exclusion
+	Name  string // Config.Name
+	Group string // Config.Group
+	Err   error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
+	Life  uint64 // identifies this run of this process; in the lease mode another after each exclusion
 
 	View  ViewStatus
 	Lease *LeaseStatus // nil in the strict mode
 	Peers []PeerStatus // the other members, ascending by ID
 
 	Clients        []ClientStatus // those that this node serves, by name
+	ClientsLost    uint64         // sessions of clients that ended without their word: a client was silent, or this node lost its lease
 	ClientsRefused uint64         // clients, and requests of clients, that Clients.Allow or a limit has refused
 
 	Held       int           // locks that this node holds
@@ -122,12 +142,23 @@ type Status struct {
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
+// LeaseState is how a lease stands, as a word: its String is valid, late or ended.
+type LeaseState = leases.State
+
+// The states of a lease.
+const (
+	LeaseEnded = leases.Ended
+	LeaseValid = leases.Valid
+	LeaseLate  = leases.Late
+)
+
 // LeaseStatus is how the lease of a node that [Open] has opened stands.
 type LeaseStatus struct {
-	// State is valid; late, if it was not renewed in time, see [lock.Held.Suspended]; or
-	// ended, or not begun: nothing is held, and nothing is granted.
-	State string
+	// State is LeaseValid; LeaseLate, if it was not renewed in time, see [lock.Held.Suspended]; or
+	// LeaseEnded, also if it has not begun: nothing is held, and nothing is granted.
+	State LeaseState
 
+	Length     time.Duration // Config.Lease
 	Remains    time.Duration // until it ends, unless it is renewed
 	Err        error         // why the last operation of the store failed; nil if it did not
 	Exclusions int           // how often this process was excluded
@@ -143,8 +174,8 @@ type ViewStatus struct {
 	Err     error           // what else it waits for: the store, leases of former members, or members that the algorithm takes; else nil
 
 	// Ahead is how far the epoch is ahead of this node's clock, if that is more than a
-	// minute; else 0. Then some clock is or was wrong, and a restart of all members needs
-	// Config.Fence.
+	// minute; else 0. Then some clock is or was wrong, and Config.Fence is needed when all members
+	// restart, or with a store when its record is lost.
 	Ahead time.Duration
 
 	Changes uint64          // views that have begun to act here; what follows is of the last of them
@@ -164,7 +195,7 @@ func viewStatus(v group.View) ViewStatus {
 func (n *Node) Status() Status {
 	g, sum := n.group.Status(), n.locks.Totals()
 	st := Status{
-		Name: n.cfg.Name, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
+		Name: n.cfg.Name, Group: n.cfg.Group, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
 		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
 		Draining: sum.Draining, Drains: sum.Drains,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
@@ -174,7 +205,7 @@ func (n *Node) Status() Status {
 		for _, c := range n.clients.Status() {
 			st.Clients = append(st.Clients, ClientStatus(c))
 		}
-		st.ClientsRefused = n.clients.Refused.Load()
+		st.ClientsLost, st.ClientsRefused = n.clients.Lost.Load(), n.clients.Refused.Load()
 	}
 	names := map[string]bool{"": true, n.cfg.Name: true}
 	for _, id := range n.group.Others() {
@@ -185,7 +216,7 @@ func (n *Node) Status() Status {
 		}
 		names[about.Name] = true
 		st.Peers = append(st.Peers, PeerStatus{
-			ID: id, Name: about.Name, Address: about.Address, Life: m.Life, Met: m.Life != 0 && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
+			ID: id, Name: about.Name, Address: about.Address, Life: m.Life, Met: m.Life != 0 && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), MayHold: sum.MayHold[id], Silent: m.Silent, Err: err,
 			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: time.Duration(m.RoundTrip),
 		})
 	}

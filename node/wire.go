@@ -26,8 +26,6 @@ type message struct {
 	fence  uint64
 	age    uint64
 	probe  chase.Chase
-
-	answers chan Holder // to a question of this node; not on the wire
 }
 
 const (

@@ -11,7 +11,9 @@ type Estimate struct {
 	Value float64 `json:"value"`
 
 	// Low and High enclose the true probability: with certainty if Samples is 0 (they equal
-	// Value then, right to about 1e-13), and else with 99 percent confidence (Wilson).
+	// Value then, right to about 1e-13), and else with 99 percent confidence (Wilson): about
+	// one interval in a hundred does not. The same arguments always have the same interval, so
+	// asking again does not help.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 
@@ -31,7 +33,7 @@ const (
 // Availability returns the probability that a quorum is up when each site is up with
 // probability p, independently of the others: one p for all sites, or one for each in the
 // order of [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any
-// size, and for any coterie of up to 20 sites. For larger grids, planes and written-out
+// size, and for any coterie of up to 21 sites. For larger grids, planes and written-out
 // coteries it is an estimate from 2^18 random states of the sites, or at least 2^12 where
 // so many would take more than some seconds. The same arguments always draw the same
 // states.
@@ -124,7 +126,7 @@ func wilson(hits, samples int) (low, high float64) {
 }
 
 // enumerated is the most inputs at which all states of a written-out gate are gone through.
-const enumerated = 20
+const enumerated = 21 // a plane of order 4
 
 // chance goes through all 2^n states: first it marks those that contain a quorum, then
 // it averages the inputs away, one after the other.

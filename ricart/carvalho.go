@@ -37,12 +37,13 @@ func Carvalho(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &carvalho{*newMachine(own), make([]bool, len(own.Peers()))}, nil
+	return &carvalho{newCore(own), make([]bool, len(own.Peers()))}, nil
 }
 
-// carvalho is a machine that keeps permissions. It is a [dmutex.Keeper].
+// carvalho is a machine that keeps permissions. It is a [dmutex.Keeper], and no
+// [dmutex.Sharer]: a permission that was given to share would stand for a request that does not.
 type carvalho struct {
-	machine
+	core
 	kept []bool // by peer: its permission is ours, and we do not owe it a REPLY
 }
 
@@ -77,7 +78,7 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 // is now, and our pending request relied on it, we ask for it back.
 func (m *carvalho) request(j int, msg dmutex.Message) {
 	m.kept[j] = false
-	m.machine.request(j, msg)
+	m.core.request(j, msg)
 	if m.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
 		m.ask(j)
 	}
@@ -88,5 +89,5 @@ func (m *carvalho) reply(j int, msg dmutex.Message) {
 	if m.answers(j, msg) {
 		m.kept[j] = m.deferred[j] == 0
 	}
-	m.machine.reply(j, msg)
+	m.core.reply(j, msg)
 }

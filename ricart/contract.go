@@ -9,18 +9,28 @@ import (
 
 // The rest of the contract of [dmutex.Machine].
 
-var _ dmutex.Keeper = (*carvalho)(nil)
+var (
+	_ dmutex.Keeper = (*carvalho)(nil)
+	_ dmutex.Sharer = (*machine)(nil)
+)
 
-func (m *machine) impossible(msg dmutex.Message) string {
+func (m *core) impossible(msg dmutex.Message) string {
 	if msg.Kind != dmutex.Request && msg.Kind != dmutex.Reply {
 		return "Ricart-Agrawala has no such message"
 	}
 	return ""
 }
 
+func (m *machine) impossible(msg dmutex.Message) string {
+	if msg.Kind == dmutex.Share {
+		return ""
+	}
+	return m.core.impossible(msg)
+}
+
 // WaitsFor implements [dmutex.Machine]: the peers whose REPLY is missing, which is none
 // unless a request is pending. The holder has not sent it.
-func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+func (m *core) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	for j, peer := range m.Peers() {
 		if m.awaiting[j] {
 			b = append(b, peer)
@@ -29,15 +39,28 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
+// Wanted implements [dmutex.Sharer]: a REPLY is deferred.
+func (m *machine) Wanted() bool {
+	return slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 })
+}
+
+// Sharers implements [dmutex.Sharer]: a node knows of itself only.
+func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.Shared() && m.Phase() == dmutex.Held {
+		b = append(b, m.Self())
+	}
+	return b
+}
+
 // Keeps implements [dmutex.Keeper]: without its permissions an idle node has to ask again.
 func (m *carvalho) Keeps() bool { return m.Idle() && slices.Contains(m.kept, true) }
 
 // Forget implements [dmutex.Machine]. An idle node owes no node a REPLY.
-func (m *machine) Forget() (clock, known uint64, ok bool) {
+func (m *core) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle()
 }
 
-func (m *machine) AppendText(b []byte) ([]byte, error) {
+func (m *core) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "ricart "...))
 	b = canon.Set(b, " awaiting ", m.Peers(), m.awaiting)
 	for j, peer := range m.Peers() {
@@ -49,16 +72,16 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 }
 
 func (m *carvalho) AppendText(b []byte) ([]byte, error) {
-	b, err := m.machine.AppendText(append(b, "carvalho "...))
+	b, err := m.core.AppendText(append(b, "carvalho "...))
 	return canon.Set(b, " kept ", m.Peers(), m.kept), err
 }
 
-func (m *machine) Clone() dmutex.Machine { return m.clone() }
+func (m *machine) Clone() dmutex.Machine { return &machine{m.clone()} }
 
 func (m *carvalho) Clone() dmutex.Machine {
-	return &carvalho{*m.clone(), slices.Clone(m.kept)}
+	return &carvalho{m.clone(), slices.Clone(m.kept)}
 }
 
-func (m *machine) clone() *machine {
-	return &machine{m.Site.Clone(), slices.Clone(m.awaiting), slices.Clone(m.deferred)}
+func (m *core) clone() core {
+	return core{m.Site.Clone(), slices.Clone(m.awaiting), slices.Clone(m.deferred)}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 var (
@@ -35,6 +35,20 @@ func TestExplore(t *testing.T) {
 		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{3}, States: 659_355, Messages: [2]int{36, 36}, Most: 2, Long: true},
 		{Algorithm: New, Nodes: 4, Network: unordered, Requests: []int{1}, States: 2_226_965, Messages: [2]int{24, 24}, Most: 2, Long: true},
 		{Algorithm: New, Nodes: 4, Network: unordered, Requests: []int{1}, Cancels: []int{1, 1, 0, 0}, States: 8_352_630, Messages: [2]int{24, 24}, Most: 2, Long: true},
+	})
+}
+
+// Nodes share the lock, and no law is broken. With DMUTEX_LONG=1 all of it.
+func TestExploreShared(t *testing.T) {
+	one, two := []int{1}, []int{2}
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: one, Shares: one, Cancels: one, States: 5_153},
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: two, Shares: two, States: 42_743},
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: two, Shares: two, Cancels: one, States: 322_800, Long: true},
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: one, Shares: two, Cancels: one, Forgets: one, States: 882_394, Long: true},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 5_041},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 1, 0}, Shares: []int{0, 0, 1}, Sharers: []dmutex.NodeID{2, 3}, States: 3_125},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{1, 1, 1}, States: 97_508, Long: true},
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 type (
@@ -355,4 +355,72 @@ func TestKillCarvalho(t *testing.T) {
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"keeps nothing", "m.Idle() && slices.Contains(m.kept, true)", "slices.Contains(m.kept, true) && false", "TestExploreCarvalho"},
 	})
+}
+
+// The same for nodes that share.
+func TestShareKill(t *testing.T) {
+	const killer = "TestExploreShared"
+	machinetest.Kill(t, "ricart.go", []machinetest.Edit{
+		{"no sharer is carried over", "site.NewShared(s)", "site.New(s)", killer},
+		{"resumes alone", "m.AskShared()", "m.Ask()", killer},
+		{"asks alone", "kind = dmutex.Share", "kind = dmutex.Request", killer},
+		{"a share is not heard", "case dmutex.Request, dmutex.Share:", "case dmutex.Request:", killer},
+		{"shares with all", "msg.Kind == dmutex.Request || !m.Shared()", "!m.Shared()", killer},
+		{"lets sharers in", "msg.Kind == dmutex.Request || !m.Shared()", "msg.Kind == dmutex.Request", killer},
+		{"shares with nobody", "msg.Kind == dmutex.Request || !m.Shared()", "true", killer},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"a share is refused", "msg.Kind == dmutex.Share {", "false {", killer},
+		{"never wanted", "return t != 0 })", "return false })", killer},
+	})
+}
+
+// A sharing is a machine of Carvalho that shares by the rule of [New].
+type sharing struct{ carvalho }
+
+func newSharing(s dmutex.Start) (dmutex.Machine, error) {
+	m, err := Carvalho(s)
+	if err != nil {
+		return nil, err
+	}
+	return &sharing{*m.(*carvalho)}, nil
+}
+
+func (m *sharing) Share() ([]dmutex.Message, error) {
+	if fresh, err := m.AskShared(); err != nil || !fresh {
+		return nil, err
+	}
+	for j, kept := range m.kept {
+		if !kept {
+			m.ask(j)
+		}
+	}
+	m.tryEnter()
+	return m.Out(), nil
+}
+
+func (m *sharing) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	if msg.Kind != dmutex.Share {
+		return m.carvalho.Handle(msg)
+	}
+	j, err := m.Check(msg, func(dmutex.Message) string { return "" })
+	if err == nil {
+		m.request(j, msg)
+	}
+	return m.Out(), err
+}
+
+func (m *sharing) Wanted() bool                              { return (&machine{m.core}).Wanted() }
+func (m *sharing) Sharers(b []dmutex.NodeID) []dmutex.NodeID { return b }
+func (m *sharing) Clone() dmutex.Machine                     { return &sharing{*m.carvalho.Clone().(*carvalho)} }
+
+// A permission that was given to share stands for a request that does not, so Carvalho is no Sharer.
+func TestCarvalhoShares(t *testing.T) {
+	m, err := Carvalho(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2)})
+	require.NoError(t, err)
+	require.NotImplements(t, (*dmutex.Sharer)(nil), m)
+	machinetest.ExploreAll(t, []machinetest.Exploration{{
+		Name: "carvalho-shares", Algorithm: newSharing, Nodes: 2, Requests: []int{1}, Shares: []int{1},
+		Want: dmutextest.ErrMutualExclusion,
+	}})
 }

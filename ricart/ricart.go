@@ -20,6 +20,11 @@
 // next request gets a higher one (rule K1). So if two nodes were in the
 // critical section, each would have the larger stamp.
 //
+// Sharing. A node may ask by SHARE in place of REQUEST, to be in the critical section together
+// with others that share. The only difference is that a node whose own request shares defers no
+// REPLY to a SHARE: the two do not conflict. ("Readers and writers by a simple modification", says
+// the paper's abstract.) The rest holds for each two requests that conflict.
+//
 // Progress. The request with the smallest stamp is deferred only by a node in
 // the critical section, which leaves.
 //
@@ -40,28 +45,42 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-type machine struct {
+// A core is what the machines of [New] and [Carvalho] have in common.
+type core struct {
 	site.Site
 	awaiting []bool   // by peer: its REPLY is missing
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
 }
 
+type machine struct{ core }
+
 // New makes the machine of one lock at one node. It is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
-	own, err := site.New(s)
+	own, err := site.NewShared(s)
 	if err != nil {
 		return nil, err
 	}
-	return newMachine(own), nil
+	return &machine{newCore(own)}, nil
 }
 
-func newMachine(own site.Site) *machine {
+func newCore(own site.Site) core {
 	n := len(own.Peers())
-	return &machine{Site: own, awaiting: make([]bool, n), deferred: make([]uint64, n)}
+	return core{Site: own, awaiting: make([]bool, n), deferred: make([]uint64, n)}
 }
 
 func (m *machine) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	fresh, err := m.Ask()
+	return m.askAll(fresh, err)
+}
+
+// Share implements [dmutex.Sharer].
+func (m *machine) Share() ([]dmutex.Message, error) {
+	fresh, err := m.AskShared()
+	return m.askAll(fresh, err)
+}
+
+func (m *machine) askAll(fresh bool, err error) ([]dmutex.Message, error) {
+	if err != nil || !fresh {
 		return nil, err
 	}
 	for j := range m.Peers() {
@@ -71,12 +90,16 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-func (m *machine) ask(j int) {
+func (m *core) ask(j int) {
+	kind := dmutex.Request
+	if m.Shared() {
+		kind = dmutex.Share
+	}
 	m.awaiting[j] = true
-	m.Send(dmutex.Request, m.Peers()[j], m.Stamp().Clock)
+	m.Send(kind, m.Peers()[j], m.Stamp().Clock)
 }
 
-func (m *machine) Release() ([]dmutex.Message, error) {
+func (m *core) Release() ([]dmutex.Message, error) {
 	if _, err := m.Leave(); err != nil {
 		return nil, err
 	}
@@ -90,7 +113,7 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		return nil, err
 	}
 	switch msg.Kind {
-	case dmutex.Request:
+	case dmutex.Request, dmutex.Share:
 		m.request(j, msg)
 	case dmutex.Reply:
 		m.reply(j, msg)
@@ -98,9 +121,10 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-func (m *machine) request(j int, msg dmutex.Message) {
+func (m *core) request(j int, msg dmutex.Message) {
 	m.Witness(msg.Attempt, msg.Fence)
-	if m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
+	conflicts := msg.Kind == dmutex.Request || !m.Shared()
+	if conflicts && m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
 		m.deferred[j] = max(m.deferred[j], msg.Attempt)
 		return
 	}
@@ -108,12 +132,12 @@ func (m *machine) request(j int, msg dmutex.Message) {
 }
 
 // goesFirst reports whether our own request, if any, goes before theirs.
-func (m *machine) goesFirst(theirs dmutex.Stamp) bool {
+func (m *core) goesFirst(theirs dmutex.Stamp) bool {
 	return m.Phase() == dmutex.Held || m.Pending() && m.Stamp().Less(theirs)
 }
 
 // reply counts a peer's REPLY if it answers our pending request.
-func (m *machine) reply(j int, msg dmutex.Message) {
+func (m *core) reply(j int, msg dmutex.Message) {
 	m.Witness(0, msg.Fence)
 	if m.answers(j, msg) {
 		m.awaiting[j] = false
@@ -122,11 +146,11 @@ func (m *machine) reply(j int, msg dmutex.Message) {
 }
 
 // answers reports whether a REPLY is one that we await.
-func (m *machine) answers(j int, reply dmutex.Message) bool {
+func (m *core) answers(j int, reply dmutex.Message) bool {
 	return m.awaiting[j] && reply.Attempt == m.Stamp().Clock
 }
 
-func (m *machine) tryEnter() {
+func (m *core) tryEnter() {
 	if slices.Contains(m.awaiting, true) {
 		return
 	}
@@ -135,7 +159,7 @@ func (m *machine) tryEnter() {
 	}
 }
 
-func (m *machine) replyDeferred() {
+func (m *core) replyDeferred() {
 	for j, peer := range m.Peers() {
 		if m.deferred[j] != 0 {
 			m.Send(dmutex.Reply, peer, m.deferred[j])

@@ -3,7 +3,7 @@ package ricart
 import (
 	"testing"
 
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 func TestScripts(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // An entry costs at most N messages, and none where the token is.

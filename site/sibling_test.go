@@ -3,18 +3,18 @@ package site_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
-	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/site"
-	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // Machines that share with siblings do what they would do alone. Random runs of some locks
@@ -22,20 +22,12 @@ import (
 // as in an exploration.
 func TestSiblingsAreNotSeen(t *testing.T) {
 	const seed, locks, steps = 1, 4, 20_000
-	for name, algorithm := range map[string]dmutex.Algorithm{
-		"central":       central.New,
-		"lamport":       lamport.New,
-		"lamport-omit":  lamport.OmitReplies,
-		"maekawa":       maekawa.New,
-		"ricart":        ricart.New,
-		"carvalho":      ricart.Carvalho,
-		"ring":          ring.New,
-		"suzukikasami":  suzukikasami.New,
-		"central-at":    central.At(2),
-		"maekawa-with":  maekawa.With(func(dmutex.NodeID) []dmutex.NodeID { return []dmutex.NodeID{2, 3} }),
-		"ring-in-order": ring.Order(2, 1, 3, 4),
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range append(slices.Clone(algorithms.All),
+		algorithms.Algorithm{Name: "central.At", Algorithm: central.At(2)},
+		algorithms.Algorithm{Name: "maekawa.With", Algorithm: maekawa.With(func(dmutex.NodeID) []dmutex.NodeID { return []dmutex.NodeID{2, 3} })},
+		algorithms.Algorithm{Name: "ring.Order", Algorithm: ring.Order(2, 1, 3, 4)},
+	) {
+		t.Run(kind.Name, func(t *testing.T) {
 			members := members(1, 2, 3, 4)
 			n := len(members)
 			var (
@@ -45,9 +37,9 @@ func TestSiblingsAreNotSeen(t *testing.T) {
 			)
 			for k := range locks {
 				for i, id := range members {
-					a, err := algorithm(dmutex.Start{Self: id, Members: members})
+					a, err := kind.Algorithm(dmutex.Start{Self: id, Members: members})
 					require.NoError(t, err)
-					s, err := algorithm(dmutex.Start{Self: id, Members: members, Sibling: sibling[i]})
+					s, err := kind.Algorithm(dmutex.Start{Self: id, Members: members, Sibling: sibling[i]})
 					require.NoError(t, err)
 					sibling[i] = s
 					alone[k], sharing[k] = append(alone[k], a), append(sharing[k], s)

@@ -14,9 +14,9 @@ import (
 // rule of the fences, and the messages that the current input sends. An algorithm embeds a
 // Site and adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], and Excludes is what
-// every [dmutex.Excluder] may say. An algorithm calls Ask when its caller requests, Enter
-// when the request is granted, Leave when its caller releases, and Check for each message.
+// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], Shared and ExcludesAlone
+// those of the [dmutex.Sharer], and Excludes is what every [dmutex.Excluder] may say. An
+// algorithm calls Ask or AskShared when its caller requests, Enter when the request is granted, Leave when its caller releases, and Check for each message.
 //
 // # The states of a request
 //
@@ -33,8 +33,9 @@ import (
 // fence that its sender knows, a receiver keeps the maximum, and the fence of a grant is
 // the highest known plus one. Between two successive critical sections there is a chain of
 // the algorithm's own messages (it is what makes the algorithm safe), so fences rise
-// strictly. If no machine is forgotten in between, the n-th grant of a group has fence
-// Start.Fence + n.
+// strictly. If no machine is forgotten in between, and no node shares, the n-th grant of a
+// group has fence Start.Fence + n. Between two grants that share there need be no chain, and
+// their fences may be equal.
 //
 // The fences of a group are above [dmutex.Start.Fence] and at most [dmutex.Start.Limit].
 // Near the limit a node requests nothing any more, early enough for all pending requests.
@@ -46,6 +47,7 @@ type Site struct {
 	fence   uint64 // of the current grant
 	phase   dmutex.Phase
 	ghost   bool // the pending request is withdrawn, and phase is Idle
+	shared  bool // the request shares
 }
 
 const (
@@ -57,13 +59,22 @@ const (
 	lastTime  = 1 << 63
 )
 
-// Carried is the attempt number of the request by which [dmutex.Start.Holder] holds
-// the lock. It is older than any other request of this group.
+// Carried is the attempt number of the request by which [dmutex.Start.Holder], or each of
+// [dmutex.Start.Sharers], holds the lock. It is older than any other request of this group.
 const Carried = 1
 
 // New returns the Site that a Start describes, or [dmutex.ErrMisuse] if the Start
-// is not valid. The fence of a Start.Holder is Start.Fence, even if that is 0.
+// is not valid. The fence of a Start.Holder is Start.Fence, even if that is 0. The machine is no
+// [dmutex.Sharer]: that begins with [NewShared].
 func New(s dmutex.Start) (Site, error) {
+	if len(s.Sharers) > 0 {
+		return Site{}, dmutex.Misuse("Start.Sharers: the algorithm lets one node in at a time")
+	}
+	return NewShared(s)
+}
+
+// NewShared is New for a [dmutex.Sharer]. The fence of Start.Sharers is Start.Fence, too.
+func NewShared(s dmutex.Start) (Site, error) {
 	common := commonOf(s.Sibling)
 	group, err := common.groupOf(s)
 	switch {
@@ -71,6 +82,10 @@ func New(s dmutex.Start) (Site, error) {
 		return Site{}, err
 	case s.Holder != dmutex.None && !slices.Contains(group.members, s.Holder):
 		return Site{}, dmutex.Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
+	case s.Holder != dmutex.None && len(s.Sharers) > 0:
+		return Site{}, dmutex.Misuse("Start.Holder and Start.Sharers: a lock is held alone or shared")
+	case slices.ContainsFunc(s.Sharers, func(id dmutex.NodeID) bool { return !slices.Contains(group.members, id) }):
+		return Site{}, dmutex.Misuse("Start.Sharers contains a node that is not among Start.Members")
 	case s.Home != dmutex.None && !slices.Contains(group.members, s.Home):
 		return Site{}, dmutex.Misuse("Start.Home " + s.Home.String() + " is not among Start.Members")
 	case s.Clock > lastStart:
@@ -80,10 +95,11 @@ func New(s dmutex.Start) (Site, error) {
 	}
 	common.group = group
 	site := Site{common: common, clock: s.Clock, known: max(s.Fence, s.Known)}
-	if s.Holder != dmutex.None {
+	if s.Holder != dmutex.None || len(s.Sharers) > 0 {
 		site.clock = max(site.clock, Carried)
 	}
-	if s.Holder == s.Self {
+	site.shared = slices.Contains(s.Sharers, s.Self)
+	if s.Holder == s.Self || site.shared {
 		site.phase, site.attempt, site.fence = dmutex.Held, Carried, s.Fence
 	}
 	return site, nil
@@ -120,8 +136,17 @@ func (s *Site) Phase() dmutex.Phase { return s.phase }
 // Fence implements [dmutex.Machine].
 func (s *Site) Fence() uint64 { return s.fence }
 
-// Excludes implements [dmutex.Excluder]: while this node holds the lock, no other node does.
-func (s *Site) Excludes(peer dmutex.NodeID) bool { return s.phase == dmutex.Held && peer != s.Self() }
+// Excludes implements [dmutex.Excluder]: while this node holds the lock alone, no other node holds it.
+func (s *Site) Excludes(peer dmutex.NodeID) bool { return !s.shared && s.ExcludesAlone(peer) }
+
+// ExcludesAlone implements [dmutex.Sharer]: while this node holds the lock, no other node holds
+// it alone.
+func (s *Site) ExcludesAlone(peer dmutex.NodeID) bool {
+	return s.phase == dmutex.Held && peer != s.Self()
+}
+
+// Shared implements [dmutex.Sharer].
+func (s *Site) Shared() bool { return s.shared }
 
 // Stamp returns this node's request, pending or held. Its Clock is the attempt
 // number, or 0 if there is no request.
@@ -137,14 +162,23 @@ func (s *Site) Idle() bool { return s.phase == dmutex.Idle && !s.ghost }
 // attempt number, so it is later than anything that this node has sent or seen.
 // If the last request was withdrawn and is still pending, Ask resumes it: then
 // fresh is false and there is nothing to send. The error is [dmutex.ErrMisuse] while
-// Waiting or Held, and [dmutex.ErrExhausted] near [dmutex.Start.Limit].
-func (s *Site) Ask() (fresh bool, err error) {
+// Waiting or Held, or while a withdrawn request to share is pending, and
+// [dmutex.ErrExhausted] near [dmutex.Start.Limit].
+func (s *Site) Ask() (fresh bool, err error) { return s.ask(false) }
+
+// AskShared is Ask for a request that shares. A withdrawn request that does not share is resumed
+// as it is: see [Site.Shared].
+func (s *Site) AskShared() (fresh bool, err error) { return s.ask(true) }
+
+func (s *Site) ask(shared bool) (fresh bool, err error) {
 	s.Begin()
 	switch {
 	case s.phase == dmutex.Waiting:
 		return false, dmutex.Misuse("Request while Waiting: one request at a time, queue callers above the machine")
 	case s.phase == dmutex.Held:
 		return false, dmutex.Misuse("Request while Held: locks are not re-entrant")
+	case s.ghost && s.shared && !shared:
+		return false, dmutex.Misuse("Request while a withdrawn Share is pending: wait until it has had its turn")
 	case s.ghost:
 		s.phase, s.ghost = dmutex.Waiting, false
 		return false, nil
@@ -154,7 +188,7 @@ func (s *Site) Ask() (fresh bool, err error) {
 		return false, dmutex.Exhausted("its logical times are used up")
 	}
 	s.clock++
-	s.phase, s.attempt = dmutex.Waiting, s.clock
+	s.phase, s.attempt, s.shared = dmutex.Waiting, s.clock, shared
 	return true, nil
 }
 
@@ -173,7 +207,7 @@ func (s *Site) Cancel() ([]dmutex.Message, error) {
 // once what it does when a node leaves.
 func (s *Site) Enter() (withdrawn bool) {
 	if s.ghost {
-		s.ghost, s.attempt = false, 0
+		s.ghost, s.shared, s.attempt = false, false, 0
 		return true
 	}
 	s.known++
@@ -190,7 +224,7 @@ func (s *Site) Leave() (dmutex.Stamp, error) {
 		return dmutex.Stamp{}, dmutex.Misuse("Release while " + s.phase.String())
 	}
 	over := s.Stamp()
-	s.phase, s.attempt, s.fence = dmutex.Idle, 0, 0
+	s.phase, s.shared, s.attempt, s.fence = dmutex.Idle, false, 0, 0
 	return over, nil
 }
 
@@ -292,6 +326,7 @@ func (s *Site) AppendSite(b []byte) []byte {
 		phase = "withdrawn"
 	}
 	b = append(append(b, ' '), phase...)
+	b = canon.Flag(b, " shared", s.shared)
 	b = canon.Number(b, " attempt=", s.attempt)
 	b = canon.Number(b, " clock=", s.clock)
 	b = canon.Number(b, " known=", s.known)

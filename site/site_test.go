@@ -54,6 +54,7 @@ func TestNew(t *testing.T) {
 		{"holds, no fence", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2}, "2 held attempt=1 clock=1", ""},
 		{"at home elsewhere", dmutex.Start{Self: 1, Members: members(1, 2), Home: 2}, "1 idle", ""},
 
+		{"sharers", dmutex.Start{Self: 1, Members: members(1, 2), Sharers: members(1)}, "", "the algorithm lets one node in at a time"},
 		{"a stranger's home", dmutex.Start{Self: 1, Members: members(1, 2), Home: 3}, "", "Start.Home 3 is not among Start.Members"},
 		{"no members", dmutex.Start{Self: 1}, "", "Start.Self 1 is not among Start.Members"},
 		{"no self", dmutex.Start{Members: members(1, 2)}, "", "Start.Self 0 is not among Start.Members"},
@@ -134,6 +135,46 @@ func TestSiteRequest(t *testing.T) {
 
 	require.True(t, s.Idle())
 	require.Equal(t, []uint64{7, 4}, []uint64{s.Clock(), s.Known()})
+}
+
+// The course of a request that shares.
+func TestSiteShared(t *testing.T) {
+	_, err := site.NewShared(dmutex.Start{Self: 1, Members: members(1, 2), Sharers: members(3)})
+	require.ErrorContains(t, err, "Start.Sharers contains a node that is not among Start.Members")
+	_, err = site.NewShared(dmutex.Start{Self: 1, Members: members(1, 2), Sharers: members(2), Holder: 1})
+	require.ErrorContains(t, err, "a lock is held alone or shared")
+
+	s, err := site.NewShared(dmutex.Start{Self: 1, Members: members(1, 2), Sharers: members(1, 2), Fence: 3})
+	require.NoError(t, err)
+	require.Equal(t, "1 held shared attempt=1 clock=1 known=3 fence=3", text(t, &s))
+	require.False(t, s.Excludes(2))
+	require.True(t, s.ExcludesAlone(2))
+	require.False(t, s.ExcludesAlone(1))
+	_, err = s.Leave()
+	require.NoError(t, err)
+	require.Equal(t, "1 idle clock=1 known=3", text(t, &s))
+
+	fresh, err := s.AskShared()
+	require.NoError(t, err)
+	require.True(t, fresh)
+	cancel(t, &s)
+	require.Equal(t, "1 withdrawn shared attempt=2 clock=2 known=3", text(t, &s))
+	_, err = s.Ask()
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, "Request while a withdrawn Share is pending")
+	fresh, err = s.AskShared()
+	require.NoError(t, err)
+	require.False(t, fresh)
+	cancel(t, &s)
+	require.True(t, s.Enter())
+	require.Equal(t, "1 idle clock=2 known=3", text(t, &s))
+
+	_, err = s.Ask()
+	require.NoError(t, err)
+	cancel(t, &s)
+	_, err = s.AskShared()
+	require.NoError(t, err)
+	require.False(t, s.Shared(), "it resumes a request that does not share")
 }
 
 func TestSiteMisuse(t *testing.T) {

@@ -12,8 +12,10 @@ import (
 //
 // A process begins a [Life] and writes its name into the record. Other processes ask by
 // that name. A proof must never be wrong: a process that does not answer, is stopped, or
-// cannot be reached is not dead. Where the store cannot tell, its methods return an error
-// that wraps [ErrNoProof].
+// cannot be reached is not dead. Where the store can never tell, its methods return an error
+// that wraps [ErrNoProof]: then a lease decides. After any other error the caller asks again, and
+// takes nobody for dead meanwhile. A holder whose life the others can see keeps what it
+// holds although it cannot renew its lease.
 type Prover interface {
 	Store
 
@@ -21,7 +23,7 @@ type Prover interface {
 	// closed it, and every process that inherited its File has died or closed that, too.
 	Live(ctx context.Context) (Life, error)
 
-	// Over waits until the life is over, and then returns nil. It returns an error at once
+	// Over waits until the life is over, and then returns nil. It returns an ErrNoProof at once
 	// if the store does not know the life. The store must know each life at least until it
 	// is over, and from then on while the record contains its name.
 	Over(ctx context.Context, name string) error
@@ -48,5 +50,5 @@ type Life interface {
 	Close() error
 }
 
-// ErrNoProof is wrapped by the errors of a [Prover] that cannot tell whether a life is over.
+// ErrNoProof is wrapped by the errors of a [Prover] that can never tell whether a life is over.
 var ErrNoProof = errors.New("store: no proof of life or death")

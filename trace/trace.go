@@ -1,6 +1,6 @@
 // Package trace records the events of a node in a file: every input of its machines
 // with the result, the lives of its peers, its views, and its lease. A trace can be
-// replayed ([Replay]), and drawn and judged with those of the other nodes (dmutex trace). A
+// replayed (dmutextest.Replay), and drawn and judged with those of the other nodes (dmutex trace). A
 // life is one run of a node's process, identified by a number; each life has its own file, but
 // a process that was excluded joins again in the same one.
 //
@@ -85,8 +85,9 @@ type What string
 
 // What happens to a lock.
 const (
-	Born    What = "born"    // with Clock, Known, Limit, Fence, Holder and Home; its machine has the members of the last View, or else of the Header
+	Born    What = "born"    // with Clock, Known, Limit, Fence, Holder, Sharers and Home; its machine has the members of the last View, or else of the Header
 	Request What = "request" // as the methods of dmutex.Machine
+	Share   What = "share"   // as that of dmutex.Sharer
 	Cancel  What = "cancel"
 	Release What = "release"
 	Handle  What = "handle" // with In
@@ -116,7 +117,7 @@ const (
 )
 
 var (
-	inputs = []What{Request, Cancel, Release, Handle, Tick} // of a machine
+	inputs = []What{Request, Share, Cancel, Release, Handle, Tick} // of a machine
 	others = []What{Met, Left, Silent, Dead, Excluded, View, Ready, Trouble, Lease, Down, Close, Gap}
 )
 
@@ -146,12 +147,16 @@ type Event struct {
 	Holder dmutex.NodeID `json:"holder,omitempty"`
 	Home   dmutex.NodeID `json:"home,omitempty"`
 
+	Sharers []dmutex.NodeID `json:"sharers,omitempty"`
+
 	In  Message   `json:"-"`
 	Out []Message `json:"-"`
 
 	// Of the machine, after the event; Fence of Born is that of dmutex.Start.
 	Phase dmutex.Phase `json:"-"`
 	Fence uint64       `json:"fence,omitempty"`
+
+	Shared bool `json:"shared,omitempty"` // the lock is Held, and shared
 
 	// Err is the reason. With an input, it says that the machine has refused
 	// the input, and so has not changed.

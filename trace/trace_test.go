@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/dmutex/dmutex/dmutextest"
 	"io"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -284,35 +285,35 @@ func TestReplay(t *testing.T) {
 		require.NoError(t, err)
 		return tr
 	}
-	r, err := trace.Replay(read(conversation), ricart.New)
+	r, err := dmutextest.Replay(read(conversation), ricart.New)
 	require.NoError(t, err)
-	require.Equal(t, trace.Replayed{Machines: 2, Inputs: 5}, r)
+	require.Equal(t, dmutextest.Replayed{Machines: 2, Inputs: 5}, r)
 
 	// Replay notices a changed line.
 	for _, tt := range []struct{ old, new, want string }{
-		{`"seq":2,"to":1,"attempt":1}],`, `"seq":2,"to":1,"attempt":3}],`, `f:3: trace: replays differently: lock "x", request: recorded 2->1 REQUEST attempt=3, now 2->1 REQUEST attempt=1`},
-		{`"out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],`, ``, `f:3: trace: replays differently: lock "x", request: recorded no message, now 2->1 REQUEST attempt=1`},
-		{`"fence":6},"phase"`, `"fence":5},"phase"`, `f:4: trace: replays differently: lock "x", 1->2 REPLY attempt=1 fence=5: recorded held with fence 7, now held with fence 6`},
+		{`"seq":2,"to":1,"attempt":1}],`, `"seq":2,"to":1,"attempt":3}],`, `f:3: dmutextest: replays differently: lock "x", request: recorded 2->1 REQUEST attempt=3, now 2->1 REQUEST attempt=1`},
+		{`"out":[{"kind":"REQUEST","seq":2,"to":1,"attempt":1}],`, ``, `f:3: dmutextest: replays differently: lock "x", request: recorded no message, now 2->1 REQUEST attempt=1`},
+		{`"fence":6},"phase"`, `"fence":5},"phase"`, `f:4: dmutextest: replays differently: lock "x", 1->2 REPLY attempt=1 fence=5: recorded held with fence 7, now held with fence 6`},
 		{`"fence":7,"in":{"kind":"REPLY","seq":2,"from":1,"attempt":1,"fence":6},"phase":"held"}`, `"in":{"kind":"REPLY","seq":2,"from":1,"attempt":1,"fence":6},"phase":"waiting"}`, `recorded waiting with fence 0, now held with fence 7`},
-		{`"err":"a reply to nothing",`, ``, `f:5: trace: replays differently: lock "x", 1->2 REPLY attempt=5: recorded error "", now `},
-		{`"phase":"idle"}` + "\n" + `{"t":5`, `"err":"no","phase":"idle"}` + "\n" + `{"t":5`, `f:6: trace: replays differently: lock "x", release: recorded error "no", now <nil>`},
-		{`{"t":5,"do":"forget","lock":"x"}` + "\n", ``, `f:7: trace: replays differently: lock "x", born: it is there already`},
-		{`{"t":6,"do":"born","lock":"x","clock":1,"fence":7,"phase":"idle"}` + "\n", ``, `f:8: trace: replays differently: lock "x", request: it was never born`},
+		{`"err":"a reply to nothing",`, ``, `f:5: dmutextest: replays differently: lock "x", 1->2 REPLY attempt=5: recorded error "", now `},
+		{`"phase":"idle"}` + "\n" + `{"t":5`, `"err":"no","phase":"idle"}` + "\n" + `{"t":5`, `f:6: dmutextest: replays differently: lock "x", release: recorded error "no", now <nil>`},
+		{`{"t":5,"do":"forget","lock":"x"}` + "\n", ``, `f:7: dmutextest: replays differently: lock "x", born: it is there already`},
+		{`{"t":6,"do":"born","lock":"x","clock":1,"fence":7,"phase":"idle"}` + "\n", ``, `f:8: dmutextest: replays differently: lock "x", request: it was never born`},
 		{`"clock":1,"fence":7,"phase":"idle"`, `"clock":1,"fence":7,"phase":"held"`, `recorded held, now idle`},
 		{`"clock":1,"fence":7,"phase":"idle"`, `"clock":1,"holder":3,"fence":7,"phase":"idle"`, `Start.Holder 3`},
-		{`"do":"release"`, `"do":"tick"`, `this machine has no Tick`},
+		{`"do":"release"`, `"do":"tick"`, `this machine has no tick`},
 	} {
 		require.Equal(t, 1, strings.Count(conversation, tt.old), tt.old)
-		_, err := trace.Replay(read(strings.Replace(conversation, tt.old, tt.new, 1)), ricart.New)
-		require.ErrorIs(t, err, trace.ErrDiffers)
+		_, err := dmutextest.Replay(read(strings.Replace(conversation, tt.old, tt.new, 1)), ricart.New)
+		require.ErrorIs(t, err, dmutextest.ErrDiffers)
 		require.ErrorContains(t, err, tt.want)
 	}
 
 	// After a gap the state of a machine is not known.
 	gap := strings.Replace(conversation, `{"t":4,"do":"release","lock":"x","phase":"idle"}`, `{"t":4,"do":"gap","n":1}`, 1)
-	r, err = trace.Replay(read(gap), ricart.New)
+	r, err = dmutextest.Replay(read(gap), ricart.New)
 	require.NoError(t, err)
-	require.Equal(t, trace.Replayed{Machines: 2, Inputs: 4, Skipped: 1}, r)
+	require.Equal(t, dmutextest.Replayed{Machines: 2, Inputs: 4, Skipped: 1}, r)
 }
 
 // A file that Read accepts is what Write would write.
@@ -328,6 +329,6 @@ func FuzzRead(f *testing.F) {
 		again := text(t, *tr)
 		require.True(t, strings.HasPrefix(file, again))
 		require.Equal(t, tr.Cut, again != file)
-		_, _ = trace.Replay(tr, ricart.New)
+		_, _ = dmutextest.Replay(tr, ricart.New)
 	})
 }

@@ -3,6 +3,7 @@ package trace_test
 import (
 	"bytes"
 	"context"
+	"github.com/dmutex/dmutex/dmutextest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,14 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -27,24 +23,12 @@ import (
 // A recorded run replays across views: a member crashes and comes back, another
 // leaves and comes back, while a lock stays held.
 func TestReplayAcrossViews(t *testing.T) {
-	for _, a := range []struct {
-		name string
-		dmutex.Algorithm
-	}{
-		{"central", central.New},
-		{"lamport", lamport.New},
-		{"lamport, replies omitted", lamport.OmitReplies},
-		{"maekawa", maekawa.New},
-		{"ricart", ricart.New},
-		{"ricart, Carvalho", ricart.Carvalho},
-		{"ring", ring.New},
-		{"suzukikasami", suzukikasami.New},
-	} {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
 			traces := changes(t, a.Algorithm)
 			require.Len(t, traces, 5)
 			for _, tr := range traces {
-				done, err := trace.Replay(tr, a.Algorithm)
+				done, err := dmutextest.Replay(tr, a.Algorithm)
 				require.NoError(t, err)
 				require.NotZero(t, done.Inputs)
 				require.Zero(t, done.Skipped)
@@ -70,18 +54,18 @@ func TestReplayAcrossViews(t *testing.T) {
 
 			// Replay notices a machine that outlives its view.
 			at := slices.IndexFunc(holder.Events, func(e trace.Event) bool { return e.What == trace.Forget })
-			_, err := trace.Replay(without(holder, at), a.Algorithm)
-			require.ErrorIs(t, err, trace.ErrDiffers)
+			_, err := dmutextest.Replay(without(holder, at), a.Algorithm)
+			require.ErrorIs(t, err, dmutextest.ErrDiffers)
 			require.ErrorContains(t, err, ": view: the machine of lock")
 
 			// If a gap hides a view, Replay skips the machines of that view, and no others.
 			at = slices.IndexFunc(holder.Events, func(e trace.Event) bool { return e.What == trace.View })
 			gap := without(holder, at)
 			gap.Events = slices.Insert(gap.Events, at, trace.Event{What: trace.Gap, N: 1})
-			done, err := trace.Replay(gap, a.Algorithm)
+			done, err := dmutextest.Replay(gap, a.Algorithm)
 			require.NoError(t, err)
 			require.NotZero(t, done.Skipped)
-			whole, err := trace.Replay(holder, a.Algorithm)
+			whole, err := dmutextest.Replay(holder, a.Algorithm)
 			require.NoError(t, err)
 			require.Less(t, done.Machines, whole.Machines)
 			require.NotZero(t, done.Machines)

@@ -12,7 +12,15 @@
 // and the client alice publishes to locks.clients.> and subscribes to _INBOX.alice.>. Such a
 // client connects with nats.CustomInboxPrefix("_INBOX.alice"). A client that may read the inbox of
 // another may speak for it. node.Clients.Allow can identify a client by its inbox, the RemoteAddr of
-// the connection: the server has let the client read there.
+// the connection: the server has let the client read there, because it knows the member's answer.
+//
+// # What a hostile client can do
+//
+// Clients whose inboxes have the same second token, alice above, count as one user. A user gets at
+// most 1024 connections of a member in a second, and half of its sessions. A member answers at most
+// 4096 calls for a connection in a second. So a client that floods a member delays the new
+// connections of others, but not the locks of those that are connected. The messages of a flood share
+// the NATS connection with everything else that it carries: give [Listen] one of its own.
 //
 // # Promises
 //
@@ -38,11 +46,22 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/dmutex/dmutex/internal/clientlink"
 )
 
 const (
 	inboxes = "_INBOX." // a member publishes nowhere else, whatever a client asks for
 	maxData = 1000      // bytes in a message, at most; all servers take 1024
+
+	// A server ends the connection that publishes on a subject of 4096 bytes, if not of fewer, and
+	// nats.go then closes it for good.
+	maxSubject = 256
+
+	// In a second a member answers so many calls for a connection, and those of one owner. As many of
+	// the latest answers may wait for the first message.
+	allCalls = 4096
+	ownCalls = allCalls / 4
 
 	// A connection may have someUnread bytes that wait to be read, and mostUnread while those of all
 	// connections of its listener are at most allUnread. A client's 1000 requests take less.
@@ -51,10 +70,21 @@ const (
 	allUnread  = 16 << 20
 )
 
+var errNil = errors.New("natsclient: the connection is nil")
+
 type subject string
 
 func (subject) Network() string  { return "nats" }
 func (s subject) String() string { return string(s) }
+
+// literal reports whether it is safe to publish on the subject, which a stranger may have chosen.
+func (s subject) literal() bool {
+	return len(s) <= maxSubject && !strings.Contains("."+s.String()+".", "..") &&
+		!strings.ContainsFunc(s.String(), func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f })
+}
+
+// private reports whether the subject is an inbox, as those of clients and of requests are.
+func (s subject) private() bool { return strings.HasPrefix(s.String(), inboxes) && s.literal() }
 
 // A conn is a connection between two subjects.
 type conn struct {
@@ -64,6 +94,7 @@ type conn struct {
 	leave    func()        // nothing more is received
 	unread   *atomic.Int64 // bytes, of all connections of the listener
 	sent     uint32
+	used     bool // something has come on it; the listener's
 
 	mu       sync.Mutex
 	changed  *sync.Cond
@@ -168,6 +199,9 @@ func (c *conn) Address() string { return c.peer.String() }
 // Dialer returns a function for Dial of a client.Config, whose Members are prefixes.
 func Dialer(nc *nats.Conn) func(ctx context.Context, prefix string) (net.Conn, error) {
 	return func(ctx context.Context, prefix string) (net.Conn, error) {
+		if nc == nil {
+			return nil, errNil
+		}
 		c := newConn(nc, subject(nc.NewInbox()), "", "", new(atomic.Int64))
 		sub, err := nc.Subscribe(c.from.String(), func(msg *nats.Msg) { c.receive(msg.Data) })
 		if err != nil {
@@ -175,7 +209,7 @@ func Dialer(nc *nats.Conn) func(ctx context.Context, prefix string) (net.Conn, e
 		}
 		c.leave = func() { _ = sub.Unsubscribe() }
 		answer, err := nc.RequestWithContext(ctx, prefix+".new", []byte(c.from))
-		if err == nil && !strings.HasPrefix(answer.Reply, prefix+".") {
+		if err == nil && (!strings.HasPrefix(answer.Reply, prefix+".") || !subject(answer.Reply).literal()) {
 			err = errors.New("this is no member")
 		}
 		if err != nil {
@@ -198,16 +232,31 @@ type listener struct {
 
 	unread atomic.Int64
 
+	// Of this second: when it began, and how many calls were answered, of all and by owner.
+	second   time.Time
+	answered int
+	owners   map[string]int
+
 	mu    sync.Mutex
 	conns map[string]*conn // by subject
+	fresh []*conn          // those that were answered last, oldest first: some are used, or closed
 }
 
 // Listen returns a listener for Listeners of a node.Clients. The prefix is one or more tokens.
 func Listen(nc *nats.Conn, prefix string) (net.Listener, error) {
-	l := &listener{nc: nc, own: prefix + "." + rand.Text(), calls: make(chan *conn, 64), conns: make(map[string]*conn)}
+	if nc == nil {
+		return nil, errNil
+	}
+	l := &listener{
+		nc: nc, own: prefix + "." + rand.Text(), calls: make(chan *conn, 64),
+		owners: make(map[string]int), conns: make(map[string]*conn),
+	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	for subject, queue := range map[string]string{prefix + ".new": "members", l.own + ".*": ""} {
 		sub, err := nc.QueueSubscribe(subject, queue, l.take)
+		if err == nil && queue != "" {
+			err = sub.SetPendingLimits(allCalls, allCalls*maxSubject)
+		}
 		if err != nil {
 			l.close()
 			return nil, fmt.Errorf("natsclient: prefix %q: %w", prefix, err)
@@ -217,28 +266,73 @@ func Listen(nc *nats.Conn, prefix string) (net.Listener, error) {
 	return l, nil
 }
 
-// take takes a message: of a connection, or of a client that wants one and reads on an inbox.
+// take takes a message: of a connection, or of a client that wants one. A flood of what no client
+// sends takes no mutex.
 func (l *listener) take(msg *nats.Msg) {
+	inbox, peer := subject(msg.Data), subject(msg.Reply)
+	switch {
+	case !strings.HasSuffix(msg.Subject, ".new"):
+		if len(msg.Data) <= 4+maxData {
+			l.receive(msg)
+		}
+	case len(msg.Data) <= maxSubject && inbox.private() && peer.private():
+		if c := l.answer(inbox, peer); c != nil {
+			_ = l.nc.PublishRequest(msg.Reply, c.from.String(), nil) // if it fails, nothing comes
+		}
+	}
+}
+
+// answer makes a connection for a client that reads on an inbox. It is nil if there are too many, and
+// the client tries again. It counts for nothing more until the client has used it, and so has read
+// what was sent to the inbox peer: anybody can name another's.
+func (l *listener) answer(inbox, peer subject) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	inbox := subject(msg.Data)
-	switch c := l.conns[msg.Subject]; {
-	case c != nil:
-		c.receive(msg.Data)
-	case strings.ContainsAny(inbox.String(), " \t\r\n"): // with nats.SkipSubjectValidation it would be more than a subject
-	case strings.HasSuffix(msg.Subject, ".new") && strings.HasPrefix(msg.Reply, inboxes) && strings.HasPrefix(inbox.String(), inboxes):
-		c = newConn(l.nc, subject(l.own+"."+rand.Text()), inbox, subject(msg.Reply), &l.unread)
-		c.leave = func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			delete(l.conns, c.from.String())
+	if now := time.Now(); now.Sub(l.second) >= time.Second {
+		l.second, l.answered = now, 0
+		clear(l.owners)
+	}
+	if l.answered == allCalls || l.owners[clientlink.Owner(peer)] == ownCalls {
+		return nil
+	}
+	l.answered++
+	l.owners[clientlink.Owner(peer)]++
+	c := newConn(l.nc, subject(l.own+"."+rand.Text()), inbox, peer, &l.unread)
+	c.leave = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.conns, c.from.String())
+	}
+	l.conns[c.from.String()] = c
+	if l.fresh = append(l.fresh, c); len(l.fresh) > allCalls {
+		if oldest := l.fresh[0]; !oldest.used {
+			delete(l.conns, oldest.from.String())
 		}
+		l.fresh[0], l.fresh = nil, l.fresh[1:]
+	}
+	return c
+}
+
+// receive takes a message of a connection. The first one makes it ready for Accept.
+func (l *listener) receive(msg *nats.Msg) {
+	l.mu.Lock()
+	c := l.conns[msg.Subject]
+	full := false
+	if c != nil && !c.used {
 		select {
 		case l.calls <- c:
-			l.conns[c.from.String()] = c
-			_ = l.nc.PublishRequest(msg.Reply, c.from.String(), nil) // if it fails, nothing comes
-		default: // the client tries again
+			c.used = true
+		default:
+			full = true
+			delete(l.conns, msg.Subject)
 		}
+	}
+	l.mu.Unlock()
+	switch {
+	case full:
+		_ = c.nc.Publish(c.to.String(), nil) // the client tries again
+	case c != nil:
+		c.receive(msg.Data)
 	}
 }
 

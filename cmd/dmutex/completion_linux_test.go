@@ -25,7 +25,7 @@ func TestCompletion(t *testing.T) {
 		{"bash", "dmutex trace r", "replay"},
 		{"bash", "dmutex demo --ki", "--kill --kills"},
 		{"bash", "dmutex  run -n --lock l --conf", "--conflict-exit-code"},
-		{"bash", "dmutex run --lock=l -", "--help --version --store --at --lock --nonblock --wait --conflict-exit-code --lease --cert --key --authority --grace"},
+		{"bash", "dmutex run --lock=l -", "--help --version --store --at --lock --permits --shared --nonblock --wait --conflict-exit-code --lease --cert --key --authority --creds --nkey --inbox --grace"},
 		{"bash", "dmutex run --lock ", ""},
 		{"bash", "dmutex run -w ", ""},
 		{"bash", "dmutex run --lock l -- --l", ""},

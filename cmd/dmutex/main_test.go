@@ -92,10 +92,12 @@ func TestEnvironment(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[run.Cmd]()) {
 		env := f.Tag.Get("env")
 		switch f.Name {
-		case "Command", "Lock", "TLS":
+		case "Command", "Lock", "Security":
 			require.Empty(t, env)
 		case "Code":
 			require.Equal(t, "DMUTEX_CONFLICT_EXIT_CODE", env)
+		case "Creds", "NKey", "Inbox":
+			require.Equal(t, "DMUTEX_NATS_"+strings.ToUpper(f.Name), env)
 		default:
 			require.Equal(t, "DMUTEX_"+strings.ToUpper(f.Name), env)
 		}

@@ -87,11 +87,11 @@ func TestCommandLinesOfPages(t *testing.T) {
 func TestFlagsOfPages(t *testing.T) {
 	app := grammar(t).Model.Node
 	all := below(app)
-	variables := []string{"DMUTEX_FENCE", "DMUTEX_LOCK", "DMUTEX_LONG"} // these are no flags
+	variables := []string{"DMUTEX_FENCE", "DMUTEX_LOCK", "DMUTEX_LONG", "DMUTEX_PERMIT"} // these are no flags
 	for _, f := range all {
 		variables = append(variables, f.Envs...)
 	}
-	foreign := map[string]string{"--force": "kubectl", "--self": "the program in docs/operating.md", "--only": "bench"}
+	foreign := map[string]string{"--force": "kubectl", "--repo": "gh", "--no-allow-rollup": "nats", "--self": "the program in docs/operating.md", "--only": "bench"}
 	check := func(where, text string, flags []*kong.Flag) {
 		for _, flag := range long.FindAllStringSubmatch(text, -1) {
 			require.True(t, has(flags, flag[1]) || foreign[flag[1]] != "", "%s: %s: there is no flag %s", where, text, flag[1])
@@ -146,7 +146,7 @@ func TestDefaultsOfPages(t *testing.T) {
 	page := strings.Join(strings.Fields(pages(t)["tool.md"]), " ")
 	for _, c := range []struct{ says, command, flag, value string }{
 		{"the next process gets the lock after `--lease`, 10 seconds by default", "run", "lease", "10s"},
-		{"the exit status is 125, or that of `-E CODE`", "run", "conflict-exit-code", "125"},
+		{"the exit status is 123, or that of `-E CODE`", "run", "conflict-exit-code", "123"},
 		{"comes after `--lease`, 10 seconds by default", "serve", "lease", "10s"},
 		{"Three times (`--kills`)", "tellers", "kills", "3"},
 		{"`--store=file`, the default", "tellers", "store", "file"},

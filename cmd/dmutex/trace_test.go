@@ -25,9 +25,6 @@ func TestTraceOfDemo(t *testing.T) {
 		require.Equal(t, 3, strings.Count(stdout, "the same: "), stdout)
 		require.Contains(t, stdout, " under "+strings.TrimSuffix(a.Name, "-omit"))
 
-		status, stdout, stderr = invoke("trace", "draw", traces, "--format=mermaid")
-		require.Equal(t, tool.StatusOK, status, stderr)
-		require.Equal(t, 30, strings.Count(stdout, "enters, fence "), a.Name)
 		status, stdout, stderr = invoke("trace", "draw", traces)
 		require.Equal(t, tool.StatusOK, status, stderr)
 		require.Contains(t, stdout, "node 3 holds the lock with fence ")
@@ -41,7 +38,7 @@ func TestTraceOfDemo(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
 	status, stdout, _ := invoke("trace", "replay", filepath.Join(dir, "ricart"))
 	require.Equal(t, tool.StatusFailed, status)
-	require.Regexp(t, `2\.trace:\d+: trace: replays differently: lock "account", .*: recorded held with fence 1\d+, now held with fence \d+\n`, stdout)
+	require.Regexp(t, `2\.trace:\d+: dmutextest: replays differently: lock "account", .*: recorded held with fence 1\d+, now held with fence \d+\n`, stdout)
 	require.Equal(t, 2, strings.Count(stdout, "the same: "), "the others are replayed too")
 
 	// A process that is killed while it writes leaves an incomplete last line.
@@ -85,16 +82,14 @@ func TestTraceOfCrashes(t *testing.T) {
 	dir := t.TempDir()
 	status, _, stderr := invoke("demo", "--crash", "--nodes=3", "--kills=1", "--think=10ms", "--lease=1s", "--store=remote", "--trace", dir)
 	require.Equal(t, tool.StatusOK, status, stderr)
-	traces := filepath.Join(dir, tool.Algorithms[0].Name)
+	traces := filepath.Join(dir, "witnessed")
 	status, stdout, stderr := invoke("trace", "replay", traces)
 	require.Equal(t, tool.StatusOK, status, stdout+stderr)
 	require.Equal(t, 4, strings.Count(stdout, "the same: "), stdout)
 	require.Regexp(t, `together: [0-9,]+ grants of 21 locks, one after the other\n$`, stdout)
-	status, stdout, stderr = invoke("trace", "draw", traces, "--lock=account", "--format=mermaid")
+	status, stdout, stderr = invoke("trace", "draw", traces, "--lock=account")
 	require.Equal(t, tool.StatusOK, status, stderr)
-	require.Regexp(t, `: view \d+: .*N\d excluded\n`, stdout)
-	require.Contains(t, stdout, ": crashed\n")
-	require.Contains(t, stdout, ": its lease has ended\n")
+	require.Regexp(t, `<title>view \d+ of .*N\d excluded; `, stdout)
 
 	files, err := filepath.Glob(filepath.Join(traces, "*.trace"))
 	require.NoError(t, err)

@@ -80,7 +80,9 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 // member joins a group of two nodes, which in production are two processes. It also
 // returns the connection of the node.
 func member(ctx context.Context, url string, self dmutex.NodeID, last uint64) (*node.Node, *nats.Conn) {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url,
+		nats.MaxReconnects(-1), nats.ReconnectWait(250*time.Millisecond), // else 2 s
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2)) // else it takes four minutes to leave a server that hangs
 	check(err)
 	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks.config"})
 	check(err)

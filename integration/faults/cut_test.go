@@ -148,11 +148,13 @@ func (e *ear) Send(to dmutex.NodeID, frame []byte) error {
 	return e.DynamicLink.Send(to, append(binary.AppendUvarint(nil, uint64(e.self)), frame...))
 }
 
-func (e *ear) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return e.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+func (e *ear) Open(host transport.Host) error {
+	deliver := host.Deliver
+	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) {
 		process, n := binary.Uvarint(frame)
 		if c := e.cut.Load(); !c.Link && !slices.Contains(c.Deaf, dmutex.NodeID(process)) {
-			deliver(from, frame[max(n, 0):]) // a stranger's frame may be empty
+			deliver(from, [][]byte{frame[max(n, 0):]}) // of a stranger there may be none
 		}
 	})
+	return e.DynamicLink.Open(host)
 }

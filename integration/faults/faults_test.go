@@ -14,12 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 var (
@@ -29,16 +25,13 @@ var (
 
 // right are the correct algorithms; wrong are those that must be caught.
 var (
-	right = map[string]dmutex.Algorithm{
-		"central": central.New,
-		"lamport": lamport.New,
-		"omit":    lamport.OmitReplies,
-		"maekawa": maekawa.New,
-		"ricart":  ricart.New,
-		"kept":    ricart.Carvalho,
-		"ring":    ring.New,
-		"suzuki":  suzukikasami.New,
-	}
+	right = func() map[string]dmutex.Algorithm {
+		all := make(map[string]dmutex.Algorithm)
+		for _, a := range algorithms.All {
+			all[a.Name] = a.Algorithm
+		}
+		return all
+	}()
 	wrong = map[string]dmutex.Algorithm{
 		"alone": func(s dmutex.Start) (dmutex.Machine, error) {
 			s.Members, s.Home = []dmutex.NodeID{s.Self}, s.Self // it asks no other node
@@ -49,7 +42,7 @@ var (
 			return unfenced{m}, err
 		},
 	}
-	algorithms = func() map[string]dmutex.Algorithm {
+	either = func() map[string]dmutex.Algorithm {
 		all := maps.Clone(right)
 		maps.Copy(all, wrong)
 		return all

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/child"
+	"github.com/dmutex/dmutex/internal/kit/child"
 )
 
 const (
@@ -365,6 +365,29 @@ func (r *group) fault(rng *rand.Rand) (kind string, undo func()) {
 	return kind, func() {
 		c.faulty = false
 		c.heal()
+	}
+}
+
+// awaitViews waits until every node of every process is in a view.
+func (r *group) awaitViews() {
+	r.t.Helper()
+	for late := time.After(patience); ; {
+		out := 0
+		for _, said := range r.word(wordTell) {
+			for _, s := range said.States {
+				if s.Changes == 0 {
+					out++
+				}
+			}
+		}
+		if out == 0 {
+			return
+		}
+		select {
+		case <-late:
+			require.FailNow(r.t, "nodes are in no view", "%d", out)
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 }
 

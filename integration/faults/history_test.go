@@ -17,13 +17,16 @@ import (
 // A step is what one operation did to a lock.
 type step struct {
 	fence   uint64
+	shared  bool
 	release bool
 }
 
-// A fencedLock is a lock as its users see it: one holder, and a fence that rises.
+// A fencedLock is a lock as its users see it: one holder, or several that share it, and fences that
+// rise, but for those of sharers among each other.
 type fencedLock struct {
-	fence uint64 // the highest that was granted
-	held  bool
+	fence   [2]uint64 // the highest that were granted, to hold it alone and to share it
+	held    bool      // alone
+	sharers int
 }
 
 // lockModel is the model that porcupine compares the history of one lock with.
@@ -31,10 +34,21 @@ var lockModel = porcupine.Model{
 	Init: func() any { return fencedLock{} },
 	Step: func(state, input, _ any) (bool, any) {
 		lock, s := state.(fencedLock), input.(step)
-		if s.release {
-			return lock.held && s.fence == lock.fence, fencedLock{fence: s.fence}
+		switch was := lock; {
+		case s.release && s.shared:
+			lock.sharers--
+			return was.sharers > 0, lock
+		case s.release:
+			lock.held = false
+			return was.held && s.fence == was.fence[0], lock
+		case s.shared:
+			lock.sharers++
+			lock.fence[1] = max(lock.fence[1], s.fence)
+			return !was.held && s.fence > was.fence[0], lock
+		default:
+			lock.held, lock.fence[0] = true, s.fence
+			return !was.held && was.sharers == 0 && s.fence > max(was.fence[0], was.fence[1]), lock
 		}
-		return !lock.held && s.fence > lock.fence, fencedLock{fence: s.fence, held: true}
 	},
 }
 
@@ -44,8 +58,8 @@ var lockModel = porcupine.Model{
 func history(stays []claim) (ops []porcupine.Operation) {
 	for _, s := range stays {
 		ops = append(ops,
-			porcupine.Operation{Input: step{fence: s.Fence}, Call: s.From, Return: s.From},
-			porcupine.Operation{Input: step{fence: s.Fence, release: true}, Call: s.Until, Return: math.MaxInt64})
+			porcupine.Operation{Input: step{fence: s.Fence, shared: s.Shared}, Call: s.From, Return: s.From},
+			porcupine.Operation{Input: step{fence: s.Fence, shared: s.Shared, release: true}, Call: s.Until, Return: math.MaxInt64})
 	}
 	return ops
 }
@@ -58,9 +72,16 @@ func judgeHistory(lock string, stays []claim) error {
 	stays = slices.SortedFunc(slices.Values(stays), func(a, b claim) int { return cmp.Compare(a.Fence, b.Fence) })
 	stays = slices.DeleteFunc(stays, func(s claim) bool { return !s.seen() })
 	// The checker's memory grows with the square of the length, so it checks parts that share a
-	// stay. That is enough: if each stay is before the next one, it is before all later ones.
+	// stay that is not shared. That is enough: if each such stay is after all before it, and before
+	// the next one, it is before all later ones.
 	for len(stays) > 0 {
 		part := stays[:min(1000, len(stays))]
+		for last := len(part) - 1; last > 0 && len(part) < len(stays); last-- {
+			if !part[last].Shared {
+				part = part[:last+1]
+				break
+			}
+		}
 		wrong := func(last int) bool { return !porcupine.CheckOperations(lockModel, history(part[:last+1])) }
 		if last := len(part) - 1; wrong(last) {
 			first := sort.Search(last, wrong)
@@ -81,6 +102,9 @@ func (c claim) seen() bool { return c.From <= c.Until }
 func TestHistory(t *testing.T) {
 	stay := func(fence uint64, from, until int64) claim {
 		return claim{Fence: fence, From: from, Until: until}
+	}
+	share := func(fence uint64, from, until int64) claim {
+		return claim{Fence: fence, From: from, Until: until, Shared: true}
 	}
 	long := make([]claim, 2500)
 	for i := range long {
@@ -108,6 +132,11 @@ func TestHistory(t *testing.T) {
 		{"one within another", false, []claim{stay(1, 10, 40), stay(2, 15, 30)}},
 		{"two holders, the first not next to the second", false, []claim{stay(1, 10, 40), stay(2, 60, 59), stay(3, 15, 30)}},
 		{"inverted fences", false, []claim{stay(2, 10, 20), stay(1, 21, 30)}},
+		{"sharers", true, []claim{stay(1, 10, 20), share(2, 21, 40), share(2, 22, 30), share(3, 25, 60), stay(4, 61, 70), share(5, 71, 80)}},
+		{"sharers out of order", true, []claim{share(3, 10, 20), share(2, 30, 40), stay(4, 41, 42)}},
+		{"a holder among sharers", false, []claim{share(2, 10, 20), share(3, 11, 30), stay(4, 25, 40)}},
+		{"a sharer beside a holder", false, []claim{stay(2, 10, 20), share(3, 15, 30)}},
+		{"a sharer with an old fence", false, []claim{stay(2, 10, 20), share(1, 21, 30)}},
 		{"a fence twice", false, []claim{stay(1, 10, 20), stay(1, 21, 30)}},
 		{"long", true, long},
 		{"long, many lost before they were seen", true, lost},

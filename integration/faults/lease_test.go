@@ -20,6 +20,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/integration/servers"
+	"github.com/dmutex/dmutex/store/natsstore"
 )
 
 // lease is short, so that much happens.
@@ -130,7 +131,7 @@ func (f *leaseGroup) createBucket() {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	require.NoError(f.t, err)
-	_, err = js.CreateKeyValue(f.t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
+	_, err = natsstore.Open(f.t.Context(), js, bucket, "first")
 	require.NoError(f.t, err)
 }
 
@@ -536,7 +537,7 @@ func TestLeaseFlapping(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long, bound = 10*time.Minute, 80
 	}
-	f := newLeaseGroup(t, overTCP, 5, "ricart", "suzuki")
+	f := newLeaseGroup(t, overTCP, 5, "ricart", "suzukikasami")
 	f.settle()
 	flapping, slow, steady := f.processes[0], f.processes[1], f.processes[2]
 	before := f.order(steady, order{Word: wordTell}).States

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -54,7 +55,7 @@ func (s *stay) look() {
 // when its lease has ended and another process has the lock. So a ledger judges by the handles:
 // no two are good at one instant, and the later one has the higher fence.
 type ledger struct {
-	stays    map[string][]claim // by lock, ascending by fence
+	stays    map[string][]claim // by lock, ascending by fence, and then by who it is
 	inside   map[string]claim
 	granted  map[string]int64           // by lock: the last grant
 	orphans  map[string]int64           // locks whose holder was killed, and when
@@ -71,14 +72,11 @@ func newLedger() *ledger {
 
 func (l *ledger) judge(c claim) error {
 	stays := l.stays[c.Lock]
-	i, again := slices.BinarySearchFunc(stays, c.Fence, func(s claim, fence uint64) int {
-		if s.Fence < fence {
-			return -1
-		}
-		return int(min(s.Fence-fence, 1))
+	i, again := slices.BinarySearchFunc(stays, c, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Who, b.Who), cmp.Compare(a.Turn, b.Turn))
 	})
 	switch {
-	case again && stays[i].Who != c.Who || again != c.Leave:
+	case again != c.Leave || slices.ContainsFunc(stays, func(s claim) bool { return s.Fence == c.Fence && s.Who != c.Who && s.conflicts(c) }):
 		return fmt.Errorf("%s: %s has fence %d, which was used before: %v", c.Lock, c.Who, c.Fence, again)
 	case again:
 		stays[i] = c
@@ -86,30 +84,37 @@ func (l *ledger) judge(c claim) error {
 		stays = slices.Insert(stays, i, c)
 		l.stays[c.Lock] = stays
 	}
-	if l.inside[c.Lock] = c; c.Leave {
+	if l.inside[c.Lock] = c; c.Leave || c.Shared {
 		delete(l.inside, c.Lock)
 	}
 	if !c.seen() {
 		return nil
 	}
-	if !c.Leave {
+	if !c.Leave && !c.Shared {
 		l.granted[c.Lock] = c.From
 		if died, orphan := l.orphans[c.Lock]; orphan && c.From > died {
 			l.failover[c.Lock] = append(l.failover[c.Lock], time.Duration(c.From-died))
 			delete(l.orphans, c.Lock)
 		}
 	}
-	for j := i - 1; j >= 0; j-- {
-		if stays[j].seen() {
-			if err := apart(stays[j], c); err != nil {
+	for j := i - 1; j >= 0; j-- { // back to one that held it alone: that is apart from all before it
+		if s := stays[j]; s.seen() && s.conflicts(c) {
+			if err := apart(s, c); err != nil {
 				return err
 			}
+		}
+		if stays[j].seen() && !stays[j].Shared {
 			break
 		}
 	}
 	for _, later := range stays[i+1:] {
-		if later.seen() {
-			return apart(c, later)
+		if later.seen() && later.conflicts(c) {
+			if err := apart(c, later); err != nil {
+				return err
+			}
+		}
+		if later.seen() && !later.Shared {
+			break
 		}
 	}
 	return nil
@@ -144,6 +149,7 @@ func TestLedger(t *testing.T) {
 		c.Leave, c.Until = true, until
 		return c
 	}
+	share := func(c claim) claim { c.Shared = true; return c }
 	one, two := enter("one", 1, 10), enter("two", 2, 20)
 	for _, tc := range []struct {
 		says   string
@@ -159,6 +165,12 @@ func TestLedger(t *testing.T) {
 		{"used before", []claim{one, leave(one, 11), enter("two", 1, 20)}},
 		{"used before", []claim{one, leave(one, 11), enter("one", 1, 20)}},
 		{"used before", []claim{leave(one, 11)}},
+		{"", []claim{share(one), share(enter("two", 1, 11)), share(enter("three", 2, 12)), leave(share(one), 20), enter("four", 3, 21)}},
+		{"", []claim{share(two), leave(share(two), 25), share(enter("one", 1, 26))}}, // fences of sharers say nothing of each other
+		{"overlap", []claim{share(one), share(enter("two", 1, 11)), enter("four", 3, 21), leave(share(one), 22)}},
+		{"overlap", []claim{one, share(two), leave(one, 20)}},
+		{"inversion", []claim{two, leave(two, 25), share(enter("one", 1, 26))}},
+		{"used before", []claim{share(one), leave(share(one), 11), enter("two", 1, 20)}},
 	} {
 		l := newLedger()
 		for i, c := range tc.claims {

@@ -25,10 +25,16 @@ type claim struct {
 	Fence uint64
 	Leave bool
 
+	Shared bool   // with others that share the lock
+	Turn   uint64 // tells stays of Who apart that have one fence, because the process shared the lock meanwhile
+
 	// The lock was held at both instants of the machine's clock, and so between them. With
 	// leases, the holder sets them while its handle is good; Until is before From if the handle
 	// was never seen to be good. Without leases, the referee sets them when it hears the claims.
 	From, Until int64
+
+	Moved uint64 // of a client that leaves: 1 if another member had taken the hold over
+	Lost  bool   // likewise: whether the hold was lost before
 }
 
 // A referee watches critical sections, over sockets of its own that no fault
@@ -39,9 +45,10 @@ type referee struct {
 
 	mu     sync.Mutex
 	conns  []net.Conn
-	inside map[string]claim
+	inside map[string][]claim // by lock
 	stays  map[string][]claim // by lock, as they began; with leases the ledger has them
-	last   map[string]claim   // with the highest fence
+	last   map[string]claim   // by lock: of those that had it alone the one with the highest fence
+	shared map[string]claim   // likewise, of those that shared it
 	wrong  chan error         // the first fault
 	ledger *ledger            // with leases
 
@@ -56,9 +63,10 @@ func newReferee(t *testing.T) *referee {
 	require.NoError(t, err)
 	r := &referee{
 		listener: l,
-		inside:   make(map[string]claim),
+		inside:   make(map[string][]claim),
 		stays:    make(map[string][]claim),
 		last:     make(map[string]claim),
+		shared:   make(map[string]claim),
 		wrong:    make(chan error, 1),
 	}
 	r.running.Go(r.accept)
@@ -126,30 +134,52 @@ func (r *referee) judge(c claim) error {
 		return r.judgeOutlived(c)
 	}
 	r.note(c)
-	other, taken := r.inside[c.Lock]
-	switch {
-	case c.Leave && (!taken || other.Who != c.Who || other.Fence != c.Fence):
-		return fmt.Errorf("%s: %s leaves with fence %d, but has not entered", c.Lock, c.Who, c.Fence)
-	case c.Leave:
-		delete(r.inside, c.Lock)
+	if c.Leave {
+		if !r.leave(c.Lock, func(o claim) bool { return o.Who == c.Who && o.Fence == c.Fence }) {
+			return fmt.Errorf("%s: %s leaves with fence %d, but has not entered", c.Lock, c.Who, c.Fence)
+		}
 		return nil
-	case taken:
-		return fmt.Errorf("%s: overlap: %s enters with fence %d while %s is inside with %d", c.Lock, c.Who, c.Fence, other.Who, other.Fence)
 	}
-	r.inside[c.Lock] = c
-	before := r.last[c.Lock]
+	for _, other := range r.inside[c.Lock] {
+		if c.conflicts(other) {
+			return fmt.Errorf("%s: overlap: %s enters with fence %d while %s is inside with %d", c.Lock, c.Who, c.Fence, other.Who, other.Fence)
+		}
+	}
+	r.inside[c.Lock] = append(r.inside[c.Lock], c)
+	before, last := r.last[c.Lock], r.last
+	if shared := r.shared[c.Lock]; c.Shared {
+		last = r.shared
+	} else if shared.Fence > before.Fence {
+		before = shared
+	}
 	if c.Fence <= before.Fence {
 		return fmt.Errorf("%s: the fence of %s is %d, after %d of %s", c.Lock, c.Who, c.Fence, before.Fence, before.Who)
 	}
-	r.last[c.Lock] = c
+	if c.Fence > last[c.Lock].Fence {
+		last[c.Lock] = c
+	}
 	return nil
+}
+
+// conflicts reports whether two claims of a lock cannot be inside at the same time.
+func (c claim) conflicts(other claim) bool { return !c.Shared || !other.Shared }
+
+// leave forgets claims that are inside, and reports whether there were any.
+func (r *referee) leave(lock string, which func(claim) bool) bool {
+	before := len(r.inside[lock])
+	r.inside[lock] = slices.DeleteFunc(r.inside[lock], which)
+	left := len(r.inside[lock])
+	if left == 0 {
+		delete(r.inside, lock)
+	}
+	return left < before
 }
 
 // note records a claim, right or wrong.
 func (r *referee) note(c claim) {
 	now, stays := instant(), r.stays[c.Lock]
 	if !c.Leave {
-		r.stays[c.Lock] = append(stays, claim{Who: c.Who, Fence: c.Fence, From: now, Until: now})
+		r.stays[c.Lock] = append(stays, claim{Who: c.Who, Fence: c.Fence, Shared: c.Shared, From: now, Until: now})
 	}
 	for i := len(stays) - 1; c.Leave && i >= 0; i-- {
 		if stays[i].Who == c.Who {
@@ -168,10 +198,8 @@ func (r *referee) outlive(process string, until time.Time) {
 		r.before = maps.Clone(r.last)
 	}
 	r.outlived, r.until = process, until
-	for lock, c := range r.inside {
-		if strings.Contains(c.Who, process) {
-			delete(r.inside, lock)
-		}
+	for lock := range maps.Clone(r.inside) {
+		r.leave(lock, func(c claim) bool { return strings.Contains(c.Who, process) })
 	}
 }
 
@@ -196,9 +224,7 @@ func (r *referee) gone(inside []claim) {
 		if r.ledger != nil {
 			r.ledger.gone(c)
 		}
-		if r.inside[c.Lock] == c {
-			delete(r.inside, c.Lock)
-		}
+		r.leave(c.Lock, func(o claim) bool { return o == c })
 	}
 }
 
@@ -234,7 +260,8 @@ func (r *referee) tally(t *testing.T) map[string]int {
 func TestReferee(t *testing.T) {
 	enter := func(lock, who string, fence uint64) claim { return claim{Lock: lock, Who: who, Fence: fence} }
 	leave := func(c claim) claim { c.Leave = true; return c }
-	one, two := enter("x", "one", 1), enter("x", "two", 2)
+	share := func(c claim) claim { c.Shared = true; return c }
+	one, two, three := enter("x", "one", 1), enter("x", "two", 2), enter("x", "three", 3)
 	for _, tc := range []struct {
 		says   string
 		claims []claim
@@ -244,6 +271,12 @@ func TestReferee(t *testing.T) {
 		{"overlap: two enters with fence 2 while one is inside with 1", []claim{one, two}},
 		{"the fence of one is 1, after 2 of two", []claim{two, leave(two), one}},
 		{"the fence of two is 2, after 2 of two", []claim{two, leave(two), two}},
+		{"", []claim{share(one), share(two), leave(share(one)), leave(share(two)), three}},
+		{"", []claim{share(two), leave(share(two)), share(one)}},
+		{"overlap: three enters", []claim{share(one), share(two), leave(share(two)), three}},
+		{"overlap: two enters", []claim{one, share(two)}},
+		{"the fence of one is 1, after 2 of two", []claim{share(two), leave(share(two)), one}},
+		{"the fence of one is 1, after 2 of two", []claim{two, leave(two), share(one)}},
 		{"has not entered", []claim{leave(one)}},
 		{"has not entered", []claim{one, leave(two)}},
 	} {

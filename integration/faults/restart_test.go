@@ -110,7 +110,7 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newGroup(t, link, 3, *seed, names...)
-	<-time.After(time.Second)
+	r.awaitViews() // a process that is in no view yet is refused for another reason
 	if idle { // the old process has nothing more to send
 		r.word(wordStop)
 		r.drain()
@@ -152,7 +152,7 @@ func TestNumberTakenTCP(t *testing.T)  { unlessLong(t); numberTaken(t, "tcp") }
 func numberTaken(t *testing.T, link string) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newGroup(t, link, 3, *seed, names...)
-	<-time.After(time.Second)
+	r.awaitViews()
 	first := r.processes[2]
 	second := r.start(first.job)
 	r.await(second)

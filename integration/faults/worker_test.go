@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +22,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
@@ -207,7 +210,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		}
 		link := &lossy{Link: w.links[name]}
 		cfg := node.Config{
-			Algorithm: algorithms[name], Group: name, Deadlock: detect, Lease: w.Lease,
+			Algorithm: either[name], Group: name, Deadlock: detect, Lease: w.Lease,
 			Logger: slog.New(stuck{w.leaving}),
 			Observer: &node.Observer{View: func(c node.ViewStatus) {
 				w.mu.Lock()
@@ -386,13 +389,17 @@ func (h *hand) toil(stop <-chan struct{}) {
 		if impatient {
 			ctx, cancel = context.WithTimeout(ctx, h.upTo(20*time.Millisecond))
 		}
-		switch h.rng.IntN(8) {
+		switch h.rng.IntN(10) {
 		case 0:
 			h.campaign(ctx, impatient)
 		case 1:
 			h.lockAll(ctx, impatient)
 		case 2:
 			h.transact(ctx, impatient)
+		case 3:
+			h.share(ctx, impatient)
+		case 4:
+			h.permit(ctx, impatient)
 		default:
 			h.lock(ctx, impatient)
 		}
@@ -439,6 +446,49 @@ func (h *hand) lock(ctx context.Context, impatient bool) {
 	case trying && errors.Is(err, node.ErrBusy):
 	default:
 		fail("%s: %s%s: %v", h.who, h.prefix, name, err)
+	}
+}
+
+// share takes a lock that hands share, mostly to share it. Some algorithms do not share.
+func (h *hand) share(ctx context.Context, impatient bool) {
+	const name = "shared"
+	m, shares := lock.Mutex(h.node.Mutex(name)), h.rng.IntN(4) > 0
+	if shares {
+		m = h.node.Mutex(name).Shared()
+	}
+	held, err := m.Acquire(ctx)
+	switch {
+	case err == nil:
+		s := &stay{claim: claim{Lock: h.prefix + name, Who: h.who, Fence: held.Fence(), Shared: shares, Turn: h.rng.Uint64()}, err: held.Err}
+		h.begin(s)
+		h.linger()
+		h.leave(s)
+		h.must(held.Release())
+	case h.excused(err, impatient):
+	case shares && errors.Is(err, node.ErrUnshared) && !canShare(h.prefix):
+	default:
+		fail("%s: %s%s: %v", h.who, h.prefix, name, err)
+	}
+}
+
+// canShare reports whether the algorithm of that prefix shares.
+func canShare(prefix string) bool {
+	m, err := either[strings.TrimSuffix(prefix, "/")](dmutex.Start{Self: 1, Members: []dmutex.NodeID{1}})
+	must(err)
+	_, shares := m.(dmutex.Sharer)
+	return shares
+}
+
+// permit takes one of three permits.
+func (h *hand) permit(ctx context.Context, impatient bool) {
+	p, err := semaphore.New("permit", 3, h.node.Mutex).Acquire(ctx)
+	switch {
+	case err == nil:
+		h.visit(fmt.Sprint("permit ", p.Number), p.Fence(), p.Err)
+		h.must(p.Release())
+	case h.excused(err, impatient):
+	default:
+		fail("%s: %spermit: %v", h.who, h.prefix, err)
 	}
 }
 
@@ -518,12 +568,16 @@ func (h *hand) visit(lock string, fence uint64, err func() error) {
 
 func (h *hand) enter(lock string, fence uint64, err func() error) *stay {
 	s := &stay{claim: claim{Lock: h.prefix + lock, Who: h.who, Fence: fence}, err: err}
+	h.begin(s)
+	return s
+}
+
+func (h *hand) begin(s *stay) {
 	if h.lease > 0 {
 		s.begin()
 	}
 	h.stays = append(h.stays, s)
 	h.tell(s.claim)
-	return s
 }
 
 func (h *hand) leave(s *stay) {

@@ -133,6 +133,44 @@ func TestPostgreSQL(t *testing.T) {
 		require.ErrorContains(t, err, "; create the table: ERROR: permission denied for schema public")
 	})
 
+	// Behind a pooler with transaction pooling, a statement that the driver has prepared may be
+	// missing from its connection, or be there before. Here, both are made by hand.
+	t.Run("pooler", func(t *testing.T) {
+		one := func() *sql.DB {
+			db := p.connect(t, "postgres")
+			db.SetMaxOpenConns(1)
+			return db
+		}
+		requirePooled := func(err error, code string) {
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.ErrorContains(t, err, "a connection pooler with transaction pooling? Package sqlstore says what that needs: ERROR: prepared statement ")
+			require.ErrorContains(t, err, code)
+		}
+		db := one()
+		s, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "pooler")
+		require.NoError(t, err)
+		var name string
+		find := `SELECT name FROM pg_prepared_statements WHERE statement LIKE '%FOR UPDATE'`
+		require.NoError(t, db.QueryRowContext(t.Context(), find).Scan(&name))
+		execute(t, db, `DEALLOCATE ALL`)
+		_, _, err = s.Load(t.Context())
+		requirePooled(err, "26000")
+
+		db = one()
+		execute(t, db, `PREPARE "`+name+`" AS SELECT 1`)
+		_, err = sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "pooler")
+		requirePooled(err, "42P05")
+	})
+
+	// Open names the dialect that is right.
+	t.Run("dialect", func(t *testing.T) {
+		for _, dialect := range []sqlstore.Dialect{sqlstore.MySQL, sqlstore.SQLite} {
+			_, err := sqlstore.Open(t.Context(), admin, dialect, "a")
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.ErrorContains(t, err, "the database is PostgreSQL: open it with sqlstore.PostgreSQL, not ")
+		}
+	})
+
 	// A missing server is reported once, in one line. The store is not unusable: the server may
 	// come back.
 	t.Run("no server", func(t *testing.T) {
@@ -182,6 +220,8 @@ func TestPostgreSQL(t *testing.T) {
 		require.Len(t, slices.Compact(fences), many, "each has a fence of its own")
 	})
 
+	t.Run("cuts", func(t *testing.T) { testCuts(t, p) })
+
 	t.Run("crash", func(t *testing.T) {
 		s := p.open(t, "postgres", "crash")
 		rev, err := s.Swap(t.Context(), []byte("a"), "")
@@ -217,14 +257,19 @@ func TestPostgreSQL(t *testing.T) {
 		admin := p.connect(t, "postgres")
 		execute(t, admin, `ALTER SYSTEM SET synchronous_standby_names = 'promoted'`)
 		execute(t, admin, `SELECT pg_reload_conf()`)
+		ctx, cancel := context.WithCancel(t.Context())
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = admin.ExecContext(ctx, `CREATE TEMPORARY TABLE t (); DROP TABLE t`)
+			}
+		})
 		for waiting := 0; waiting == 0; { // until the server has read its settings
-			_ = briefly(func(ctx context.Context) error {
-				_, err := admin.ExecContext(ctx, `CREATE TEMPORARY TABLE t (); DROP TABLE t`)
-				return err
-			})
 			err := admin.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&waiting)
 			require.NoError(t, err)
 		}
+		cancel()
+		writing.Wait()
 		var value []byte
 		require.NoError(t, admin.QueryRowContext(t.Context(), `SELECT value FROM dmutex_groups WHERE name = 'former'`).Scan(&value))
 		require.ErrorIs(t, briefly(func(ctx context.Context) error {

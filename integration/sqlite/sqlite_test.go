@@ -47,6 +47,34 @@ func TestSQLite(t *testing.T) {
 		_, err = sqlstore.Open(t.Context(), db, sqlstore.SQLite, "")
 		require.EqualError(t, err, `sqlstore: group "": the name must have 1 to 255 bytes`)
 	})
+	t.Run("dialect", func(t *testing.T) {
+		db := openSQLite(t, filepath.Join(t.TempDir(), "other.db"))
+		for _, dialect := range []sqlstore.Dialect{sqlstore.MySQL, sqlstore.PostgreSQL} {
+			_, err := sqlstore.Open(t.Context(), db, dialect, "a")
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.ErrorContains(t, err, "the database is SQLite: open it with sqlstore.SQLite, not ")
+		}
+	})
+	// The application has taken the only connection of the pool.
+	t.Run("busy", func(t *testing.T) {
+		db := openSQLite(t, path)
+		s, err := sqlstore.Open(t.Context(), db, sqlstore.SQLite, "busy")
+		require.NoError(t, err)
+		db.SetMaxOpenConns(1)
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, _, err = s.Load(ctx)
+		busy := "the application uses all connections of the pool, 1: give the store a sql.DB of its own: context deadline exceeded"
+		require.EqualError(t, err, `sqlstore: load group "busy": `+busy)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = s.Swap(ctx, []byte("a"), "")
+		require.EqualError(t, err, `sqlstore: swap group "busy": `+busy)
+		require.NoError(t, conn.Close())
+		_, _, err = s.Load(ctx)
+		require.EqualError(t, err, `sqlstore: load group "busy": context deadline exceeded`)
+	})
 	// A table that exists, and must not be written.
 	t.Run("read-only", func(t *testing.T) {
 		db := openSQLite(t, path)

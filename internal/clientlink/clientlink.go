@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,15 @@ const (
 	maxBody = 10_000 // bytes in a frame: a hello has less
 )
 
+// Owner returns the user of a NATS server whose inbox an address is: permissions give each user the
+// inboxes with one second token. For other addresses it is empty, because a host has many users.
+func Owner(a net.Addr) string {
+	if a.Network() != "nats" {
+		return ""
+	}
+	return strings.Split(a.String()+"..", ".")[1]
+}
+
 // Append appends a message as a frame: its length in 2 bytes, big endian, and a msgpack array.
 func Append(b []byte, msg *clientsession.Message) []byte {
 	start := len(b)
@@ -38,8 +48,8 @@ func Append(b []byte, msg *clientsession.Message) []byte {
 
 // count is how many fields a kind has, and of a hello those before the list.
 var count = [clientsession.Kinds]int{
-	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
-	clientsession.Confirm: 3, clientsession.Granted: 3, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
+	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 5, clientsession.Drop: 2, clientsession.Bye: 1,
+	clientsession.Confirm: 3, clientsession.Granted: 4, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
 }
 
 // fields describes a message. A text that is too long is cut, and an empty one replaced.
@@ -60,7 +70,10 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 	case clientsession.Ask:
 		wire.Number(f, &m.Number)
 		f.Name(&m.Lock, transport.MaxName)
-		f.Bool(&m.Try)
+		how := bit(m.Try) | bit(m.Shares)<<1
+		wire.Uint(f, &how, 3)
+		m.Try, m.Shares = how&1 != 0, how&2 != 0
+		wire.List(f, &m.Of, clientsession.MaxOf, func(node *uint64) { wire.Number(f, node) })
 	case clientsession.Drop:
 		wire.Number(f, &m.Number)
 	case clientsession.Confirm:
@@ -69,6 +82,7 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 	case clientsession.Granted:
 		wire.Number(f, &m.Number)
 		wire.Number(f, &m.Fence)
+		wire.Number(f, &m.Node)
 	case clientsession.Refused:
 		wire.Number(f, &m.Number)
 		fallthrough
@@ -77,6 +91,13 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 		m.Text = cmp.Or(m.Text[:min(len(m.Text), maxText)], "no reason was given")
 		f.Name(&m.Text, maxText)
 	}
+}
+
+func bit(set bool) uint64 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.

@@ -11,36 +11,53 @@ import (
 // A Client is the client's end of one session after another. Times are nanoseconds of a clock
 // that counts sleep. The driver
 //
-//	calls Connect when it has a connection and wants a session, with a name for a new one
+//	calls Connect when it has a connection and wants a session, with a name for a new one: with
+//	another member if Elsewhere says so; and Unreached when it gets no connection
 //	sends what Output returns, and acts on the news, after each input: a request is Granted, or it
 //	is Refused, also if it was held and is lost
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
-//	treats all that is held as lost a 16th of S before the end by Validity, by a timer of its own
+//	treats what is held as lost a margin before its End, by a timer of its own
 type Client struct {
 	end
 	name      string
-	session   string // empty if there is none
-	leaving   bool   // the member closes
+	stay           // what is held is valid while its term runs
+	trial     stay // of the present connection, if it is with another member
+	leaving   bool // the member closes
 	connected bool
+	heard     bool // the member has answered on this connection
+	elsewhere bool // the next connection is to be with another member
 
-	sentAt    int64 // of the last beat of this connection
-	confirmed bool  // that beat was answered
-	length    int64 // S
-	endAt     int64 // of what is held, never if nothing may be held yet
-	overAt    int64 // of the session, without another answer; MaxInt64 while the member does not know it
+	ended string // why the last session was over, empty if the client has left
+
+	moved uint64 // what another member has taken over
 
 	links uint64 // connections that there were
 	last  uint64 // number of a request
 }
 
+// A stay is a session with one member.
+type stay struct {
+	session   string      // its name, empty if there is none
+	sentAt    int64       // of the last beat of the connection
+	confirmed bool        // that beat was answered
+	term      leases.Term // its Length is S
+	overAt    int64       // of the session, without another answer; MaxInt64 while the member does not know it
+}
+
+// none is no session, with members whose sessions last so long.
+func none(length int64) stay {
+	return stay{term: leases.Term{Length: length}, overAt: math.MaxInt64}
+}
+
+// known reports whether the member has confirmed the session.
+func (s *stay) known() bool { return s.overAt != math.MaxInt64 }
+
 const (
-	often  = 6 // a beat is sent every 6th of S
+	often  = 6 // a beat is sent every 6th of S, and a member that is met again answers a hello in as long
 	silent = 3 // a member that does not answer a beat for a 3rd of S is not reached
 
 	firstLength = 9_000_000_000 // stands for S until a member has told it, in nanoseconds
-
-	never = math.MinInt64 / 2
 )
 
 // Late is why a hold is lost that was not confirmed in time.
@@ -48,29 +65,51 @@ const Late = "no member has confirmed it in time"
 
 // New returns a client without a session. The name is for people.
 func New(name string) *Client {
-	return &Client{name: name, length: firstLength, endAt: never, overAt: math.MaxInt64}
+	return &Client{name: name, stay: none(firstLength), trial: none(firstLength)}
 }
 
-// Validity returns until when what is held is valid, with the margin, and S.
-func (m *Client) Validity() (end, length int64) { return m.endAt, m.length }
+// Term returns the term of the session.
+func (m *Client) Term() leases.Term { return m.term }
+
+// End returns when the lease of a request that is held ends.
+func (m *Client) End(number uint64) int64 {
+	if i := m.find(number); i >= 0 && m.requests[i].left.Runs() {
+		return m.requests[i].left.End()
+	}
+	return m.term.End()
+}
 
 // Connected reports whether the machine needs the connection that it has.
 func (m *Client) Connected() bool { return m.connected }
 
+// Away reports whether the member of the session is not reached, though something is held by it.
+func (m *Client) Away() bool { return m.holding() && (!m.connected || m.Trying()) }
+
+// Moved returns how many holds another member has taken over.
+func (m *Client) Moved() uint64 { return m.moved }
+
+// Elsewhere reports whether the next connection is to be with another member than that of the session.
+func (m *Client) Elsewhere() bool { return m.session == "" || m.elsewhere }
+
+// Trying reports whether the present connection is with another member than that of the session.
+func (m *Client) Trying() bool { return m.trial.session != "" }
+
 // Session returns the name of the session, empty if there is none.
 func (m *Client) Session() string { return m.session }
+
+// Ended returns why the last session was over, empty if it was the client's will.
+func (m *Client) Ended() string { return m.ended }
 
 // Wanting reports whether there is a reason for a session.
 func (m *Client) Wanting() bool { return m.session != "" || len(m.requests) > 0 }
 
-// Ask asks for a lock, and returns the number of the request.
-func (m *Client) Ask(lock string, try bool) (number uint64) {
+// Ask asks for a lock, alone or to share it, and returns the number of the request.
+func (m *Client) Ask(lock string, try, shares bool) (number uint64) {
 	m.last++
-	r := request{number: m.last, lock: lock, try: try}
+	r := request{number: m.last, lock: lock, try: try, shares: shares}
 	if len(m.requests) >= MaxRequests {
 		m.refuse(r.number, Full, tooMany)
-	} else {
-		m.requests = append(m.requests, r)
+	} else if m.requests = append(m.requests, r); !m.Trying() {
 		m.send(r.order())
 	}
 	return r.number
@@ -97,39 +136,87 @@ func (m *Client) Drop(now int64, number uint64) {
 }
 
 // holds reports whether the client holds what it asked for. A grant waits until the session is valid.
-func (m *Client) holds(r request) bool { return r.fence != 0 && m.endAt != never }
+func (m *Client) holds(r request) bool { return r.fence != 0 && (m.term.Runs() || r.left.Runs()) }
 
-// Connect begins a session with this name on a new connection, or resumes the present one.
-func (m *Client) Connect(now int64, fresh string) {
-	if m.check(now); m.session == "" {
+func (m *Client) holding() bool { return slices.ContainsFunc(m.requests, m.holds) }
+
+// Connect begins a session with this name on a new connection, or resumes the present one. If the
+// connection is with another member than that of the session, it begins a trial.
+func (m *Client) Connect(now int64, fresh string, elsewhere bool) {
+	if m.check(now); elsewhere && !m.holding() && m.session != "" {
+		m.over(None, "")
+	}
+	switch {
+	case m.session == "":
 		m.session = fresh
+	case elsewhere:
+		m.trial.session = fresh
 	}
 	m.links++
-	m.connected, m.out = true, nil
-	hello := Message{Kind: Hello, Number: m.links, Speaks: protocol.Spoken, Session: m.session, Name: m.name, Fresh: !m.known()}
+	m.connected, m.heard, m.out = true, false, nil
+	on := m.on()
+	hello := Message{Kind: Hello, Number: m.links, Speaks: protocol.Spoken, Session: on.session, Name: m.name, Fresh: !on.known()}
 	for i := range m.requests {
 		hello.Wants = append(hello.Wants, m.requests[i].number)
 	}
-	m.beat(now, hello)
+	if m.beat(now, hello); !m.Trying() {
+		m.await()
+	}
+}
+
+// on returns the session of the present connection.
+func (m *Client) on() *stay {
+	if m.Trying() {
+		return &m.trial
+	}
+	return &m.stay
+}
+
+// await asks for what is waited for.
+func (m *Client) await() {
 	for i := range m.requests {
-		if !m.holds(m.requests[i]) {
-			m.send(m.requests[i].order())
+		if r := &m.requests[i]; !m.holds(*r) {
+			m.send(Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try, Shares: r.shares})
 		}
 	}
 }
 
-// known reports whether the member has confirmed the session.
-func (m *Client) known() bool { return m.overAt != math.MaxInt64 }
+// claim asks for what is held by a member that the client has left, or does not reach.
+func (m *Client) claim() {
+	for i := range m.requests {
+		if r := &m.requests[i]; m.holds(*r) && (m.Trying() || r.left.Runs()) {
+			m.send(r.order())
+			r.claimed = true
+		}
+	}
+}
 
 func (m *Client) beat(now int64, msg Message) {
-	m.sentAt, m.confirmed = now, false
+	on := m.on()
+	on.sentAt, on.confirmed = now, false
 	m.send(msg)
 }
 
-// Disconnect tells the machine that the connection is lost. The session goes on.
+// Disconnect tells the machine that the connection is lost. The session goes on, but no trial does.
 func (m *Client) Disconnect() {
-	if m.connected = false; !m.known() {
-		m.over(None, "") // the member may not have heard of it
+	if !m.connected {
+		return
+	}
+	trial, heard := m.Trying(), m.heard
+	m.connected, m.heard, m.trial = false, false, none(m.term.Length)
+	switch m.elsewhere = m.leaving && !trial; {
+	case !m.known(): // the member may not have heard of it
+		m.over(None, "")
+	case !trial && !heard:
+		m.Unreached()
+	}
+}
+
+// Unreached tells the machine that the next member was not reached. A client that holds nothing goes
+// elsewhere at once.
+func (m *Client) Unreached() {
+	if m.elsewhere = !m.elsewhere; m.session != "" && !m.holding() {
+		m.over(None, "")
 	}
 }
 
@@ -140,27 +227,38 @@ func (m *Client) Close() {
 }
 
 // Deadline returns when Tick has something to do: [math.MaxInt64] if never.
-func (m *Client) Deadline() int64 { return min(m.overAt, m.beatAt()) }
+func (m *Client) Deadline() int64 {
+	at := min(m.overAt, m.trial.overAt, m.beatAt())
+	for i := range m.requests {
+		if r := &m.requests[i]; r.left.Runs() {
+			at = min(at, r.left.Until())
+		}
+	}
+	return at
+}
 
 // beatAt returns when a beat is due, or the answer to one.
 func (m *Client) beatAt() int64 {
-	switch {
+	switch on := m.on(); {
 	case !m.connected:
 		return math.MaxInt64
-	case m.confirmed:
-		return m.sentAt + m.length/often
+	case on.confirmed || !m.heard && m.known():
+		return on.sentAt + on.term.Length/often
+	default:
+		return on.sentAt + on.term.Length/silent
 	}
-	return m.sentAt + m.length/silent
 }
 
 // Tick tells the machine that time has passed.
 func (m *Client) Tick(now int64) {
 	switch m.check(now); {
 	case now < m.beatAt():
-	case m.confirmed:
+	case m.on().confirmed:
 		m.beat(now, Message{Kind: Beat})
 	default:
+		trial := m.Trying()
 		m.Disconnect()
+		m.elsewhere = m.elsewhere || !trial && m.holding()
 	}
 }
 
@@ -170,28 +268,69 @@ func (m *Client) check(now int64) {
 	if now >= m.overAt {
 		m.over(Unknown, Late)
 	}
+	if now >= m.trial.overAt {
+		m.giveUp()
+	}
+	for i, r := range slices.Backward(m.requests) {
+		if r.left.Runs() && now >= r.left.Until() {
+			m.requests = slices.Delete(m.requests, i, i+1)
+			m.send(Message{Kind: Drop, Number: r.number})
+			m.refuse(r.number, Unknown, Late)
+		}
+	}
 }
 
 // over ends the session.
 func (m *Client) over(code Code, text string) {
+	trial := m.Trying()
+	m.ended = text
 	m.out = nil
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool {
-		if m.holds(r) {
+		lost := m.holds(r) && !r.left.Runs()
+		if lost {
 			m.refuse(r.number, code, text)
 		}
-		return m.holds(r)
+		return lost
 	})
 	for i := range m.requests {
-		m.requests[i].fence = 0
+		if r := &m.requests[i]; !r.left.Runs() {
+			r.fence, r.of = 0, nil
+		}
 	}
-	m.session, m.leaving, m.connected, m.endAt, m.overAt = "", false, false, never, math.MaxInt64
+	m.stay, m.trial = none(m.term.Length), none(m.term.Length)
+	m.leaving, m.connected, m.elsewhere = false, false, false
+	if trial {
+		m.out = append(m.out, Message{Kind: Bye})
+	}
 }
 
-// finish leaves a member that closes, when nothing is held.
+// giveUp ends the trial.
+func (m *Client) giveUp() {
+	m.send(Message{Kind: Bye})
+	m.Disconnect()
+}
+
+// goOn goes on with the member of the trial. What is held by the other one until T is claimed.
+func (m *Client) goOn() {
+	for i := range m.requests {
+		if r := &m.requests[i]; m.holds(*r) && !r.left.Runs() {
+			r.left = m.term
+		}
+	}
+	m.stay, m.trial, m.leaving = m.trial, none(m.term.Length), false
+	m.await()
+}
+
+// finish leaves a member that closes, when nothing is held, and that of a trial, when it has refused
+// all claims: the client claims again later.
 func (m *Client) finish() {
-	if m.leaving && !slices.ContainsFunc(m.requests, m.holds) {
-		m.over(None, "")
-		m.out = append(m.out, Message{Kind: Bye})
+	switch {
+	case m.leaving && !m.holding():
+		if m.over(None, ""); len(m.out) == 0 {
+			m.out = append(m.out, Message{Kind: Bye})
+		}
+	case m.Trying() && m.trial.term.Runs() && !slices.ContainsFunc(m.requests, func(r request) bool { return r.claimed }):
+		m.giveUp()
 	}
 }
 
@@ -209,44 +348,89 @@ func (m *Client) Handle(now int64, msg *Message) {
 	}
 	switch i := m.find(msg.Number); msg.Kind {
 	case Confirm:
-		if m.confirmed || msg.Length > math.MaxInt64/4 {
-			return
-		}
-		m.confirmed, m.length = true, msg.Length
-		first, term := m.endAt == never, min(msg.For, m.length)
-		switch end := max(m.endAt, m.sentAt+term); {
-		case term > 0 && now < end-m.length/leases.Margin:
-			m.endAt, m.overAt = end, end-m.length/leases.Margin
-			for i := range m.requests {
-				if first {
-					m.tell(m.requests[i])
-				}
-			}
-		case term > 0:
-			m.over(Unknown, Late)
-		case !m.known(): // the member may not act yet
-			m.overAt = m.sentAt + m.length
-			m.check(now)
-		}
+		m.confirm(now, msg)
 	case Granted:
-		if i >= 0 && m.requests[i].fence == 0 { // it was not dropped meanwhile
-			m.requests[i].fence = max(msg.Fence, 1)
-			m.tell(m.requests[i])
+		if i >= 0 {
+			m.granted(&m.requests[i], msg)
 		}
 	case Refused:
-		if i < 0 || !m.holds(m.requests[i]) {
+		switch {
+		case i < 0 || !m.holds(m.requests[i]):
 			m.requests = slices.Delete(m.requests, max(i, 0), i+1)
 			m.refuse(msg.Number, max(msg.Code, Busy), msg.Text) // also if it was dropped: it says who holds the lock
+		default:
+			m.requests[i].claimed = false
 		}
 	case Leave:
-		m.leaving = true
+		m.leaving = m.leaving || !m.Trying()
 	case Over:
-		if m.over(max(msg.Code, Busy), msg.Text); msg.Code == Forbidden { // there is no session for it
-			for _, r := range m.requests {
-				m.refuse(r.number, msg.Code, msg.Text)
-			}
-			m.requests = nil
-		}
+		m.ends(max(msg.Code, Busy), msg.Text)
 	}
 	m.finish()
+}
+
+// confirm takes the answer to a beat.
+func (m *Client) confirm(now int64, msg *Message) {
+	on := m.on()
+	if on.confirmed || msg.Length > math.MaxInt64/4 {
+		return
+	}
+	on.confirmed, m.heard, on.term.Length = true, true, msg.Length
+	switch ran := on.term.Runs(); {
+	case msg.For > 0 && on.term.Confirm(now, on.sentAt, min(msg.For, msg.Length)):
+		on.overAt = on.term.Until()
+		for i := range m.requests {
+			if !ran && !m.Trying() {
+				m.tell(m.requests[i])
+			}
+		}
+		if !ran || !m.Trying() {
+			m.claim()
+		}
+	case m.Trying():
+		m.giveUp()
+	case msg.For > 0:
+		m.over(Unknown, Late)
+	case !m.known(): // the member may not act yet
+		m.overAt = m.sentAt + msg.Length
+		m.check(now)
+	}
+}
+
+// granted takes a grant of a request, or of a claim: it counts if it comes before T and within the
+// session.
+func (m *Client) granted(r *request, msg *Message) {
+	switch {
+	case r.fence == 0:
+		r.fence, r.of = max(msg.Fence, 1), []uint64{msg.Node}
+		m.tell(*r)
+	case !m.holds(*r) || !m.on().term.Runs():
+	case m.Trying() || r.left.Runs():
+		if m.Trying() {
+			m.goOn()
+		}
+		r.left, r.claimed = leases.Term{}, false
+		m.moved++
+		r.of = append(r.of[max(0, len(r.of)-MaxOf+1):len(r.of):len(r.of)], msg.Node)
+	}
+}
+
+// ends takes the word that the session is over, or that there is none. What is held stays valid
+// until T.
+func (m *Client) ends(code Code, text string) {
+	switch {
+	case m.Trying():
+		m.giveUp()
+	case code == Forbidden: // there is no session for it
+		m.over(code, text)
+		for _, r := range m.requests {
+			m.refuse(r.number, code, text)
+		}
+		m.requests = nil
+	case m.holding():
+		m.Disconnect()
+		m.elsewhere = true
+	default:
+		m.over(code, text)
+	}
 }

@@ -49,20 +49,20 @@ func (p *pair) talk() {
 // meanwhile, and the client learns what the member was granted meanwhile.
 func TestResume(t *testing.T) {
 	p := newPair(t)
-	p.c.Connect(0, "x")
-	one, two, three := p.c.Ask("a", false), p.c.Ask("b", false), p.c.Ask("b", false)
+	p.c.Connect(0, "x", false)
+	one, two, three := p.c.Ask("a", false, false), p.c.Ask("b", false, false), p.c.Ask("b", false, false)
 	p.talk()
 	require.Equal(t, []Message{order(one, "a"), order(two, "b"), order(three, "b")}, p.orders, "in the order of the calls")
-	p.m.Granted(one, 7)
+	p.m.Granted(one, 7, 1)
 	p.talk()
 	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 7}}, p.events)
 
 	p.c.Disconnect()
 	p.orders, p.events = nil, nil
 	p.c.Drop(0, one)
-	p.m.Granted(two, 8)
+	p.m.Granted(two, 8, 1)
 	p.m.Output() // is lost
-	p.c.Connect(unit/2, "y")
+	p.c.Connect(unit/2, "y", false)
 	require.Equal(t, "x", p.c.Session())
 	p.talk()
 	require.Equal(t, []Message{{Kind: Drop, Number: one}}, p.orders)
@@ -73,13 +73,13 @@ func TestResume(t *testing.T) {
 	p.talk()
 	require.Equal(t, []Message{{Kind: Drop, Number: two}}, p.orders)
 	p.c.Disconnect()
-	p.c.Connect(unit/2, "y")
+	p.c.Connect(unit/2, "y", false)
 	p.talk()
 	p.m.Refuse(three, Failed, "why")
 	p.c.Disconnect()
 	p.m.Output() // is lost, too
 	p.orders = nil
-	p.c.Connect(unit/2, "y")
+	p.c.Connect(unit/2, "y", false)
 	p.talk()
 	require.Equal(t, []Message{order(three, "b")}, p.orders, "the client asks for it again")
 }
@@ -88,14 +88,14 @@ func TestResume(t *testing.T) {
 // lock.
 func TestWaitsEndFirst(t *testing.T) {
 	p := newPair(t)
-	p.c.Connect(0, "x")
-	one, two, three := p.c.Ask("a", false), p.c.Ask("a", false), p.c.Ask("a", false)
+	p.c.Connect(0, "x", false)
+	one, two, three := p.c.Ask("a", false, false), p.c.Ask("a", false, false), p.c.Ask("a", false, false)
 	p.talk()
-	p.m.Granted(one, 7)
+	p.m.Granted(one, 7, 1)
 	p.m.Output()
 	p.m.End(Unknown, "why")
 	_, orders := p.m.Output()
-	require.Equal(t, []Message{{Kind: Drop, Number: three}, {Kind: Drop, Number: two}, {Kind: Drop, Number: one}}, orders)
+	require.Equal(t, []Message{{Kind: Drop, Number: three, Code: Unknown}, {Kind: Drop, Number: two, Code: Unknown}, {Kind: Drop, Number: one, Code: Unknown}}, orders)
 	held, waited := p.m.Locks()
 	require.Empty(t, append(held, waited...))
 }
@@ -103,18 +103,18 @@ func TestWaitsEndFirst(t *testing.T) {
 // The requests of a session are bounded: a client that makes more is refused.
 func TestBounds(t *testing.T) {
 	p := newPair(t)
-	p.c.Connect(0, "x")
+	p.c.Connect(0, "x", false)
 	p.talk()
 	p.m.requests = make([]request, MaxRequests-3)
 	for range 4 {
-		p.c.Ask("a", false)
+		p.c.Ask("a", false, false)
 	}
-	try := p.c.Ask("a", true)
+	try := p.c.Ask("a", true, false)
 	p.talk()
 	require.Equal(t, []Message{refusal(4, Full, tooMany), refusal(try, Full, tooMany)}, p.events)
 	p.events = nil
 	p.c.Drop(0, 3)
-	p.c.Ask("a", true)
+	p.c.Ask("a", true, false)
 	p.talk()
 	require.Equal(t, []Message{refusal(3, Busy, "")}, p.events)
 	held, waited := p.m.Locks()
@@ -127,10 +127,10 @@ func TestBounds(t *testing.T) {
 func TestGrantBeforeValid(t *testing.T) {
 	p := newPair(t)
 	p.term = 0
-	p.c.Connect(0, "x")
-	one := p.c.Ask("a", false)
+	p.c.Connect(0, "x", false)
+	one := p.c.Ask("a", false, false)
 	p.talk()
-	p.m.Granted(one, 7)
+	p.m.Granted(one, 7, 1)
 	p.talk()
 	require.Empty(t, p.events)
 	p.now, p.term = p.c.Deadline(), unit
@@ -143,15 +143,56 @@ func TestGrantBeforeValid(t *testing.T) {
 	require.Empty(t, p.c.Session())
 }
 
+// A refusal that comes when the lock is held changes nothing. One of a request that was dropped
+// reports who holds the lock.
+func TestLateRefusal(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x", false)
+	one := p.c.Ask("a", false, false)
+	p.talk()
+	p.m.Granted(one, 7, 1)
+	p.talk()
+	p.events = nil
+	p.c.Handle(0, &Message{Kind: Refused, Number: one, Text: "why"})
+	p.talk()
+	require.Empty(t, p.events)
+	require.True(t, p.c.holds(p.c.requests[0]))
+	p.c.Drop(0, one)
+	p.c.Handle(0, &Message{Kind: Refused, Number: one, Text: "why"})
+	p.talk()
+	require.Equal(t, []Message{refusal(one, Busy, "why")}, p.events)
+}
+
+// A client that may have no session wants none any more.
+func TestForbidden(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x", false)
+	one := p.c.Ask("a", false, false)
+	p.c.Handle(0, &Message{Kind: Over, Code: Forbidden, Text: "why"})
+	p.talk()
+	require.Equal(t, []Message{refusal(one, Forbidden, "why")}, p.events)
+	require.False(t, p.c.Wanting())
+	require.Equal(t, "why", p.c.Ended())
+}
+
+// Connections are numbered, and an older one does not make room for one between.
+func TestNewer(t *testing.T) {
+	m := NewMember(0, unit)
+	require.True(t, m.Newer(3))
+	require.False(t, m.Newer(1))
+	require.False(t, m.Newer(2))
+	require.True(t, m.Newer(4))
+}
+
 // A client of a closing member first gives back what it holds, and then asks the next member
 // for what it waits for.
 func TestLeave(t *testing.T) {
 	p := newPair(t)
-	p.c.Connect(0, "x")
-	one := p.c.Ask("a", false)
+	p.c.Connect(0, "x", false)
+	one := p.c.Ask("a", false, false)
 	p.talk()
-	p.m.Granted(one, 7)
-	two := p.c.Ask("b", false)
+	p.m.Granted(one, 7, 1)
+	two := p.c.Ask("b", false, false)
 	p.talk()
 	p.m.Close()
 	p.talk()
@@ -162,7 +203,7 @@ func TestLeave(t *testing.T) {
 	p.talk()
 	require.True(t, p.m.Over())
 	p.m, p.orders = NewMember(0, unit), nil
-	p.c.Connect(0, "y")
+	p.c.Connect(0, "y", false)
 	p.talk()
 	require.Equal(t, []Message{order(two, "b")}, p.orders)
 }

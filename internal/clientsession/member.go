@@ -12,10 +12,11 @@ import (
 //	passes on the messages of the newest connection of the session, and no others: that of a Hello
 //	is the newest if Newer says so
 //	gives with each the time for which this member may surely hold locks
-//	gives a request that it does not allow a Code and a Text, and the Drop of one that Awaits a lock
-//	a Text that says who holds it
+//	sets Code and Text of a request that is not allowed, and Text of a Drop while the request waits:
+//	who holds the lock
 //	sends what Output returns, and follows its orders, after each input: an Ask is to take a lock,
-//	and a Drop to end that, whether the lock was granted or not
+//	and a Drop to end that, whether the lock was granted or not. With a Code the session has ended
+//	without the client's word, and the lock is freed as package clientsession says
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
 //	forgets the session when it is Over
 type Member struct {
@@ -61,7 +62,7 @@ func (m *Member) Tick(now int64) {
 func (m *Member) End(code Code, text string) {
 	if !m.over {
 		m.over, m.leaving = true, true
-		m.drop(func(request) bool { return true })
+		m.drop(code, func(request) bool { return true })
 		m.send(Message{Kind: Over, Code: code, Text: text})
 	}
 }
@@ -71,7 +72,7 @@ func (m *Member) End(code Code, text string) {
 func (m *Member) Close() {
 	if !m.leaving {
 		m.leaving = true
-		m.drop(func(r request) bool { return r.fence == 0 })
+		m.drop(None, func(r request) bool { return r.fence == 0 })
 		m.send(Message{Kind: Leave})
 	}
 }
@@ -84,7 +85,7 @@ func (m *Member) Handle(now, term int64, msg *Message) {
 	}
 	switch msg.Kind {
 	case Hello:
-		m.drop(func(r request) bool { return !slices.Contains(msg.Wants, r.number) })
+		m.drop(None, func(r request) bool { return !slices.Contains(msg.Wants, r.number) })
 		m.beat(now, term)
 		if m.leaving {
 			m.send(Message{Kind: Leave})
@@ -95,11 +96,12 @@ func (m *Member) Handle(now, term int64, msg *Message) {
 		m.ask(msg)
 	case Drop:
 		if m.Awaits(msg.Number) != "" {
-			m.Refuse(msg.Number, Busy, msg.Text)
+			m.Refuse(msg.Number, max(msg.Code, Busy), msg.Text)
 		} else {
-			m.drop(func(r request) bool { return r.number == msg.Number })
+			m.drop(None, func(r request) bool { return r.number == msg.Number })
 		}
 	case Bye:
+		m.drop(None, func(request) bool { return true })
 		m.End(Unknown, "the client has ended it")
 	}
 }
@@ -116,14 +118,14 @@ func (m *Member) beat(now, term int64) {
 func (m *Member) ask(msg *Message) {
 	switch i := m.find(msg.Number); {
 	case i >= 0 && m.requests[i].fence != 0: // again, on another connection
-		m.Granted(msg.Number, m.requests[i].fence)
+		m.Granted(msg.Number, m.requests[i].fence, m.requests[i].by)
 	case i >= 0 || m.leaving:
 	case msg.Code != None:
 		m.Refuse(msg.Number, msg.Code, msg.Text)
 	case len(m.requests) >= MaxRequests:
 		m.Refuse(msg.Number, Full, tooMany)
 	default:
-		r := request{number: msg.Number, lock: msg.Lock, try: msg.Try}
+		r := request{number: msg.Number, lock: msg.Lock, try: msg.Try, shares: msg.Shares, of: slices.Clone(msg.Of)}
 		m.requests, m.news = append(m.requests, r), append(m.news, r.order())
 	}
 }
@@ -138,34 +140,25 @@ func (m *Member) Awaits(number uint64) string {
 
 // Refuse ends a request that is not granted, or did not become one, and tells the client why.
 func (m *Member) Refuse(number uint64, code Code, text string) {
-	m.drop(func(r request) bool { return r.number == number })
+	m.drop(None, func(r request) bool { return r.number == number })
 	m.send(Message{Kind: Refused, Number: number, Code: code, Text: text})
 }
 
 // drop ends requests, the last first: none of them is granted because another one is given back.
-func (m *Member) drop(which func(request) bool) {
+// code says why the session is over, None if it goes on.
+func (m *Member) drop(code Code, which func(request) bool) {
 	for i, r := range slices.Backward(m.requests) {
 		if which(r) {
 			m.requests = slices.Delete(m.requests, i, i+1)
-			m.news = append(m.news, Message{Kind: Drop, Number: r.number})
+			m.news = append(m.news, Message{Kind: Drop, Number: r.number, Code: code})
 		}
 	}
 }
 
-// Granted tells the machine that a lock was taken, which it has not ordered to drop since.
-func (m *Member) Granted(number, fence uint64) {
-	m.requests[m.find(number)].fence = fence
-	m.send(Message{Kind: Granted, Number: number, Fence: fence})
-}
-
-// Locks returns what the client holds and waits for.
-func (m *Member) Locks() (held, waited []string) {
-	for _, r := range m.requests {
-		if r.fence != 0 {
-			held = append(held, r.lock)
-		} else {
-			waited = append(waited, r.lock)
-		}
-	}
-	return held, waited
+// Granted tells the machine that a lock was taken, which it has not ordered to drop since, by the
+// member of that number.
+func (m *Member) Granted(number, fence, node uint64) {
+	r := &m.requests[m.find(number)]
+	r.fence, r.by = fence, node
+	m.send(Message{Kind: Granted, Number: number, Fence: fence, Node: node})
 }

@@ -13,8 +13,9 @@
 //	           itself: its own lease. If it loses its locks, all its sessions are over
 //	freeing    the member gives back what the client holds when D has passed since it
 //	           received the last beat. D = S(1+rho)/(1-rho), see package leases
-//	closing    a member that closes confirms nothing more, but goes on until each client has
-//	           given back what it holds, or its session has run out
+//	closing    a member that closes confirms nothing more, and goes on until it has left the
+//	           record. The last member waits until each client has given back what it holds, or
+//	           its session has run out
 //	resuming   a session outlives its connection. On the next one the client says what it
 //	           still wants: the member gives back everything else, and the client asks again
 //	           for what it waits for. Nothing from the former connection counts any more,
@@ -22,6 +23,28 @@
 //
 // A client whose session is over begins another one, with this member or another. It asks again
 // for what it waited for. What it held is lost.
+//
+// # Claims
+//
+// A client's locks outlive its member. Only the member A knew what its client holds, and the client
+// knows, too: it carries the evidence. T is until when what it holds by A is valid.
+//
+//	asking     a client that does not reach A begins a trial session with another member B. When B
+//	           has confirmed that, the client claims each lock that it holds: it asks for it, with
+//	           Of: the member by which it holds the lock, and those that it left for that one.
+//	           There is one trial at a time, and it ends when the client goes back to A
+//	taking     B takes the claim if none of Of is in its view, the last of Of is a former member
+//	           that may hold the lock, and the lock is free of, or cleared of, every former that is
+//	           not in Of. Else B refuses at once. It requests the lock before the wait for Of is over
+//	going on   the client goes on with B if B's grant of this request comes before T and within the
+//	           session with B, which covers the lock from then on. The client keeps its old fence.
+//	           What B has not granted by T is lost then
+//	freeing    what a client has when its session ends without its word, A frees only after an
+//	           operation on the record that was sent after that end has shown A as a member
+//	parting    going on with B, the client says nothing to A any more
+//	own grant  B's request for a claim serves that claim only: if it is dropped, or its session
+//	           ends, the grant goes to no other waiter of B, who waits for A as everybody
+//	over       that A says that the session is over ends no hold: T does
 //
 // # Why it is right
 //
@@ -35,11 +58,18 @@
 // ts+(L-(tr-t0)(1-rho))/(1-rho), which is not after t0+L/(1-rho), where the lease ends. So a
 // client needs no other wait than the member itself. But the proof that a member's process is
 // dead says nothing about its clients: where it serves clients, nobody may skip the wait.
+//
+// While T runs, A is Held for the client in every view in which A acts. If the client goes on with
+// B before T, B acts in a view without A, so A was excluded, or has left, before. A frees the lock
+// without the client's word only after an operation that cannot exist. So A's hold is a dead one,
+// and everybody else requests the lock only after the wait for A, and so behind B. A wrong or late
+// claim gives B a hold that nobody uses.
 package clientsession
 
 import (
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -50,7 +80,7 @@ type Kind uint8
 const (
 	Hello Kind = iota + 1 // begins or resumes the session on a new connection, and is a beat
 	Beat
-	Ask  // for a lock
+	Ask  // for a lock; with Of it is a claim
 	Drop // a request: whether it waits or is granted. One that waits is Refused
 	Bye  // the session is over, with all that it has
 	Confirm
@@ -83,6 +113,9 @@ const (
 	// that names more is malformed: a lower bound would refuse clients of older releases.
 	MaxRequests = 1000
 
+	// MaxOf is how many members a claim names at most, the last of them.
+	MaxOf = 8
+
 	tooMany = "the client asks for too many locks at a time"
 )
 
@@ -97,15 +130,19 @@ type Message struct {
 	Fresh   bool              // Hello: begins the session if it is not there
 	Wants   []uint64          // Hello: the requests that were asked for and not dropped
 
-	Lock string // Ask
-	Try  bool   // Ask: do not wait for a holder
+	Lock string   // Ask
+	Try  bool     // Ask: do not wait for a holder
+	Of   []uint64 // Ask: of a claim, the members by which the client held the lock, the last at the end
+
+	Shares bool // Ask: hold the lock with others that share it
 
 	Fence uint64 // Granted
+	Node  uint64 // Granted: the number of the member
 
 	For    int64 // Confirm: the nanoseconds that the last beat is confirmed for, from its sending; 0 is none
 	Length int64 // Confirm: S, in nanoseconds
 
-	Code Code   // Refused, Over; Ask: why the driver does not allow it, which is not sent
+	Code Code   // Refused, Over; Ask: why the driver does not allow it, Drop: why the session is over, which is not sent
 	Text string // Refused, Over, Ask
 }
 
@@ -114,11 +151,19 @@ type request struct {
 	number uint64
 	lock   string
 	try    bool
-	fence  uint64 // 0 until it is granted
+	shares bool
+	fence  uint64   // 0 until it is granted
+	of     []uint64 // at the client those by which it was held; at the member those that a claim names
+	by     uint64   // at the member: its number, when it is granted
+
+	// At the client, T of the member by which it is held: it runs if the client goes on with
+	// another one, which has not granted the claim yet.
+	left    leases.Term
+	claimed bool // at the client: the claim is not answered yet
 }
 
 func (r *request) order() Message {
-	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try}
+	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try, Shares: r.shares, Of: r.of}
 }
 
 // An end is what both ends of a session have.
@@ -139,4 +184,16 @@ func (e *end) Output() (out, news []Message) {
 		e.out, e.news = nil, nil // an idle session keeps little
 	}
 	return out, news
+}
+
+// Locks returns what the client holds and waits for.
+func (e *end) Locks() (held, waited []string) {
+	for _, r := range e.requests {
+		if r.fence != 0 {
+			held = append(held, r.lock)
+		} else {
+			waited = append(waited, r.lock)
+		}
+	}
+	return held, waited
 }

@@ -59,7 +59,7 @@ func simulate(seed uint64, alter func(w *world, do string, i int, input func()))
 			case w.at(i) >= p.m.Deadline():
 				act("looks at the clock", func() { p.m.Tick(w.at(i)) })
 			case len(p.m.requests) == 0 && often(200):
-				act("asks", func() { p.m.Ask("l", false) })
+				act("asks", func() { p.m.Ask("l", false, false) })
 			case len(p.m.requests) > 0 && often(2500):
 				act("releases", func() { w.release(i) })
 			}

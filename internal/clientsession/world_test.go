@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dmutex/dmutex/internal/leases"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A world is a state of some clients, the member that serves them, and one lock. Time passes in
@@ -119,7 +118,6 @@ func (w *world) Clone(*world) *world {
 
 // AppendState writes times relative to now.
 func (w *world) AppendState(b []byte) []byte {
-	ago := func(t int64) int64 { return min(w.now-t, 4*unit) }
 	to := func(t int64) int64 { return max(t-w.now, 0) }
 	b = fmt.Appendf(b, "%d %d %v %v %v %d %d|", w.asks, w.left, w.lapsed, w.closing, w.holder, min(w.now-w.leaseFrom, w.lease*unit), w.fence)
 	if w.holder == (claim{}) {
@@ -128,14 +126,8 @@ func (w *world) AppendState(b []byte) []byte {
 		b = fmt.Appendf(b, "%v", w.waiting)
 	}
 	for _, p := range w.clients {
-		m := p.m
-		b = fmt.Appendf(b, "\n%d %v%v %d %s %v %v %v %v %d %v ", p.sessions, p.linked, p.slow, p.held, m.session, m.known(), m.leaving, m.connected, m.confirmed, m.last, m.requests)
-		if m.session != "" && m.known() {
-			b = fmt.Appendf(b, "%d %d ", to(m.endAt), to(m.overAt))
-		}
-		if m.connected {
-			b = fmt.Appendf(b, "%d ", ago(m.sentAt))
-		}
+		b = fmt.Appendf(b, "\n%d %v%v %d ", p.sessions, p.linked, p.slow, p.held)
+		b = appendClient(b, p.m, w.now)
 		for _, q := range [][]Message{p.up, p.down, p.late} {
 			for _, msg := range q {
 				if s := w.session(msg.Session); s != nil && msg.Kind == Hello {
@@ -147,14 +139,15 @@ func (w *world) AppendState(b []byte) []byte {
 		}
 	}
 	for _, s := range w.sessions {
-		b = fmt.Appendf(b, "\n%s %d %v %v", s.name, to(s.m.overAt), s.m.leaving, s.m.requests)
+		b = fmt.Appendf(b, "\n%s %d %v %d", s.name, to(s.m.overAt), s.m.leaving, len(s.m.requests))
+		b = appendRequests(b, s.m.requests, w.now)
 	}
 	return b
 }
 
 // holds reports whether the driver of a client has a valid hold of the lock.
 func (w *world) holds(i int) bool {
-	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.endAt-w.clients[i].m.length/leases.Margin
+	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.term.Until()
 }
 
 // term is for how long the member's lease still runs.
@@ -203,7 +196,7 @@ func (w *world) Steps(steps []event) []event {
 		}
 		switch {
 		case len(m.requests) == 0 && w.asks > 0:
-			act("asks", func(w *world) { w.asks--; w.clients[i].m.Ask("l", false) })
+			act("asks", func(w *world) { w.asks--; w.clients[i].m.Ask("l", false, false) })
 		case p.held != 0:
 			act("releases", func(w *world) { w.release(i) })
 		case len(m.requests) > 0 && w.left.cancels > 0:
@@ -330,7 +323,7 @@ func (w *world) connect(i int) {
 	if p.linked = true; p.m.Session() == "" {
 		p.sessions++
 	}
-	p.m.Connect(w.at(i), w.owner(i))
+	p.m.Connect(w.at(i), w.owner(i), false)
 }
 
 func (w *world) release(i int) {
@@ -445,7 +438,7 @@ func (w *world) grant() {
 	w.fence++
 	w.holder, w.waiting = w.waiting[0], w.waiting[1:]
 	c := w.holder
-	w.member("is granted", w.session(c.session), func(m *Member, _ int64) { m.Granted(c.number, w.fence) })
+	w.member("is granted", w.session(c.session), func(m *Member, _ int64) { m.Granted(c.number, w.fence, 1) })
 }
 
 // lapse ends the member's lease: all sessions end, and the lock is free.

@@ -19,29 +19,34 @@ type Hold struct {
 	clock  *clock.Clock
 	lease  int64
 	fence  uint64
-	lapsed func() error
+	lapsed func() error // nil if the end of the lease does not end the hold
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	until  atomic.Int64
+	end    atomic.Int64 // of the lease
 	timer  *time.Timer
 }
 
 // New returns the hold of a grant whose lease ends then. Its context has the values of ctx. When
-// the lease has ended, it calls lapsed, perhaps more than once, and is lost for that reason.
+// the lease has ended, it calls lapsed, perhaps more than once, and is lost for that reason. If lapsed
+// is nil the hold is only suspended then.
 func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, end int64, lapsed func() error) *Hold {
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	h.until.Store(end - h.lease/leases.Margin)
+	h.end.Store(end)
 	h.timer = time.AfterFunc(h.left(), h.lapse)
 	return h
 }
 
-func (h *Hold) left() time.Duration { return time.Duration(h.until.Load() - h.clock.Now()) }
+func (h *Hold) term() leases.Term { return leases.From(h.end.Load()-h.lease, h.lease) }
+
+func (h *Hold) left() time.Duration {
+	term := h.term()
+	return time.Duration(term.Until() - h.clock.Now())
+}
 
 // Extend says when the lease ends now. It must not be called twice at a time.
 func (h *Hold) Extend(end int64) {
-	if until := end - h.lease/leases.Margin; until != h.until.Load() {
-		h.until.Store(until)
+	if h.end.Swap(end) != end {
 		h.timer.Reset(h.left())
 	}
 }
@@ -69,7 +74,7 @@ func (h *Hold) Over() bool { return h.ctx.Err() != nil }
 
 // lapse ends the hold if its lease has ended. It leaves the timer alone, which New may not have set yet.
 func (h *Hold) lapse() {
-	if !h.Over() && h.left() <= 0 {
+	if h.lapsed != nil && !h.Over() && h.left() <= 0 {
 		h.cancel(h.lapsed())
 	}
 }
@@ -86,8 +91,11 @@ func (h *Hold) Fence() uint64 { return h.fence }
 // Context returns a context that ends with the hold.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// Until returns until when the lock is surely held.
+// Until returns until when the lock is surely held, the zero time if its lease does not end it.
 func (h *Hold) Until() time.Time {
+	if h.lapsed == nil {
+		return time.Time{}
+	}
 	now, left := time.Now(), h.left() // in this order, so that a pause between them makes it no later
 	if h.Over() {
 		left = min(left, 0)
@@ -97,21 +105,50 @@ func (h *Hold) Until() time.Time {
 
 // Suspended reports whether the renewal is late.
 func (h *Hold) Suspended() bool {
-	return h.Err() == nil && h.left() <= time.Duration(h.lease-h.lease/leases.Renew*2-h.lease/leases.Margin)
+	term := h.term()
+	return h.Err() == nil && term.State(h.clock.Now()) != leases.Valid
 }
 
 // A Trouble is what stands in the way of a lock at the moment, for its errors.
-type Trouble struct{ err atomic.Pointer[error] }
+type Trouble struct {
+	err  atomic.Pointer[error]
+	from atomic.Pointer[Trouble] // whose trouble it is
+}
 
 // Note says what stands in the way now, nil if nothing does.
 func (t *Trouble) Note(err error) { t.err.Store(&err) }
 
+// Err returns what was noted last.
+func (t *Trouble) Err() error {
+	if from := t.from.Load(); from != nil {
+		return from.Err()
+	}
+	if err := t.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // Add adds it to an error.
 func (t *Trouble) Add(err error) error {
-	if trouble := t.err.Load(); trouble != nil && *trouble != nil {
-		return fmt.Errorf("%w: %w", err, *trouble)
+	if trouble := t.Err(); trouble != nil {
+		return fmt.Errorf("%w: %w", err, trouble)
 	}
 	return err
+}
+
+type watched struct{}
+
+// Watch returns a context for one Acquire, whose trouble becomes that of t.
+func Watch(ctx context.Context, t *Trouble) context.Context {
+	return context.WithValue(ctx, watched{}, t)
+}
+
+// Show shows the trouble of an Acquire to the watcher of its context, if there is one.
+func Show(ctx context.Context, t *Trouble) {
+	if w, ok := ctx.Value(watched{}).(*Trouble); ok {
+		w.from.Store(t)
+	}
 }
 
 // ContextError is the error of a context that has ended. It wraps the cause, too, if there is
@@ -124,10 +161,26 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// Outcome returns the Outcome of the event of a wait that has ended with this error.
+func Outcome(err error) string {
+	switch {
+	case err == nil:
+		return "granted"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "deadline"
+	case errors.Is(err, lock.ErrBusy):
+		return "busy"
+	}
+	return "failed"
+}
+
 // A Mutex is a [lock.Mutex] of a package, whose errors it names.
 type Mutex struct {
 	Package, Lock string
 	Take          func(ctx context.Context, try bool) (lock.Held, error)
+	Seen          func(called time.Time, h lock.Held, err error) // gets the outcome, if it is not nil
 }
 
 // Name implements [lock.Mutex].
@@ -149,13 +202,17 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 }
 
 func (m *Mutex) take(ctx context.Context, try bool) (h lock.Held, err error) {
+	called := time.Now()
 	if err = ContextError(ctx); err == nil {
 		h, err = m.Take(ctx, try)
 	}
 	if err != nil {
-		return nil, m.Error(err)
+		h, err = nil, m.Error(err)
 	}
-	return h, nil
+	if m.Seen != nil {
+		m.Seen(called, h, err)
+	}
+	return h, err
 }
 
 // Error names the package and the lock in an error.

@@ -3,16 +3,18 @@
 // numbers for users, under "The times of a lease".
 package leases
 
-// How long a lease may be, in nanoseconds.
+// How long a lease is if nobody says so, and may be, in nanoseconds.
 const (
-	Min = 100_000_000       // 100 ms
-	Max = 3_600_000_000_000 // 1 h
+	Default = 10_000_000_000    // 10 s
+	Min     = 100_000_000       // 100 ms
+	Max     = 3_600_000_000_000 // 1 h
 )
 
 // Shares of a lease: Margin is a 16th of it.
 const (
-	Renew  = 3  // the holder renews the lease after this share, and is late after as much again
-	Margin = 16 // what is held is lost when this share is left: time for code that learns of it to stop
+	Renew        = 3  // the holder renews the lease after this share, and is late after as much again
+	RenewServing = 6  // the same for a member that serves clients
+	Margin       = 16 // what is held is lost when this share is left: time for code that learns of it to stop
 
 	Operation = 4 // how long an operation of the store may take
 	Retry     = 6 // the longest pause before the store is asked again

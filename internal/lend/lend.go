@@ -5,6 +5,7 @@ package lend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -23,15 +24,15 @@ type Config struct {
 	Listeners []net.Listener
 	Length    time.Duration // S
 	Most      int           // sessions
-	Allow     func(conn net.Conn, client, lock string) error
+	Allow     func(conn net.Conn, client, lock string, shared bool) error
 
-	// Take begins to take a lock, and calls done once, in a goroutine of its own. The end that Take
-	// returns makes it call done soon. The end that done gets gives the lock back. A member that has
-	// lost the lock gives it back by itself, when the clients have noticed.
-	Take func(client, name string, try bool, done func(fence uint64, end func(lost bool), err error)) (end func(lost bool))
+	// Take begins to take a lock, alone or to share it, and calls done once, in a goroutine of its own. A
+	// claim says Of which members. node is the member's number. The End that Take returns makes it call
+	// done soon. The End that done gets gives the lock back.
+	Take func(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, end End, err error)) End
 
-	// Awaits says who holds a lock, or for what else its request waits.
-	Awaits func(lock string) string
+	// Awaits says who holds a lock, or for what else its request waits: then it is not known to be busy.
+	Awaits func(lock string) (text string, busy bool)
 
 	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
@@ -44,6 +45,10 @@ type Config struct {
 	Ended <-chan struct{}
 	Why   func() error
 }
+
+// An End ends what Take began: nil because the client said so, or for the reason given. Then it gives
+// nothing back before an operation on the record, sent later, has shown this life as a member.
+type End func(lost error)
 
 const (
 	backlog   = 64 << 10 // bytes that wait for a connection that takes nothing
@@ -58,10 +63,12 @@ type Server struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
+	Lost    atomic.Uint64 // sessions that ended without the client's word
 	Refused atomic.Uint64 // clients and requests that were not allowed, or too many
 
 	mu       sync.Mutex // guards the sessions, too
 	sessions map[string]*session
+	owned    map[string]int     // sessions, by owner
 	loose    []*clientlink.Conn // that no session has, oldest first
 }
 
@@ -69,6 +76,7 @@ type Server struct {
 type session struct {
 	id     string
 	name   string          // of the client
+	owner  string          // whom the session counts for
 	lapsed <-chan struct{} // closed when this member has lost what it holds for it
 	timer  *time.Timer
 	m      *clientsession.Member
@@ -77,11 +85,11 @@ type session struct {
 }
 
 // A taking is a request that is under way or granted, and what ends it.
-type taking struct{ end func(lost bool) }
+type taking struct{ end End }
 
 // New begins to serve.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, birth: time.Now(), sessions: make(map[string]*session)}
+	s := &Server{cfg: cfg, birth: time.Now(), sessions: make(map[string]*session), owned: make(map[string]int)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, l := range cfg.Listeners {
 		s.running.Go(func() { s.accept(l) })
@@ -173,12 +181,13 @@ func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *sessio
 		return nil
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	if err := s.cfg.Allow(c.Conn, hello.Name, ""); err != nil {
+	if err := s.cfg.Allow(c.Conn, hello.Name, "", false); err != nil {
 		return over(clientsession.Forbidden, err.Error())
 	}
 	if v := protocol.Spoken; v.Common(hello.Speaks) == 0 {
 		return over(clientsession.Failed, "the client speaks "+v.Differs(hello.Speaks))
 	}
+	who := clientlink.Owner(c.RemoteAddr())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.sessions[hello.Session]
@@ -190,11 +199,14 @@ func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *sessio
 		return over(clientsession.Unknown, "the member closes")
 	case len(s.sessions) >= s.cfg.Most:
 		return over(clientsession.Full, "the member serves as many clients as it may")
+	case who != "" && s.owned[who] >= (s.cfg.Most+1)/2:
+		return over(clientsession.Full, "the member serves as many clients with inboxes of "+who+" as it may: half of all")
 	default:
-		t = &session{id: hello.Session, name: hello.Name, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}
+		t = &session{id: hello.Session, name: hello.Name, owner: who, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}
 		t.m = clientsession.NewMember(s.now(), int64(s.cfg.Length))
 		t.timer = time.AfterFunc(s.cfg.Length, func() { s.input(t, nil) })
 		s.sessions[t.id] = t
+		s.owned[who]++
 	}
 	if !t.m.Newer(hello.Number) {
 		return over(clientsession.Unknown, "the session has a newer connection")
@@ -211,14 +223,17 @@ func (s *Server) now() int64 { return int64(time.Since(s.birth)) }
 // handle takes a message from a connection. It returns false if the session has another.
 func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Message) (more bool) {
 	if msg.Kind == clientsession.Ask {
-		if err := s.cfg.Allow(c.Conn, t.name, msg.Lock); err != nil {
+		if err := s.cfg.Allow(c.Conn, t.name, msg.Lock, msg.Shares); err != nil {
 			msg.Code, msg.Text = clientsession.Forbidden, err.Error()
 		}
 	}
 	s.input(t, func(m *clientsession.Member, now, left int64) {
 		if more = t.conn == c; more {
 			if lock := m.Awaits(msg.Number); msg.Kind == clientsession.Drop && lock != "" {
-				msg.Text = s.cfg.Awaits(lock)
+				var busy bool
+				if msg.Text, busy = s.cfg.Awaits(lock); !busy {
+					msg.Code = clientsession.Failed
+				}
 			}
 			m.Handle(now, left, msg)
 		}
@@ -228,11 +243,10 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 
 // input gives the machine of a session an input, and does what it wants. A nil input is only the time.
 func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
-	var lost bool
-	var ends []func(lost bool)
+	var ends []func()
 	defer func() {
 		for _, end := range ends {
-			end(lost)
+			end()
 		}
 	}()
 	s.mu.Lock()
@@ -243,11 +257,14 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 	now, left := s.now(), s.cfg.Left() // first: what is lost is noticed before there is a later lease
 	select {
 	case <-t.lapsed:
-		lost = true
 		t.m.End(clientsession.Lapsed, "the member has lost its locks")
+		s.Lost.Add(1)
 	default:
 		if t.m.Tick(now); s.cfg.Why() != nil {
 			t.m.Close()
+		}
+		if t.m.Over() {
+			s.Lost.Add(1)
 		}
 		if input != nil && !t.m.Over() {
 			input(t.m, now, left)
@@ -262,7 +279,11 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 			s.begin(t, o)
 			continue
 		}
-		ends = append(ends, t.takes[o.Number].end)
+		end, lost := t.takes[o.Number].end, error(nil)
+		if o.Code != clientsession.None {
+			lost = fmt.Errorf("the session of client %q is over", t.name)
+		}
+		ends = append(ends, func() { end(lost) })
 		delete(t.takes, o.Number)
 	}
 	if !t.m.Over() {
@@ -271,6 +292,9 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 	}
 	t.timer.Stop()
 	delete(s.sessions, t.id)
+	if s.owned[t.owner]--; s.owned[t.owner] == 0 {
+		delete(s.owned, t.owner)
+	}
 	s.part(t)
 }
 
@@ -288,22 +312,23 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 	g := new(taking)
 	t.takes[o.Number] = g
 	s.running.Add(1)
-	g.end = s.cfg.Take(t.name, o.Lock, o.Try, func(fence uint64, end func(lost bool), err error) {
+	g.end = s.cfg.Take(t.name, o.Lock, o.Try, o.Shares, o.Of, func(fence, node uint64, end End, err error) {
 		defer s.running.Done()
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
 			case t.takes[o.Number] != g || m.Awaits(o.Number) == "": // it was dropped, perhaps just now because this member closes
 			case err == nil:
-				m.Granted(o.Number, fence)
+				m.Granted(o.Number, fence, node)
 				g.end, end = end, nil
 			case errors.Is(err, lock.ErrBusy):
-				m.Refuse(o.Number, clientsession.Busy, s.cfg.Awaits(o.Lock))
+				text, _ := s.cfg.Awaits(o.Lock)
+				m.Refuse(o.Number, clientsession.Busy, text)
 			default:
 				m.Refuse(o.Number, clientsession.Failed, err.Error())
 			}
 		})
 		if end != nil { // nobody wants it any more
-			end(false)
+			end(nil)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 )
@@ -28,12 +29,18 @@ type member struct {
 
 	allow    func(name, lock string) error
 	take     func() error
+	failing  atomic.Int32 // how many calls of Accept fail
+	ended    chan struct{}
 	lapsed   chan struct{}
 	why      atomic.Pointer[error] // why this member closes
-	returned []bool                // lost or not
+	returned []error
 }
 
 func (m *member) Accept() (net.Conn, error) {
+	if m.failing.Load() > 0 {
+		m.failing.Add(-1)
+		return nil, errors.New("too many open files")
+	}
 	select {
 	case nc := <-m.calls:
 		return nc, nil
@@ -44,32 +51,32 @@ func (m *member) Accept() (net.Conn, error) {
 func (m *member) Addr() net.Addr { return nil }
 func (m *member) Close() error   { m.once.Do(func() { close(m.closed) }); return nil }
 
-func (m *member) give(lost bool) { m.returned = append(m.returned, lost) }
+func (m *member) give(lost error) { m.returned = append(m.returned, lost) }
 
 // serve runs the test with a Server, in a bubble.
 func serve(t *testing.T, test func(m *member)) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{})}
+		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{}), ended: make(chan struct{})}
 		m.why.Store(new(error))
 		m.allow = func(string, string) error { return nil }
 		m.take = func() error { return nil }
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
-			Allow: func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
-			Take: func(_, _ string, _ bool, done func(uint64, func(bool), error)) func(bool) {
+			Allow: func(_ net.Conn, name, lock string, _ bool) error { return m.allow(name, lock) },
+			Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, End, error)) End {
 				go func() {
 					if err := m.take(); err != nil {
-						done(0, nil, err)
+						done(0, 0, nil, err)
 					} else {
-						done(7, m.give, nil)
+						done(7, 1, m.give, nil)
 					}
 				}()
-				return func(bool) {}
+				return func(error) {}
 			},
-			Awaits: func(lock string) string { return "somebody has " + lock },
+			Awaits: func(lock string) (string, bool) { return "somebody has " + lock, true },
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
-			Ended:  make(chan struct{}),
+			Ended:  m.ended,
 			Why:    func() error { return *m.why.Load() },
 		})
 		defer m.Server.Close()
@@ -139,7 +146,7 @@ func TestReturn(t *testing.T) {
 		require.Equal(t, uint64(7), c.hear(clientsession.Granted).Fence)
 		c.say(clientsession.Message{Kind: clientsession.Drop, Number: 1})
 		synctest.Wait()
-		require.Equal(t, []bool{false}, m.returned)
+		require.Equal(t, []error{nil}, m.returned)
 		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 2, Lock: "l"})
 		c.hear(clientsession.Granted)
 		lapsed := m.lapsed
@@ -147,10 +154,153 @@ func TestReturn(t *testing.T) {
 		close(lapsed)
 		require.Equal(t, clientsession.Lapsed, c.hear(clientsession.Over).Code)
 		synctest.Wait()
-		require.Equal(t, []bool{false, true}, m.returned)
+		require.Len(t, m.returned, 2)
+		require.NoError(t, m.returned[0])
+		require.ErrorContains(t, m.returned[1], "is over")
 		require.Empty(t, m.Status())
 		_, err := c.Read()
 		require.ErrorIs(t, err, io.EOF)
+	})
+}
+
+// The clients learn at once that the member has lost its locks, and that it closes.
+func TestAtOnce(t *testing.T) {
+	serve(t, func(m *member) {
+		begin := time.Now()
+		c := m.begin()
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		c.hear(clientsession.Granted)
+		closes := errors.New("the member closes")
+		m.why.Store(&closes)
+		close(m.ended)
+		c.hear(clientsession.Leave)
+		lapsed := m.lapsed
+		m.lapsed = make(chan struct{})
+		close(lapsed)
+		c.hear(clientsession.Over)
+		require.Zero(t, time.Since(begin))
+		require.Equal(t, uint64(1), m.Lost.Load())
+		c = m.call()
+		m.why.Store(new(error))
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "t", Name: "n", Fresh: true})
+		c.hear(clientsession.Confirm)
+		c.say(clientsession.Message{Kind: clientsession.Bye})
+		c.hear(clientsession.Over)
+		require.Equal(t, uint64(1), m.Lost.Load(), "the client has ended it")
+	})
+}
+
+// A listener that fails for a while is asked again, ten times a second.
+func TestAcceptFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{}), ended: make(chan struct{})}
+		m.why.Store(new(error))
+		m.failing.Store(3)
+		m.Server = New(Config{
+			Listeners: []net.Listener{m}, Length: time.Minute, Most: 1,
+			Allow:  func(net.Conn, string, string, bool) error { return nil },
+			Left:   func() int64 { return int64(time.Minute) },
+			Lapsed: func() <-chan struct{} { return m.lapsed },
+			Ended:  m.ended,
+			Why:    func() error { return nil },
+		})
+		defer m.Server.Close()
+		begin := time.Now()
+		m.begin()
+		require.Equal(t, 300*time.Millisecond, time.Since(begin))
+	})
+}
+
+// A client that says hello keeps its connection, also if it then says nothing for some time.
+func TestIdle(t *testing.T) {
+	serve(t, func(m *member) {
+		c := m.begin()
+		time.Sleep(30 * time.Second)
+		c.say(clientsession.Message{Kind: clientsession.Beat})
+		c.hear(clientsession.Confirm)
+	})
+}
+
+// The server counts clients and requests that are not allowed, and clients above the most, but no
+// lock that is busy. Clients up to the most are served.
+func TestRefusals(t *testing.T) {
+	serve(t, func(m *member) {
+		m.allow = func(name, lock string) error {
+			if name == "stranger" || lock == "secret" {
+				return errors.New("no")
+			}
+			return nil
+		}
+		hello := func(session, name string) *caller {
+			c := m.call()
+			c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: session, Name: name, Fresh: true})
+			return c
+		}
+		require.Equal(t, clientsession.Forbidden, hello("x", "stranger").hear(clientsession.Over).Code)
+		require.Equal(t, uint64(1), m.Refused.Load())
+		var c *caller
+		for i := range 10 {
+			c = hello(string(rune('a'+i)), "n")
+			c.hear(clientsession.Confirm)
+		}
+		require.Equal(t, clientsession.Full, hello("k", "n").hear(clientsession.Over).Code)
+		require.Equal(t, uint64(2), m.Refused.Load())
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "secret"})
+		require.Equal(t, clientsession.Forbidden, c.hear(clientsession.Refused).Code)
+		require.Equal(t, uint64(3), m.Refused.Load())
+		m.take = func() error { return lock.ErrBusy }
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 2, Lock: "l", Try: true})
+		require.Equal(t, clientsession.Busy, c.hear(clientsession.Refused).Code)
+		require.Equal(t, uint64(3), m.Refused.Load())
+	})
+}
+
+// A session that is not heard runs out after D, and what it had is given back as lost. A beat puts
+// that off.
+func TestRunsOut(t *testing.T) {
+	serve(t, func(m *member) {
+		begin := time.Now()
+		c := m.begin()
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		c.hear(clientsession.Granted)
+		time.Sleep(30 * time.Second)
+		c.say(clientsession.Message{Kind: clientsession.Beat})
+		c.hear(clientsession.Confirm)
+		require.Equal(t, clientsession.Unknown, c.hear(clientsession.Over).Code)
+		require.Equal(t, 30*time.Second+time.Duration(leases.Drain(int64(time.Minute))), time.Since(begin))
+		synctest.Wait()
+		require.Len(t, m.returned, 1)
+		require.EqualError(t, m.returned[0], `the session of client "n" is over`)
+		require.Equal(t, uint64(1), m.Lost.Load())
+	})
+}
+
+// A request that fails is refused, and the client learns why.
+func TestFailed(t *testing.T) {
+	serve(t, func(m *member) {
+		m.take = func() error { return errors.New("why") }
+		c := m.begin()
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		refused := c.hear(clientsession.Refused)
+		require.Equal(t, clientsession.Failed, refused.Code)
+		require.Equal(t, "why", refused.Text)
+	})
+}
+
+// The status has the clients by their names.
+func TestStatusInOrder(t *testing.T) {
+	serve(t, func(m *member) {
+		for i, name := range []string{"c", "a", "b"} {
+			c := m.call()
+			c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: string(rune('1' + i)), Name: name, Fresh: true})
+			c.hear(clientsession.Confirm)
+		}
+		var names []string
+		for _, st := range m.Status() {
+			names = append(names, st.Name)
+			require.Equal(t, time.Duration(leases.Drain(int64(time.Minute))), st.Remaining)
+		}
+		require.Equal(t, []string{"a", "b", "c"}, names)
 	})
 }
 
@@ -165,6 +315,12 @@ func TestOneHello(t *testing.T) {
 		ends(m.call(), clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
 		ends(m.call(), clientsession.Message{Kind: clientsession.Confirm})
 		require.Empty(t, m.Status())
+		ends(m.begin(), clientsession.Message{Kind: clientsession.Confirm})
+		again := m.call()
+		again.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		again.hear(clientsession.Confirm)
+		again.say(clientsession.Message{Kind: clientsession.Bye})
+		again.hear(clientsession.Over)
 		c := m.begin()
 		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
 		c.hear(clientsession.Granted)
@@ -234,7 +390,7 @@ func TestSameName(t *testing.T) {
 		m.begin()
 		close(taken)
 		synctest.Wait()
-		require.Equal(t, []bool{false}, m.returned)
+		require.Equal(t, []error{nil}, m.returned)
 		require.Len(t, m.Status(), 1)
 	})
 }
@@ -336,6 +492,47 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
+// An inbox is a connection over NATS.
+type inbox struct {
+	net.Conn
+	address string
+}
+
+func (c inbox) RemoteAddr() net.Addr { return c }
+func (inbox) Network() string        { return "nats" }
+func (c inbox) String() string       { return c.address }
+
+// A user of a NATS server gets at most half of the sessions, and the others get theirs.
+func TestOwners(t *testing.T) {
+	serve(t, func(m *member) {
+		begin := func(session, address string) (answer *clientsession.Message, c *caller) {
+			near, far := net.Pipe()
+			m.calls <- inbox{far, address}
+			c = &caller{clientlink.New(near, 1000), m}
+			c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: session, Name: "n", Fresh: true})
+			answer, err := c.Read()
+			require.NoError(t, err)
+			return answer, c
+		}
+		var last *caller
+		for _, session := range []string{"1", "2", "3", "4", "5"} {
+			answer, c := begin(session, "_INBOX.alice."+session)
+			require.Equal(t, clientsession.Confirm, answer.Kind)
+			last = c
+		}
+		answer, _ := begin("6", "_INBOX.alice.6")
+		require.Equal(t, clientsession.Over, answer.Kind)
+		require.Equal(t, clientsession.Full, answer.Code)
+		require.Equal(t, "the member serves as many clients with inboxes of alice as it may: half of all", answer.Text)
+		answer, _ = begin("7", "_INBOX.bob.6")
+		require.Equal(t, clientsession.Confirm, answer.Kind)
+		last.say(clientsession.Message{Kind: clientsession.Bye})
+		synctest.Wait()
+		answer, _ = begin("8", "_INBOX.alice.6")
+		require.Equal(t, clientsession.Confirm, answer.Kind)
+	})
+}
+
 // A stubborn is a connection without deadlines that waits in Close.
 type stubborn struct {
 	net.Conn
@@ -407,12 +604,12 @@ func TestNumberAgain(t *testing.T) {
 		synctest.Wait()
 		close(taken)
 		synctest.Wait()
-		require.Equal(t, []bool{false}, m.returned)
+		require.Equal(t, []error{nil}, m.returned)
 		close(next)
 		c.hear(clientsession.Granted)
 		c.say(clientsession.Message{Kind: clientsession.Drop, Number: 1})
 		synctest.Wait()
-		require.Equal(t, []bool{false, false}, m.returned)
+		require.Equal(t, []error{nil, nil}, m.returned)
 	})
 }
 

@@ -2,7 +2,7 @@
 //
 // # The rules
 //
-// The record says who holds the lock: its life, a fence and a lease L. Every change is a
+// The record says who holds the lock: its life, its name, a fence and a lease L. Every change is a
 // compare-and-swap from the revision that was seen last.
 //
 //	free     a contender swaps itself in, with a higher fence
@@ -13,13 +13,14 @@
 //	         leases
 //	prove    it does so at once if the holder of that revision is proved dead, and not at
 //	         all while a store that can prove it has not: so the lock of a process on the
-//	         same machine lasts as long as the process, or a child of it, lives
+//	         same machine lasts as long as the process, or a child of it, lives. A holder
+//	         with such a life keeps the lock past its lease, and renews from its own revision
 //	resolve  after a swap of unknown outcome the record is loaded, and swapped again from
 //	         there. A load extends no lease
 //	release  the holder swaps itself out, and the fence stays
 //
-// Where there is no record the lock is free. There may have been one, which was lost, or which an
-// operator has deleted. Its fences were not above the clock, and all fences begin there.
+// Where there is no record the lock is free. There may have been one, which was lost or removed.
+// Its fences were not above the clock, and all fences begin there.
 //
 // # Why it is right
 //
@@ -49,11 +50,14 @@ import (
 //	of them, once, also if the store never answers
 //	asks for the next one at Deadline, and calls Poll from time to time while it waits for a life
 //	calls Guard if the store will tell when that life is over, and Proved when it has
-//	ends the hold at LeaseEnd, less a margin, by a timer of its own, and then calls End
+//	ends the hold a margin before LeaseEnd, by a timer of its own, and then calls End. It
+//	does not if it has called Lasts
+//	calls Release when the caller does, and at LeaseEnd for a hold that was lost
 type Machine struct {
 	lock  string
 	life  string
-	lease int64
+	name  string                  // of the process, for people
+	lasts bool                    // a store tells the others when this life is over
 	drain func(lease int64) int64 // D
 
 	// The operation under way.
@@ -71,10 +75,10 @@ type Machine struct {
 	stale  bool   // load before the next swap
 	unsure bool   // a swap of this life may have changed the record since
 
-	phase     Phase
-	leaving   bool  // Release was called
-	leaseFrom int64 // when the last swap that succeeded was sent
-	err       error
+	phase   Phase
+	leaving bool        // Release was called
+	term    leases.Term // confirmed by swaps
+	err     error
 }
 
 // A Phase is where an attempt stands.
@@ -101,11 +105,15 @@ const (
 // ErrTaken is the error of a hold that another life has replaced, or whose record was deleted.
 var ErrTaken = errors.New("another process has the lock, or the record was deleted")
 
-// New returns a machine of this life, whose name no other attempt has. The lease is in
-// nanoseconds.
-func New(lock, life string, lease int64) *Machine {
-	return &Machine{lock: lock, life: life, lease: lease, drain: leases.Drain, stale: true}
+// New returns a machine of this life, which no other attempt has, in a process of this name. The
+// lease is in nanoseconds.
+func New(lock, life, name string, lease int64) *Machine {
+	return &Machine{lock: lock, life: life, name: name, term: leases.Term{Length: lease}, drain: leases.Drain, stale: true}
 }
+
+// Lasts tells the machine that a store tells the others when its life is over, so that nobody
+// replaces it before: the end of a lease is not that of the hold.
+func (m *Machine) Lasts() { m.lasts = true }
 
 // Phase returns where the attempt stands now.
 func (m *Machine) Phase(now int64) Phase {
@@ -121,13 +129,13 @@ func (m *Machine) Fence() uint64 { return m.record.Fence }
 func (m *Machine) Err() error { return m.err }
 
 // LeaseEnd returns when the lease ends, while the machine is Held.
-func (m *Machine) LeaseEnd() int64 { return m.leaseFrom + m.lease }
+func (m *Machine) LeaseEnd() int64 { return m.term.End() }
 
-// Awaits reports whether the machine waits for another life, which it returns with the revision
-// that was seen.
-func (m *Machine) Awaits() (life, rev string, ok bool) {
+// Awaits reports whether the machine waits for another life. It returns the record and the revision
+// that were seen.
+func (m *Machine) Awaits() (r Record, rev string, ok bool) {
 	ok = m.phase == Waiting && m.op == None && !m.stale && m.blocked()
-	return m.record.Holder, m.rev, ok
+	return m.record, m.rev, ok
 }
 
 // mine reports whether this life holds the lock by the record.
@@ -139,12 +147,14 @@ func (m *Machine) blocked() bool { return m.record.Holder != "" && !m.mine() && 
 // next returns the next operation, and from when on it is due.
 func (m *Machine) next() (op Operation, at int64) {
 	switch {
-	case m.op != None || m.phase == Over || m.phase == Ended && !m.leaving:
+	case m.op != None || m.phase == Over:
 		return None, math.MaxInt64
+	case m.phase == Ended && !m.leaving:
+		return None, m.LeaseEnd()
 	case m.stale:
 		return Load, math.MinInt64
 	case m.phase == Held:
-		return Swap, m.leaseFrom + m.lease/leases.Renew
+		return Swap, m.term.Renew(leases.Renew)
 	case m.blocked() && m.record.Holder == m.guard:
 		return Swap, math.MaxInt64
 	case m.blocked():
@@ -162,10 +172,10 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 		return None, nil, ""
 	}
 	if op == Swap {
-		m.swap = Record{m.lock, m.record.Fence, m.lease, m.life}
+		m.swap = Record{m.lock, m.record.Fence, m.term.Length, m.life, m.name}
 		switch {
 		case m.mine() && m.leaving:
-			m.swap.Holder = ""
+			m.swap.Holder, m.swap.Name = "", ""
 		case !m.mine():
 			m.swap.Fence = max(m.record.Fence, floor) + 1
 			if m.swap.Fence > maxFence {
@@ -180,7 +190,8 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 	return op, value, m.rev
 }
 
-// Deadline returns when the next operation will be due, [math.MaxInt64] if never.
+// Deadline returns when the next operation will be due, [math.MaxInt64] if never. For a hold that was
+// lost it is the end of the lease.
 func (m *Machine) Deadline() int64 {
 	_, at := m.next()
 	return at
@@ -194,7 +205,7 @@ func (m *Machine) Leapt(by int64) { m.seenAt += by }
 // check notices the end of the lease. It comes before each input: an input may extend the lease,
 // and what has ended must not come back.
 func (m *Machine) check(now int64) {
-	if m.phase == Held && now >= m.LeaseEnd() {
+	if m.phase == Held && !m.lasts && m.term.Over(now) {
 		m.phase = Ended
 	}
 }
@@ -262,8 +273,10 @@ func (m *Machine) Swapped(now int64, rev string) {
 	m.record, m.rev, m.seenAt, m.proved = m.swap, rev, now, false
 	m.unsure = false
 	if m.mine() {
-		m.leaseFrom = m.sentAt
-		if m.phase == Waiting && !m.leaving && now < m.LeaseEnd() {
+		if m.lasts { // its end was none
+			m.term = leases.Term{Length: m.term.Length}
+		}
+		if m.term.Confirm(now, m.sentAt, m.term.Length) && m.phase == Waiting && !m.leaving {
 			m.phase = Held
 		}
 	}
@@ -282,9 +295,11 @@ var ErrRecord = errors.New("bad record")
 
 // Bounds of what a record says.
 const (
-	MaxName  = 1024 // the length of the longest name of a lock
-	maxLife  = 64
-	maxFence = 1<<63 - 1 // fits the signed numbers of databases
+	MaxName = 1024 // the length of the longest name of a lock
+	maxLife = 64
+
+	maxProcess = 255       // the length of the longest name of a process
+	maxFence   = 1<<63 - 1 // fits the signed numbers of databases
 )
 
 // A Record is what the store holds about a lock.
@@ -293,19 +308,41 @@ type Record struct {
 	Fence  uint64 // of the last grant
 	Lease  int64  // of the last holder, in nanoseconds
 	Holder string // its life; empty if the lock is free
+	Name   string // of its process, for people
 }
 
 // AppendText appends the record as lines of text.
 func (r *Record) AppendText(b []byte) []byte {
 	return append(b, "dmutex lock 1\nlock "+strconv.Quote(r.Lock)+"\nfence "+strconv.FormatUint(r.Fence, 10)+
-		"\nlease "+strconv.FormatInt(r.Lease, 10)+"\nholder "+r.Holder+"\n"...)
+		"\nlease "+strconv.FormatInt(r.Lease, 10)+"\nholder "+r.Holder+"\nname "+strconv.Quote(r.Name)+"\n"...)
 }
 
-// parse reads what AppendText has written of a lock, and nothing else. No text is no record.
+// parse reads what AppendText has written of this lock, and nothing else. No text is no record.
 func parse(text []byte, lock string) (r Record, err error) {
 	if len(text) == 0 {
 		return r, nil
 	}
+	if r, err = read(text); err == nil && r.Lock != lock {
+		err = badRecord("it is of the lock " + strconv.Quote(r.Lock) + ", not of " + strconv.Quote(lock) + ": give each lock a record of its own")
+	}
+	return r, err
+}
+
+// Floor is below the fences of a record that is new at this time: the time since 2020, in units of which four
+// million are a millisecond.
+func Floor(unixNano int64) uint64 {
+	since := uint64(max(unixNano-1_577_836_800_000_000_000, 0))
+	return since/1e6<<22 | since%1e6<<22/1e6
+}
+
+// Free reports whether the text is the record of a lock that is free, and whose last grant has a fence below this.
+func Free(text []byte, below uint64) bool {
+	r, err := read(text)
+	return err == nil && r.Holder == "" && r.Fence < below
+}
+
+// read reads what AppendText has written, and nothing else.
+func read(text []byte) (r Record, err error) {
 	rest := text
 	next := func() string { // what follows the first word of the next line
 		end := max(slices.Index(rest, '\n'), 0)
@@ -318,14 +355,17 @@ func parse(text []byte, lock string) (r Record, err error) {
 	r.Fence, _ = strconv.ParseUint(next(), 10, 64)
 	r.Lease, _ = strconv.ParseInt(next(), 10, 64)
 	r.Holder = next()
-	switch {
-	case string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
-		r.Lease < leases.Min || r.Lease > leases.Max || len(r.Holder) > maxLife || slices.ContainsFunc([]byte(r.Holder), notInLife):
+	r.Name, _ = strconv.Unquote(next())
+	if string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
+		r.Lease < leases.Min || r.Lease > leases.Max || len(r.Holder) > maxLife || slices.ContainsFunc([]byte(r.Holder), notInLife) || !IsName(r.Name) {
 		return r, badRecord("it is not one of a lock: use another record, or delete it")
-	case r.Lock != lock:
-		return r, badRecord("it is of the lock " + strconv.Quote(r.Lock) + ", not of " + strconv.Quote(lock) + ": give each lock a record of its own")
 	}
 	return r, nil
+}
+
+// IsName reports whether a process may be called so: the name is printable, and short.
+func IsName(name string) bool {
+	return len(name) <= maxProcess && strconv.Quote(name) == `"`+name+`"`
 }
 
 // notInLife reports whether no name of a life has this character.

@@ -11,21 +11,21 @@ import (
 
 // A value that is no record of this lock is refused, and never overwritten.
 func TestRecord(t *testing.T) {
-	good := string((&Record{"l", 7, unit, "A1"}).AppendText(nil))
-	require.Equal(t, "dmutex lock 1\nlock \"l\"\nfence 7\nlease 1000000000\nholder A1\n", good, "what docs/upgrades.md says of a change")
+	good := string((&Record{"l", 7, unit, "A1", "web/7"}).AppendText(nil))
+	require.Equal(t, "dmutex lock 1\nlock \"l\"\nfence 7\nlease 1000000000\nholder A1\nname \"web/7\"\n", good, "what docs/upgrades.md says of a change")
 	r, err := parse([]byte(good), "l")
 	require.NoError(t, err)
-	require.Equal(t, Record{"l", 7, unit, "A1"}, r)
+	require.Equal(t, Record{"l", 7, unit, "A1", "web/7"}, r)
 	for _, bad := range []string{
 		"x", "Dear Sir,\nyours", "dmutex record 2\nepoch 1\n", good + "x", good[1:], strings.TrimSuffix(good, "\n"),
 		strings.Replace(good, "7", "0", 1), strings.Replace(good, "7", "07", 1), strings.Replace(good, "7", "9223372036854775808", 1),
 		strings.Replace(good, "1000000000", "99999999", 1), strings.Replace(good, "A1", "A 1", 1),
-		strings.Replace(good, "A1", strings.Repeat("A", 65), 1), strings.Replace(good, `"l"`, `"m"`, 1),
+		strings.Replace(good, "A1", strings.Repeat("A", 65), 1), strings.Replace(good, "web", strings.Repeat("w", 256), 1), strings.Replace(good, "web", "w\\n", 1), strings.Replace(good, `"l"`, `"m"`, 1),
 		strings.Repeat("\n", 9), strings.Repeat("x", 100_000),
 	} {
 		_, err := parse([]byte(bad), "l")
 		require.ErrorIs(t, err, ErrRecord, "%q", bad)
-		m := New("l", "A", unit)
+		m := New("l", "A", "", unit)
 		op, _, _ := m.Operation(0, 0)
 		require.Equal(t, Load, op)
 		m.Loaded(0, []byte(bad), "1")
@@ -36,9 +36,9 @@ func TestRecord(t *testing.T) {
 
 // A fence has at most 63 bits. After the highest one, the lock is refused.
 func TestLastFence(t *testing.T) {
-	m := New("l", "A", unit)
+	m := New("l", "A", "", unit)
 	m.Operation(0, 0)
-	m.Loaded(0, (&Record{"l", maxFence, unit, ""}).AppendText(nil), "1")
+	m.Loaded(0, (&Record{Lock: "l", Fence: maxFence, Lease: unit}).AppendText(nil), "1")
 	op, _, _ := m.Operation(0, 0)
 	require.Equal(t, None, op)
 	require.ErrorContains(t, m.Err(), "its fences are used up")
@@ -46,9 +46,9 @@ func TestLastFence(t *testing.T) {
 
 // A clock that is set forward does not shorten a wait.
 func TestLeapt(t *testing.T) {
-	m := New("l", "A", unit)
+	m := New("l", "A", "", unit)
 	m.Operation(0, 0)
-	m.Loaded(0, (&Record{"l", 1, unit, "B"}).AppendText(nil), "1")
+	m.Loaded(0, (&Record{Lock: "l", Fence: 1, Lease: unit, Holder: "B"}).AppendText(nil), "1")
 	at := m.Deadline()
 	require.Equal(t, leases.Drain(unit), at)
 	m.Leapt(5 * unit)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A world is a state of some contenders for one lock, the store, and time. Time passes in
@@ -136,7 +136,7 @@ func (w *world) AppendState(b []byte) []byte {
 			case Waiting:
 				b = fmt.Appendf(b, "%d ", ago(m.seenAt, w.wait))
 			case Held:
-				b = fmt.Appendf(b, "%d %d ", ago(m.leaseFrom, w.lease), m.record.Fence)
+				b = fmt.Appendf(b, "%d %d ", ago(m.LeaseEnd()-w.lease*unit, w.lease), m.record.Fence)
 			}
 			if p.op.op == Swap || p.op.op == Load && w.alter != nil {
 				b = fmt.Appendf(b, "%d ", ago(m.sentAt, w.lease))
@@ -163,10 +163,10 @@ func number(rev string) int {
 	return n
 }
 
-// holds reports whether the life at a place holds the lock and its lease runs.
+// holds reports whether the life at a place holds the lock, and its lease runs or is not needed.
 func (w *world) holds(i int) bool {
 	m := w.places[i].m
-	return m != nil && !w.places[i].robbed && m.phase == Held && w.now < m.LeaseEnd()
+	return m != nil && !w.places[i].robbed && m.phase == Held && (m.lasts || w.now < m.LeaseEnd())
 }
 
 func (w *world) Steps(steps []event) []event {
@@ -206,9 +206,9 @@ func (w *world) Steps(steps []event) []event {
 		if p.op.op != None {
 			input("gives up", func(w *world) { w.lose(i) })
 		}
-		if life, rev, ok := m.Awaits(); ok {
+		if r, rev, ok := m.Awaits(); ok {
 			input("polls", func(w *world) { w.places[i].m.Poll() })
-			if w.prover && w.dead(i, life) {
+			if w.prover && w.dead(i, r.Holder) {
 				input("sees the proof", func(w *world) { w.places[i].m.Proved(rev) })
 			}
 		}
@@ -273,9 +273,12 @@ func (w *world) start(i int) error {
 	p := &w.places[i]
 	p.lives++
 	p.robbed = false
-	p.m = New("l", string(rune('a'+i))+strconv.Itoa(p.lives), w.lease*unit)
+	p.m = New("l", string(rune('a'+i))+strconv.Itoa(p.lives), "", w.lease*unit)
 	wait := w.wait * unit
 	p.m.drain = func(int64) int64 { return wait }
+	if w.prover {
+		p.m.Lasts()
+	}
 	return nil
 }
 
@@ -318,8 +321,8 @@ func (w *world) answer(i int) {
 	switch rev := strconv.Itoa(op.rev); {
 	case op.op == Load:
 		p.m.Loaded(w.now, []byte(op.value), rev)
-		if life, _, ok := p.m.Awaits(); ok && w.prover {
-			p.m.Guard(life)
+		if r, _, ok := p.m.Awaits(); ok && w.prover {
+			p.m.Guard(r.Holder)
 		}
 	case op.ok:
 		p.m.Swapped(w.now, rev)

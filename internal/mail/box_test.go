@@ -212,9 +212,10 @@ func (l *burstLink) Send(to dmutex.NodeID, frame []byte) error {
 	return l.Link.Send(to, frame)
 }
 
-func (l *burstLink) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
+func (l *burstLink) Open(host transport.Host) error {
+	deliver := host.Deliver
 	l.deliver = deliver
-	return l.Link.Open(func(from dmutex.NodeID, frame []byte) {
+	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.dammed {
@@ -223,6 +224,7 @@ func (l *burstLink) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)
 			deliver(from, [][]byte{frame})
 		}
 	})
+	return l.Link.Open(host)
 }
 
 // hold runs f, and lets its next Send wait until resume is called. resume waits for f, and

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/mail"
-	"github.com/dmutex/dmutex/internal/racetest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 

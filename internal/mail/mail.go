@@ -38,6 +38,7 @@ type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
 	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life and Rename
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
+	Host    transport.Host  // for the link: Died, Apart and Logger are the caller's, the rest is the Mail's
 	Handler Handler
 
 	Settings string // what all members must agree on; see session.Config.Settings
@@ -259,13 +260,9 @@ func (m *Mail) Open() error {
 	if m.link.Load() != unopened || m.closed != nil {
 		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
-	m.tellLife()
-	var err error
-	if l, ok := m.cfg.Link.(transport.BurstLink); ok {
-		err = l.OpenBursts(m.deliver)
-	} else {
-		err = m.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { m.deliver(from, [][]byte{frame}) })
-	}
+	host := m.cfg.Host
+	host.Deliver, host.Life, host.Taken = m.deliver, m.lives, m.taken
+	err := m.cfg.Link.Open(host)
 	if err != nil {
 		return fmt.Errorf("mail: open link: %w", err)
 	}
@@ -275,11 +272,11 @@ func (m *Mail) Open() error {
 	return nil
 }
 
-// tellLife gives the link the present life. The caller has m.mu.
-func (m *Mail) tellLife() {
-	if l, ok := m.cfg.Link.(transport.LifeLink); ok {
-		l.SetLife(m.cfg.Life, m.maxLife, m.taken)
-	}
+// lives returns the present life, and the highest that is believed.
+func (m *Mail) lives() (own, highest uint64) {
+	m.change.Lock()
+	defer m.change.Unlock()
+	return m.cfg.Life, m.maxLife()
 }
 
 // Send queues a message, which is copied, and returns its number, counted from 1 for the peer's
@@ -406,7 +403,6 @@ func (m *Mail) Rename(life uint64) {
 	m.cfg.Life = life // also of peers that are added from now on
 	ps := *m.peers.Load()
 	m.change.Unlock()
-	m.tellLife()
 	for _, p := range ps {
 		p.rename(m.session())
 	}

@@ -744,7 +744,7 @@ func TestRefused(t *testing.T) {
 		require.Zero(t, one.Status(2).Silent, "a refused frame says nothing of our group")
 
 		link := p.network.Link(2)
-		require.NoError(t, link.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, link.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		for range 2 {
 			require.NoError(t, link.Send(1, []byte("x")))
 		}

@@ -34,9 +34,25 @@ type peer struct {
 	other    session.GroupError // how it was last heard to differ; zero if it does not
 	frame    []byte             // scratch for transmitting; the sender's while flushing
 	flushing bool
-	handling bool // a frame of the peer is being handled: its acknowledgement goes out with the answers
-	relied   bool // another goroutine leaves it to the one that handles the frame to transmit
+	handler  handler
 }
+
+// A handler says whether a goroutine handles a frame of the peer, under recv. Together the flags say who
+// transmits to the peer:
+//
+//	gone            nobody
+//	flushing        the goroutine that has set it, until nothing more is due
+//	handler idle    any goroutine that calls transmit
+//	handler busy    nobody yet: acknowledgements go out with the answers
+//	handler relied  the handler when it is done: another goroutine has called transmit meanwhile
+//	due             the next Flush calls transmit
+type handler uint8
+
+const (
+	idle handler = iota // no frame is being handled
+	busy
+	relied
+)
 
 // deliver is the event path: frames that arrived together go through session and
 // Handler, and what they bring about goes to the link, in one goroutine.
@@ -60,8 +76,8 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	m.flush(now)
 }
 
-// receive takes in a frame. It reports whether another goroutine relies on this one to transmit.
-func (p *peer) receive(now int64, frame []byte) (relied bool) {
+// receive takes in a frame. It reports whether another goroutine has left it to this one to transmit.
+func (p *peer) receive(now int64, frame []byte) (left bool) {
 	p.mu.Lock()
 	switch {
 	case p.gone:
@@ -87,13 +103,16 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		}
 		return false
 	}
-	p.other, p.spoke = session.GroupError{}, max(now, 1)
+	p.other = session.GroupError{}
+	if !p.session.Broken() { // its greetings are no sign that it can be talked to
+		p.spoke = max(now, 1)
+	}
 	if in.Met != 0 {
 		p.acked, p.receipts = 0, nil
 	}
 	p.backlog.Store(int64(p.session.Backlog()))
 	acked := p.session.Acked()
-	p.handling = true
+	p.handler = busy
 	p.mu.Unlock()
 
 	p.handle(in) // only another Handle, under recv, would touch the messages
@@ -104,10 +123,10 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		close(p.receipts[0].given)
 		p.receipts = p.receipts[1:]
 	}
-	relied = p.relied
-	p.handling, p.relied = false, false
+	left = p.handler == relied
+	p.handler = idle
 	p.mu.Unlock()
-	return relied
+	return left
 }
 
 // taken takes the link's word that a peer is connected with another life of this node.
@@ -157,8 +176,8 @@ func (p *peer) transmit(now int64) (deadline int64) {
 	p.now = max(p.now, now)
 	deadline = never
 	for p.mail.link.Load() == open && !p.gone {
-		if p.handling { // perhaps since a frame was sent: what there is goes out with the answers
-			p.relied = true
+		if p.handler != idle { // perhaps since a frame was sent: what there is goes out with the answers
+			p.handler = relied
 			break
 		}
 		p.frame = p.session.Transmit(p.now, p.frame[:0])
@@ -197,7 +216,7 @@ func (p *peer) rename(s *session.Session) {
 	old := p.session
 	p.session, p.acked, p.receipts = s, 0, nil
 	p.backlog.Store(0)
-	p.handling = true
+	p.handler = busy
 	p.mu.Unlock()
 	if old.Peer() != 0 {
 		now := p.mail.Now()
@@ -211,7 +230,7 @@ func (p *peer) rename(s *session.Session) {
 		}
 	}
 	p.mu.Lock()
-	p.handling, p.relied = false, false
+	p.handler = idle
 	p.mu.Unlock()
 	p.due.Store(true)
 }

@@ -2,6 +2,8 @@ package mail_test
 
 import (
 	"bytes"
+	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -42,13 +44,15 @@ func (h *hub) link(self dmutex.NodeID) *hubLink {
 
 func (l *hubLink) MaxFrame() int { return 64 << 10 }
 
-func (l *hubLink) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+func (l *hubLink) Trouble(dmutex.NodeID) error { return nil }
+
+func (l *hubLink) Open(host transport.Host) error {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	l.hub.links = append(l.hub.links, l)
 	l.done.Go(func() {
 		for f := range l.queue {
-			deliver(f.from, f.data)
+			host.Deliver(f.from, [][]byte{f.data})
 		}
 	})
 	return nil
@@ -86,8 +90,8 @@ func (l *hubLink) leave(away bool) {
 	l.away = away
 }
 
-// If a second process opens with the number of a live one, every peer tells it so, and
-// nothing else happens. A process that was replaced while it was away learns that when it
+// If a second process opens with the number of a live one, every peer tells it so, with 1 for
+// the lower life, and nothing else happens. A process that was replaced while it was away learns that when it
 // next sends.
 func TestTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +116,7 @@ func TestTaken(t *testing.T) {
 
 		second, _ := open(2, 21)
 		time.Sleep(100 * time.Millisecond)
-		require.ElementsMatch(t, []string{"taken by 20, says 1", "taken by 20, says 3"}, second.take())
+		require.ElementsMatch(t, []string{"taken by 1, says 1", "taken by 1, says 3"}, second.take())
 		time.Sleep(time.Minute)
 		for _, b := range []*box{one, two, three} {
 			require.Empty(t, b.take())
@@ -159,48 +163,59 @@ func TestMaxLife(t *testing.T) {
 	})
 }
 
-// A lifeLink is a link that tells when a peer is connected with another process.
-type lifeLink struct {
+// A hosted link is one whose host a test sees.
+type hosted struct {
 	transport.Link
-	lives   []uint64
-	maxLife func() uint64
-	taken   func(peer dmutex.NodeID, life uint64)
+	host transport.Host
 }
 
-func (l *lifeLink) SetLife(life uint64, maxLife func() uint64, taken func(peer dmutex.NodeID, life uint64)) {
-	l.lives, l.maxLife, l.taken = append(l.lives, life), maxLife, taken
+func (l *hosted) Open(host transport.Host) error {
+	l.host = host
+	return l.Link.Open(host)
 }
 
-// The link learns each life of the node and the bound of lives. Its report that a peer is connected with
-// another life counts like a report of the peer.
-func TestLinkIsTaken(t *testing.T) {
+// The link gets every field of the Host, also if a type embeds it: the present life of the node and
+// the bound of lives, and what the caller of New wants to know. Its report that a peer is connected
+// with another life counts like a report of the peer.
+func TestHost(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		cfg := p.config(1, 10)
-		link := &lifeLink{Link: cfg.Link}
+		link := &hosted{Link: cfg.Link}
 		cfg.Link, cfg.MaxLife = link, func() uint64 { return 100 }
+		died := dmutex.None
+		cfg.Host = transport.Host{Died: func(id dmutex.NodeID) { died = id }, Apart: time.Second, Logger: slog.New(slog.DiscardHandler)}
 		one := p.new(cfg)
 		require.NoError(t, one.Open())
-		require.EqualValues(t, 100, link.maxLife())
-		link.taken(2, 9)
-		link.taken(2, 11)
-		link.taken(2, 10)  // is this life
-		link.taken(2, 101) // cannot be
-		link.taken(3, 9)   // is nobody
+		for host, i := reflect.ValueOf(link.host), 0; i < host.NumField(); i++ {
+			require.False(t, host.Field(i).IsZero(), host.Type().Field(i).Name)
+		}
+		link.host.Died(2)
+		require.EqualValues(t, 2, died)
+		lives := func() []uint64 {
+			own, highest := link.host.Life()
+			return []uint64{own, highest}
+		}
+		require.Equal(t, []uint64{10, 100}, lives())
+		link.host.Taken(2, 9)
+		link.host.Taken(2, 11)
+		link.host.Taken(2, 10)  // is this life
+		link.host.Taken(2, 101) // cannot be
+		link.host.Taken(3, 9)   // is nobody
 		require.Equal(t, []string{"taken by 9, says 2", "taken by 11, says 2"}, one.take())
 
 		two := p.open(2)
 		one.say(2, "hello")
 		settle(one)
 		one.take()
-		link.taken(2, 9) // is out of date
+		link.host.Taken(2, 9) // is out of date
 		two.take()
 		one.greet = func(by dmutex.NodeID) { one.say(by, "who are you?") }
-		link.taken(2, 11)
+		link.host.Taken(2, 11)
 		require.Equal(t, []string{"taken by 11, says 2"}, one.take())
 		synctest.Wait()
 		require.Equal(t, []string{"1.2: who are you?"}, two.take())
 		one.Rename(12)
-		require.Equal(t, []uint64{10, 12}, link.lives)
+		require.Equal(t, []uint64{12, 100}, lives())
 		settle(one)
 		closeAll(t, one, two)
 	})

@@ -9,16 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/search"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // The machines of a lock survive a view change, whenever each node freezes and acts: at most one
@@ -30,28 +25,27 @@ func TestAcross(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name        string
-		algorithm   dmutex.Algorithm
 		n, requests int
 		states      [2]int // without a restart, and with one
 		long        bool
 	}{
-		{"central", central.New, 3, 1, [2]int{1_977, 1_779}, false},
-		{"lamport", lamport.New, 2, 2, [2]int{8_409, 7_122}, false},
-		{"lamport", lamport.New, 3, 1, [2]int{1_935_862, 1_870_261}, true},
-		{"lamport, omitting replies", lamport.OmitReplies, 2, 2, [2]int{5_548, 4_666}, false},
-		{"lamport, omitting replies", lamport.OmitReplies, 3, 1, [2]int{733_230, 705_875}, true},
-		{"ricart", ricart.New, 3, 1, [2]int{11_986, 11_595}, false},
-		{"carvalho", ricart.Carvalho, 3, 1, [2]int{11_991, 11_600}, false},
-		{"maekawa", maekawa.New, 3, 1, [2]int{10_594, 9_930}, false},
-		{"suzukikasami", suzukikasami.New, 3, 1, [2]int{4_250, 3_868}, false},
-		{"ring", ring.New, 3, 1, [2]int{2_698, 2_450}, false},
+		{"central", 3, 1, [2]int{1_977, 1_779}, false},
+		{"lamport", 2, 2, [2]int{8_409, 7_122}, false},
+		{"lamport", 3, 1, [2]int{1_935_862, 1_870_261}, true},
+		{"lamport.OmitReplies", 2, 2, [2]int{5_548, 4_666}, false},
+		{"lamport.OmitReplies", 3, 1, [2]int{733_230, 705_875}, true},
+		{"ricart", 3, 1, [2]int{11_986, 11_595}, false},
+		{"ricart.Carvalho", 3, 1, [2]int{11_991, 11_600}, false},
+		{"maekawa", 3, 1, [2]int{10_594, 9_930}, false},
+		{"suzukikasami", 3, 1, [2]int{4_250, 3_868}, false},
+		{"ring", 3, 1, [2]int{2_698, 2_450}, false},
 	} {
 		for i, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, %d nodes, restart %v", tt.name, tt.n, restarts), func(t *testing.T) {
 				if tt.long {
 					machinetest.Long(t)
 				}
-				first, err := newCrossing(tt.algorithm, tt.n, tt.requests, restarts)
+				first, err := newCrossing(algorithms.Named(tt.name), tt.n, tt.requests, restarts)
 				require.NoError(t, err)
 				r, err := search.Search[*crossing, crossed]{
 					First: first,

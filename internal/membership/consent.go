@@ -1,17 +1,16 @@
 package membership
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // A Machine is one life's part in the views of its group. It is not safe for concurrent use.
 //
-// Each input returns the messages to send, in order; they may be kept. After each
-// input the driver looks at [Machine.Phase] and [Machine.View]: when the view is
-// new it freezes all that is older and calls [Machine.Report]; when the
-// phase becomes Acting it lets the locks of the view begin, with [Machine.Holders].
+// Each input returns an [Output], and the driver does what its events say.
 //
 // Time enters as nanoseconds on any scale that never goes back. The driver calls
 // Tick at [Machine.Deadline].
@@ -20,8 +19,9 @@ type Machine struct {
 
 	self    int // place in members
 	life    uint64
-	floor   uint64   // the lowest epoch that Config.Fence allows
-	clock   uint64   // in epochs
+	floor   uint64 // the lowest epoch that Config.Fence allows
+	clock   uint64 // in epochs
+	speaks  protocol.Versions
 	members []member // ascending by node
 	highest uint64   // round that was promised
 	seen    uint64   // the highest round that was heard of
@@ -36,6 +36,7 @@ type Machine struct {
 	doubtAt  int64  // when it ends this life; never if it is in none
 	askAt    int64  // when it may ask the others again
 	question uint64 // the round by which it has
+	denied   uint64 // the latest view without this life that a member has contradicted
 
 	// The open round of this life.
 	round    uint64 // 0 if there is none
@@ -57,10 +58,13 @@ type member struct {
 	news       bool   // life was met, or has spoken, and is in no view since
 	bound      uint64 // of a life in no view: a life that may count on a promise of ours
 	asked      uint64 // the round that life has asked for and that was promised
-	preparedAt int64  // when it was asked to take part in the open round
+	timed      uint64 // the round whose answer is timed, 0 if none is: a late answer counts, too
+	preparedAt int64  // when it was asked to take part in that
 	promise    *Message
 	complete   View   // the last view that it reported complete
 	later      uint64 // another life of this number that it has told of
+	rumor      View   // a later view without this life that it has asked about
+	denied     bool   // its word against this life was contradicted
 }
 
 func (m *Machine) me() *member { return &m.members[m.self] }
@@ -77,14 +81,14 @@ func (m *Machine) member(node dmutex.NodeID) *member {
 func (m *Machine) Clock(clock uint64) { m.clock = min(clock, maxClock) }
 
 // Tick tells the machine that time has passed.
-func (m *Machine) Tick(now int64) []Message { return m.flush(now) }
+func (m *Machine) Tick(now int64) Output { return m.flush(now) }
 
 // Met tells the machine that a life of a peer was met. If a former life was met
 // before, messages to it are lost, and no more come from it.
-func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
+func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) Output {
 	p := m.member(peer)
 	if p == nil || p == m.me() || life == 0 || life > m.latestLife() {
-		return nil
+		return Output{}
 	}
 	m.gone(p)
 	p.life, p.news = life, true
@@ -106,7 +110,7 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 }
 
 // Lost tells the machine that a peer's life is gone, or has said goodbye.
-func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
+func (m *Machine) Lost(now int64, peer dmutex.NodeID) Output {
 	if p := m.member(peer); p != nil && p != m.me() {
 		m.gone(p)
 	}
@@ -116,12 +120,12 @@ func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
 // gone forgets what only the present life of a peer can vouch for.
 func (m *Machine) gone(p *member) {
 	p.life, p.told, p.leaving, p.news = 0, false, false, false
-	p.promise, p.asked = nil, 0
+	p.promise, p.asked, p.timed = nil, 0, 0
 }
 
 // Trouble asks for another view in place of that of the epoch, after an event that an
 // algorithm does not survive.
-func (m *Machine) Trouble(now int64, epoch uint64) []Message {
+func (m *Machine) Trouble(now int64, epoch uint64) Output {
 	if m.ended == Outside && epoch == m.view.Epoch && !m.trouble {
 		m.trouble, m.beginAt = true, min(m.beginAt, m.replaceAt(now)) // an open round goes first, see flush
 	}
@@ -130,7 +134,7 @@ func (m *Machine) Trouble(now int64, epoch uint64) []Message {
 
 // Report tells the members of the view what this life holds. The driver calls it
 // once for each view, when nothing more is granted in an older one.
-func (m *Machine) Report(now int64, holds []Hold) []Message {
+func (m *Machine) Report(now int64, holds []Hold) Output {
 	if m.ended == Outside && m.report(m.me().node, holds, nil) {
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && m.view.Has(p.node, p.life) {
@@ -147,12 +151,16 @@ func (m *Machine) sendReport(p *member) {
 
 // Handle takes a message from the life of the peer that was met last. It returns [dmutex.ErrPeer]
 // for a message that no correct peer sends, and then has changed nothing.
-func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
+func (m *Machine) Handle(now int64, msg Message) (Output, error) {
 	p := m.member(msg.From)
 	if why := m.impossible(p, &msg); why != "" {
-		return nil, dmutex.PeerMistake("membership: " + why)
+		return Output{}, dmutex.PeerMistake("membership: " + why)
 	}
 	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
+	if msg.Kind == Prepare { // what its view says is hearsay
+		m.heard(now, p, msg.View)
+		msg.View = View{}
+	}
 	for _, who := range slices.Concat(msg.Installed.Members, msg.Completed.Members, msg.View.Members) {
 		if q := m.member(who.Node); q == m.me() && who.Life > m.life {
 			m.accused(p, who.Life)
@@ -168,23 +176,23 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.onPrepare(now, p, &msg)
 	case Promise:
 		p.leaving = msg.Leaving
+		m.measure(now, p, msg.Round)
 		switch {
 		case m.question == msg.Round && m.inDoubt():
 			m.answered(p, &msg)
 		case m.round == msg.Round && p.life == p.newest:
 			p.promise = &msg
-			m.trip = now - p.preparedAt
 		case !msg.passed(m.complete):
 			p.news = true // too late for its round
 		}
 	case Refuse:
+		m.measure(now, p, msg.Round)
 		switch {
 		case msg.Life > m.life:
 			m.accused(p, msg.Life)
 		case m.round == 0:
 			p.news = true
 		case msg.Round >= m.round:
-			m.trip = now - p.preparedAt
 			m.fail(now, m.pause())
 		}
 	case Decide:
@@ -212,8 +220,10 @@ func (m *Machine) learn(p *member, life uint64) {
 	p.newest = life
 	if p == m.me() {
 		if m.later = life; m.ended == Outside {
-			if m.end(Stopped); m.view.Epoch == 0 {
-				m.ended = Older
+			if m.view.Epoch == 0 {
+				m.end(Older)
+			} else {
+				m.end(Stopped)
 			}
 		}
 		return
@@ -245,7 +255,7 @@ func (m *Machine) admonish(p *member) {
 func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
 	m.round = m.nextRound()
 	m.highest = m.round
-	m.evicted, m.courtesy = evicted, now+10*m.pause()
+	m.evicted, m.courtesy = evicted, now+min(10*m.pause()<<m.fails, maxCourtesy)
 	m.beginAt = never
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self {
@@ -260,8 +270,17 @@ func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
 
 // prepare asks a member to take part in the open round.
 func (m *Machine) prepare(now int64, p *member) {
-	p.preparedAt = now
+	if p.timed == 0 {
+		p.timed, p.preparedAt = m.round, now
+	}
 	m.send(Message{Kind: Prepare, To: p.node, Round: m.round, Leaving: m.leaving})
+}
+
+// measure takes the answer of p to a round, or to a later one, for the round trip.
+func (m *Machine) measure(now int64, p *member, round uint64) {
+	if p.timed != 0 && round >= p.timed {
+		m.trip, p.timed = now-p.preparedAt, 0
+	}
 }
 
 // nextRound is not below the clock: the evicted may have granted in epochs that the others
@@ -283,14 +302,14 @@ func (m *Machine) onPrepare(now int64, p *member, msg *Message) {
 	m.highest = msg.Round
 	p.bound, p.asked = p.life, msg.Round
 	if m.round != 0 || m.wants() {
-		m.fail(now, patience)
+		m.fail(now, m.patience())
 	}
 	m.send(m.promise(p))
 }
 
 // promise returns this life's promise of the round promised last.
 func (m *Machine) promise(to *member) Message {
-	return Message{Kind: Promise, To: to.node, Round: m.highest, Leaving: m.leaving, Installed: m.view, Completed: m.complete}
+	return Message{Kind: Promise, To: to.node, Round: m.highest, Leaving: m.leaving, Installed: m.view, Completed: m.complete, Speaks: m.speaks}
 }
 
 // fail gives a round up, this life's or another's, and plans the next. After a pause, the
@@ -301,6 +320,10 @@ func (m *Machine) fail(now int64, after int64) {
 	m.beginAt = now + (after+2*m.rank()*m.pause())<<m.fails
 	m.fails = min(m.fails+1, maxFails)
 }
+
+// patience is how long this life waits for the view of another's round: as long as the promise takes
+// to arrive, and the view.
+func (m *Machine) patience() int64 { return max(patience, 2*min(m.trip, maxCourtesy)) }
 
 // Rule 4.2: when a view is decided.
 
@@ -317,25 +340,61 @@ func (m *Machine) mayDecide(now int64) {
 	if m.courtesy != 0 && m.late() {
 		return
 	}
-	view, last := View{Epoch: m.round}, m.lastComplete()
+	last := m.lastComplete()
 	for i := range m.members {
 		switch u := &m.members[i]; {
 		case u.promised(last):
-			if !u.promise.Leaving {
-				view.Members = append(view.Members, Member{u.node, u.life})
-			}
 		case !slices.Contains(m.evicted, u.node) && !m.excused(u, last):
 			m.mayGo()
 			return
 		}
 	}
+	view := m.chosen(last)
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self && p.promise != nil {
 			m.send(Message{Kind: Decide, To: p.node, View: view})
 		}
 	}
+	fails := 0
+	if m.late() { // the next round waits longer for the life that this one was begun for
+		fails = min(m.fails+1, maxFails)
+	}
 	m.round = 0
-	m.learnView(now, view)
+	if m.learnView(now, view); m.view.Epoch == view.Epoch {
+		m.fails = fails
+	}
+}
+
+// chosen returns the view of the open round: the lives under (i) that are not leaving. A life in no
+// view, which holds nothing, comes in only if it shares a version of the protocol with all others, or
+// the view would wait for its reports in vain. The members of the last view go before the others.
+func (m *Machine) chosen(last View) View {
+	view, speak := View{Epoch: m.round}, []protocol.Versions(nil)
+	for turn := range 3 {
+		for i := range m.members {
+			u := &m.members[i]
+			if !u.promised(last) || u.promise.Leaving || u.turn(last) != turn ||
+				turn > 0 && slices.ContainsFunc(speak, func(v protocol.Versions) bool { return v != u.promise.Speaks && v.Common(u.promise.Speaks) == 0 }) {
+				continue
+			}
+			speak = append(speak, u.promise.Speaks)
+			view.Members = append(view.Members, Member{u.node, u.life})
+		}
+	}
+	slices.SortFunc(view.Members, func(a, b Member) int { return cmp.Compare(a.Node, b.Node) })
+	return view
+}
+
+// turn returns when a life that has promised is chosen.
+func (u *member) turn(last View) int {
+	switch {
+	case u.promise.Installed.Epoch > 0:
+		return 0
+	case last.life(u.node) != 0:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // promised is rule (i): u has promised the open round, by its latest known life.
@@ -392,7 +451,7 @@ func (m *Machine) late() bool {
 // learns that one of them is back. If no view without them follows, the caller may repeat
 // it while [Machine.Newest] is the same. Evict returns [dmutex.ErrMisuse] for this node, for
 // a number that is no member, and if this life is leaving, in no view or in doubt.
-func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
+func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) (Output, error) {
 	why, stranger := "", slices.IndexFunc(peers, func(peer dmutex.NodeID) bool { return m.member(peer) == nil })
 	switch {
 	case stranger >= 0:
@@ -411,7 +470,12 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 		m.begin(now, slices.Clone(peers)...)
 		return m.flush(now), nil
 	}
-	return nil, dmutex.Misuse("evict: " + why)
+	return Output{}, dmutex.Misuse("evict: " + why)
+}
+
+// Evicting reports whether such a round is open. It may wait for a moment for a member that is there.
+func (m *Machine) Evicting(peers ...dmutex.NodeID) bool {
+	return m.round != 0 && slices.Equal(m.evicted, peers)
 }
 
 // wants reports whether this life has a reason to ask for another view.
@@ -450,7 +514,7 @@ func (m *Machine) learnView(now int64, v View) {
 	case v.Has(me, m.life) && v.Epoch >= m.highest && !m.inDoubt():
 		m.enter(now, v)
 	case v.Has(me, m.life): // the others wait for it in v, and it waits for a later round
-		m.ask(now + patience)
+		m.ask(now + m.patience())
 	case m.leaving:
 		// A life in no view does not know what its former lives were members of. It
 		// believes only a view of the round that it has promised.
@@ -498,15 +562,18 @@ func (m *Machine) tellComplete() {
 
 func (m *Machine) send(msg Message) {
 	msg.From = m.me().node
-	m.out = append(m.out, msg)
+	m.out.Messages = append(m.out.Messages, msg)
 }
 
 // flush does what an input may have made possible, and returns the output.
-func (m *Machine) flush(now int64) []Message {
+func (m *Machine) flush(now int64) Output {
 	if m.ended == Outside && m.mayComplete() {
 		m.tellComplete()
 	}
 	m.doubt(now)
+	if m.Phase() == Acting {
+		m.act(Past{})
+	}
 	switch {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never

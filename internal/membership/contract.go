@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // Config describes a life and its group.
@@ -24,6 +25,8 @@ type Config struct {
 	// Clock is the wall clock: milliseconds since 2020-01-01 UTC, until 2089. A clock
 	// before 2020 counts as 0. The driver keeps it up to date with [Machine.Clock].
 	Clock uint64
+
+	Speaks protocol.Versions // of the protocol
 }
 
 // Phase is the state of a life. It keeps its holds until it is Stopped.
@@ -57,7 +60,7 @@ func New(cfg Config) (*Machine, error) {
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	}
-	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: min(cfg.Clock, maxClock), beginAt: never, doubtAt: never}
+	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: min(cfg.Clock, maxClock), speaks: cfg.Speaks, beginAt: never, doubtAt: never}
 	// A former life may have promised any round up to the clock.
 	m.highest = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {
@@ -148,6 +151,9 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 		case who.Life > m.latestLife():
 			return "it tells of a life" + farAhead
 		}
+	}
+	if msg.Kind == Prepare { // it has only heard of the view
+		return m.installation.impossible(&View{}, &msg.View)
 	}
 	return m.installation.impossible(&msg.View, &msg.Installed, &msg.Completed)
 }

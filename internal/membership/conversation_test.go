@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
 )
 
 // The protocol as conversations, to read: what happens, and below a line of four dashes the
@@ -98,8 +98,8 @@ func TestReplaced(t *testing.T) {
 	peer.Met(0, 3, 9)
 	said, err := peer.Handle(0, Message{Kind: Promise, From: 3, To: 1, Round: 1, Installed: View{Epoch: 4, Members: []Member{{2, 6}, {3, 9}}}})
 	require.NoError(t, err)
-	require.Equal(t, "1->2 REFUSE round=1 life=6", said[0].String())
-	_, err = paused.Handle(0, said[0])
+	require.Equal(t, "1->2 REFUSE round=1 life=6", said.Messages[0].String())
+	_, err = paused.Handle(0, said.Messages[0])
 	require.NoError(t, err)
 	require.Equal(t, Older, paused.Phase())
 	require.Equal(t, uint64(6), paused.Later())

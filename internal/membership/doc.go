@@ -33,7 +33,8 @@
 //	     view and outside every later view that any of them has installed, or this
 //	     round evicts u, and the proposer knows of no later life of u (4.4).
 //
-// M is the lives under (i) that are not leaving. A promise stops nothing, so a round that fails does
+// M is the lives under (i) that are not leaving, but for those in no view that share no version of the
+// protocol with the others. A promise stops nothing, so a round that fails does
 // no harm: a life acts in its view until it installs a newer one. The lowest member that is there
 // begins a round (4.5) when it has met a life that is in no view, leaves, or is in trouble.
 //

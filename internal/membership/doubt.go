@@ -12,19 +12,22 @@ import (
 // decides and installs nothing, and asks all that are there, by PREPARE of a round that it will not
 // decide. It ends
 //
-//	at once         when a second member says so, too
+//	at once         when a second member says so, too, or the same one again after a contradiction:
+//	                they would never talk again, and every lock that needs both would wait
 //	after a second  when nobody has contradicted: where the others are gone, or cut off,
 //	                no second word can be had
 //
 // It goes on as before when a member q of its view, perhaps the one that said so, contradicts: q
 // promises that round, is not leaving, and has installed no later view than this life's, but one that
-// has this life as a member. Then no later view is complete. One with q would need its report, one
-// without q its departure, or that an operator has taken q for dead, too, and one with this life this
+// has this life as a member. Then no later view is complete. A later view with q needs q's report. One
+// without q needs q to leave, or an operator's word that q is dead. One with this life needs this
 // life's report. So going on is as safe as before the word came: by assumption a life that was replaced
 // is dead, and a later view still needs the promise of each member that is not excused.
 //
-// A life in doubt promises nothing, so it contradicts nobody: two that were both taken for
-// dead do not keep each other in the old view.
+// A life in doubt promises nothing, so it contradicts nobody. The question carries the accusation, the
+// later view, and a life that is outside of that view is then in doubt, too, though what it has only
+// heard is no word: two that were taken for dead together do not keep each other in the old view. A
+// view that was contradicted once is not believed by hearsay again, so questions end.
 
 const (
 	maxDoubt = second
@@ -42,15 +45,29 @@ func (m *Machine) accused(p *member, life uint64) {
 }
 
 // accuses reports whether p says that the others go on without this life.
-func (m *Machine) accuses(p *member) bool {
-	return p.later != 0 || !m.leaving && m.complete.Epoch > 0 && p.complete.Epoch > m.view.Epoch
+func (m *Machine) accuses(p *member) bool { return p.later != 0 || m.outside(p.complete) }
+
+// insists reports whether p will say so again: but for a former life, which may end yet.
+func (m *Machine) insists(p *member) bool { return p.later > m.life || m.outside(p.complete) }
+
+// outside reports whether the others go on without this life in a view, or are said to.
+func (m *Machine) outside(v View) bool {
+	return !m.leaving && m.complete.Epoch > 0 && v.Epoch > m.view.Epoch && !v.Has(m.me().node, m.life)
+}
+
+// heard takes the accusation that the question of p carries, before it answers the question.
+func (m *Machine) heard(now int64, p *member, v View) {
+	if m.outside(v) && v.Epoch > m.denied {
+		p.rumor = v
+		m.doubt(now)
+	}
 }
 
 // Doubt returns the member that says that the others go on without this life, [dmutex.None] if
 // there is none, and the other life of its number by that word, 0 if it was evicted.
 func (m *Machine) Doubt() (by dmutex.NodeID, later uint64) {
 	if m.inDoubt() {
-		p := m.members[slices.IndexFunc(m.members, func(p member) bool { return m.accuses(&p) })]
+		p := m.members[slices.IndexFunc(m.members, func(p member) bool { return m.accuses(&p) || m.outside(p.rumor) })]
 		return p.node, p.later
 	}
 	return dmutex.None, 0
@@ -60,7 +77,7 @@ func (m *Machine) inDoubt() bool { return m.doubtAt != never }
 
 // Taken tells the machine that a peer refuses this life, because it has met another of
 // its number. It matters to a life that is in a view.
-func (m *Machine) Taken(now int64, peer dmutex.NodeID, life uint64) []Message {
+func (m *Machine) Taken(now int64, peer dmutex.NodeID, life uint64) Output {
 	if p := m.member(peer); p != nil && p != m.me() && m.view.Epoch > 0 {
 		m.accused(p, life)
 	}
@@ -69,23 +86,34 @@ func (m *Machine) Taken(now int64, peer dmutex.NodeID, life uint64) []Message {
 
 // doubt does what is due because of such words.
 func (m *Machine) doubt(now int64) {
-	words, later := 0, uint64(0)
+	words, later, again, told := 0, uint64(0), false, View{}
 	for i := range m.members {
-		if p := &m.members[i]; m.accuses(p) {
+		p := &m.members[i]
+		if m.accuses(p) {
 			words++
 			later = max(later, p.later)
+			again = again || p.denied && m.insists(p)
+		}
+		for _, v := range []View{p.complete, p.rumor} {
+			if m.outside(v) && v.Epoch > told.Epoch {
+				told = v
+			}
 		}
 	}
 	switch {
-	case words == 0 || m.ended != Outside:
+	case words == 0 && told.Epoch == 0 || m.ended != Outside:
+		if m.inDoubt() && m.ended == Outside {
+			m.emit(Event{Kind: Trusted})
+		}
 		m.doubtAt = never
 		return
 	case m.doubtAt == never:
+		m.emit(Event{Kind: Doubted})
 		m.round = 0
 		m.doubtAt = now + maxDoubt
 	}
 	switch {
-	case words > 1 || m.leaving || now >= m.doubtAt:
+	case words > 1 || again || m.leaving || now >= m.doubtAt:
 		m.doubtAt, m.later = never, later
 		m.end(Stopped)
 	case now < m.askAt:
@@ -96,7 +124,7 @@ func (m *Machine) doubt(now int64) {
 		m.highest = m.question
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && p.life != 0 {
-				m.send(Message{Kind: Prepare, To: p.node, Round: m.question})
+				m.send(Message{Kind: Prepare, To: p.node, Round: m.question, View: told})
 			}
 		}
 	}
@@ -109,8 +137,15 @@ func (m *Machine) answered(p *member, promise *Message) {
 		return
 	}
 	for i := range m.members {
-		if p := &m.members[i]; m.accuses(p) {
-			p.later, p.complete = 0, View{}
+		p := &m.members[i]
+		p.denied = p.denied || m.insists(p)
+		for _, v := range []View{p.complete, p.rumor} {
+			if m.outside(v) {
+				m.denied = max(m.denied, v.Epoch)
+			}
+		}
+		if p.later, p.rumor = 0, (View{}); m.outside(p.complete) {
+			p.complete = View{}
 		}
 	}
 }

@@ -25,7 +25,7 @@ var doubts = []struct {
 	{"a complete later view without it is a word", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)))
 		s.is(Frozen)
-		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
+		s.says("1->2 PREPARE round=3 2{2#20,3#30}", "1->3 PREPARE round=3 2{2#20,3#30}")
 		by, later := s.Doubt()
 		require.Equal(t, dmutex.NodeID(3), by)
 		require.Zero(t, later)
@@ -96,6 +96,77 @@ var doubts = []struct {
 		s.is(Acting)
 	}},
 
+	// A member that says it again will say it for good, and the two never talk again.
+	{"a word that is said again ends it", func(t *testing.T, s *soloist) {
+		s.input(s.Taken(s.now, 3, 11))
+		s.hears(from(20).promise(2, first, first))
+		s.is(Acting)
+		s.input(s.Taken(s.now, 3, 11))
+		s.is(Stopped)
+		require.EqualValues(t, 11, s.Later())
+	}},
+	{"a later view that is told again ends it", func(t *testing.T, s *soloist) {
+		s.hears(from(30).complete(view(2, 30)), from(20).promise(3, first, first))
+		s.is(Acting)
+		s.hears(from(30).complete(view(2, 30)))
+		s.is(Stopped)
+	}},
+	{"a former life may end yet", func(t *testing.T, s *soloist) {
+		for range 3 {
+			s.input(s.Taken(s.now, 3, 9))
+			s.is(Frozen)
+			if s.out == nil {
+				s.waits()
+			}
+			s.hears(from(20).promise(s.question, first, first))
+			s.is(Acting)
+		}
+	}},
+
+	// A question tells what it is about. That is no word of the member that asks.
+	{"a question about a later view without it freezes it, too", func(t *testing.T, s *soloist) {
+		s.hears(from(20).asks(3, view(2, 30)))
+		s.is(Frozen)
+		s.says("1->2 PREPARE round=4 2{3#30}", "1->3 PREPARE round=4 2{3#30}", "1->2 REFUSE round=4")
+		by, later := s.Doubt()
+		require.Equal(t, dmutex.NodeID(2), by)
+		require.Zero(t, later)
+		s.hears(from(20).refuse(4, 0))
+		s.waits()
+		s.says("1->2 PREPARE round=5 2{3#30}", "1->3 PREPARE round=5 2{3#30}")
+		for s.now < maxDoubt {
+			s.is(Frozen)
+			s.waits()
+		}
+		s.is(Stopped)
+	}},
+	{"what a member has heard is not its word", func(t *testing.T, s *soloist) {
+		s.hears(from(20).asks(3, view(2, 30)), from(30).complete(view(2, 30)))
+		s.is(Frozen)
+		s.hears(from(30).promise(4, first, first))
+		s.is(Acting)
+	}},
+	{"a question about a view with it is no accusation", func(t *testing.T, s *soloist) {
+		s.hears(from(20).asks(3, view(2, 10, 30)))
+		s.is(Acting)
+		s.says("1->2 PROMISE round=3 installed=1{1#10,2#20,3#30} completed=1{1#10,2#20,3#30}")
+	}},
+	{"a question tells of no life", func(t *testing.T, s *soloist) {
+		s.hears(from(20).asks(3, view(2, 11, 31)))
+		s.is(Frozen)
+		require.EqualValues(t, 10, s.Newest(1))
+		require.EqualValues(t, 30, s.Newest(3))
+		s.hears(from(30).promise(4, first, first))
+		s.is(Acting)
+	}},
+	{"a view that was contradicted is asked about in vain", func(t *testing.T, s *soloist) {
+		s.hears(from(20).asks(3, view(2, 30)), from(30).promise(4, first, first), from(20).asks(5, view(2, 30)))
+		s.is(Acting)
+		s.says("1->2 PROMISE round=5 installed=1{1#10,2#20,3#30} completed=1{1#10,2#20,3#30}")
+		s.hears(from(20).asks(7, view(6, 30)))
+		s.is(Frozen)
+	}},
+
 	// The life goes on.
 	{"a member of its view contradicts", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first))
@@ -124,8 +195,8 @@ var doubts = []struct {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first), from(20).refuse(1, 11))
 		s.is(Frozen)
 	}},
-	{"a liar uses up no epochs", func(t *testing.T, s *soloist) {
-		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first), from(30).refuse(1, 11))
+	{"liars use up no epochs", func(t *testing.T, s *soloist) {
+		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first), from(20).refuse(1, 11))
 		s.is(Frozen)
 		s.says()
 		s.waits()

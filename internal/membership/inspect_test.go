@@ -26,6 +26,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	if m.inDoubt() {
 		b = canon.Number(b, " question=", m.question)
 	}
+	if m.denied > m.view.Epoch {
+		b = canon.Number(b, " denied=", m.denied)
+	}
 	if m.round != 0 {
 		b = canon.List(b, " evicted=", m.evicted)
 	}
@@ -44,6 +47,10 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 			b = canon.Number(b, " asked=", p.asked)
 		}
 		b = canon.Number(b, " accuses=", p.later)
+		b = canon.Flag(b, " denied", p.denied)
+		if m.outside(p.rumor) {
+			b = appendView(b, " rumor=", p.rumor)
+		}
 		if p.complete.Epoch > m.view.Epoch {
 			b = appendView(b, " complete=", p.complete)
 		}
@@ -60,7 +67,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 func (in *installation) clone() installation {
 	c := *in
-	c.reports, c.out = slices.Clone(in.reports), nil // what they point to never changes
+	c.reports, c.out = slices.Clone(in.reports), Output{} // what they point to never changes
 	return c
 }
 
@@ -120,7 +127,7 @@ func appendView(b []byte, name string, v View) []byte {
 func appendHolds(b []byte, holds []Hold) []byte {
 	for _, h := range holds {
 		b = append(append(b, " holds "...), h.Lock...)
-		b = appendFence(b, " by ", h.Fence)
+		b = canon.Flag(appendFence(b, " by ", h.Fence), ", shared", h.Shared)
 	}
 	return b
 }
@@ -131,4 +138,9 @@ func appendFence(b []byte, name string, fence uint64) []byte {
 	}
 	b = append(strconv.AppendUint(append(b, name...), EpochOf(fence), 10), "<<22"...)
 	return canon.Number(b, "+", fence-FirstFence(EpochOf(fence)))
+}
+
+// installs reports whether an input has installed a view: then Report is due.
+func installs(out Output) bool {
+	return slices.ContainsFunc(out.Events, func(e Event) bool { return e.Kind == Installed })
 }

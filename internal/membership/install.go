@@ -21,7 +21,9 @@ type installation struct {
 	quarrel     int       // views in a row that trouble has ended soon
 	trip        int64     // how long the last answer to this life took, of a member or of the store
 
-	out []Message
+	acting bool // it has acted
+
+	out Output
 }
 
 // A holding is the report of a member.
@@ -43,6 +45,9 @@ const (
 	patience = 500 * millisecond
 	maxFails = 6
 
+	// maxCourtesy is how long a round waits for those that it can do without, at most.
+	maxCourtesy = 10 * second
+
 	// A view that trouble ends is replaced at once, and after twice as long each time,
 	// unless it was calm for so long.
 	calm       = second
@@ -54,10 +59,6 @@ const (
 // View returns the view that is installed: the zero View before the first, and in the lease
 // mode while this life is not a member.
 func (in *installation) View() View { return in.view }
-
-// Holders returns the holds that the members of a view that acts have reported, in the order of
-// the locks' names. If two members report one lock, the higher fence counts.
-func (in *installation) Holders() []Holder { return in.holders }
 
 // phase returns the phase of a life. Ended is Outside while its part goes on.
 func (in *installation) phase(ended Phase, acts bool) Phase {
@@ -75,7 +76,10 @@ func (in *installation) phase(ended Phase, acts bool) Phase {
 
 // install begins with a newer view.
 func (in *installation) install(now int64, v View) {
-	in.view, in.installedAt, in.reported, in.reports, in.holders = v, now, false, nil, nil
+	in.view, in.installedAt, in.reported, in.reports, in.holders, in.acting = v, now, false, nil, nil, false
+	if v.Epoch > 0 {
+		in.emit(Event{Kind: Installed, View: v})
+	}
 }
 
 // report is rule 3.1 for this life. It reports whether it was due.
@@ -124,11 +128,24 @@ func (in *installation) mayComplete() bool {
 			in.holders = append(in.holders, Holder{r.node, h})
 		}
 	}
-	slices.SortFunc(in.holders, func(a, b Holder) int {
-		return cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node)) // the first of a lock stays
-	})
-	in.holders = slices.CompactFunc(in.holders, func(a, b Holder) bool { return a.Lock == b.Lock })
+	in.holders = carried(in.holders)
 	return true
+}
+
+// carried returns the holds that go on, of those that were reported: of each lock the one with the
+// highest fence, and if that shares all that follow it up to one that does not.
+func carried(holders []Holder) []Holder {
+	slices.SortFunc(holders, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node))
+	})
+	kept, closed := holders[:0], false
+	for i, h := range holders {
+		first := i == 0 || holders[i-1].Lock != h.Lock
+		if closed = !h.Shared || !first && closed; first || !closed {
+			kept = append(kept, h)
+		}
+	}
+	return kept
 }
 
 // replaceAt returns when to replace the view, because of trouble in it.
@@ -145,11 +162,21 @@ func (in *installation) replaceAt(now int64) int64 {
 // that member to arrive.
 func (in *installation) pause() int64 { return min(max(minPause, in.trip), 10*minPause) }
 
-// said returns the messages, once.
-func (in *installation) said() []Message {
+// said returns the output, once.
+func (in *installation) said() Output {
 	out := in.out
-	in.out = nil
+	in.out = Output{}
 	return out
+}
+
+func (in *installation) emit(e Event) { in.out.Events = append(in.out.Events, e) }
+
+// act lets the view act.
+func (in *installation) act(past Past) {
+	if !in.acting {
+		in.acting = true
+		in.emit(Event{Kind: Acts, View: in.view, Holders: in.holders, Past: past})
+	}
 }
 
 // impossible says why no correct peer tells these views, and "" if one may. The first one was

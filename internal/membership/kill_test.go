@@ -3,7 +3,7 @@ package membership
 import (
 	"testing"
 
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // Each condition is needed: without it a test fails. With DMUTEX_LONG=1.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/internal/machinetest"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // exploreLeases visits every state within the bounds. Beside what Do checks, fair steps

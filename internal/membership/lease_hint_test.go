@@ -38,7 +38,7 @@ func (s *slowStore) step(m *LeaseMachine, now int64) {
 	if m.Phase() == Frozen && !m.reported {
 		m.Report(now, nil, nil)
 	}
-	if op, value := m.Operation(); op != NoOperation {
+	if op, value := m.Operation(); op != NoOperation && s.op == NoOperation {
 		s.op, s.value, s.answerAt = op, value, now+s.takes
 		if s.away {
 			s.answerAt = now + testLease/4

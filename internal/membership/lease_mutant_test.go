@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
 )
 
 // leaseMutants are the lease mode with one rule broken, in the machine, its driver or
@@ -14,20 +14,20 @@ var leaseMutants = []struct {
 	setup leaseSetup
 }{
 	// The lease runs from the answer of the operation.
-	{"runs-from-the-receipt", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 1, faults: leaseFaults{slow: 2}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+	{"runs-from-the-receipt", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 1, faults: leaseFaults{slow: 2}, alter: func(m *LeaseMachine, do verb, input func() Output) Output {
 		out := input()
 		if do == answer && m.self != dmutex.None && !m.stale {
-			m.leaseFrom = 0
+			m.endsAt(m.cfg.Lease)
 		}
 		return out
 	}}},
 
 	// An operation without an answer renews the lease.
-	{"runs-by-an-unknown-outcome", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+	{"runs-by-an-unknown-outcome", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() Output) Output {
 		sent := m.sentAt
 		out := input()
 		if do == lose && m.self != dmutex.None {
-			m.leaseFrom = max(m.leaseFrom, sent)
+			m.endsAt(max(m.term.End(), sent+m.cfg.Lease))
 		}
 		return out
 	}}},
@@ -45,70 +45,66 @@ var leaseMutants = []struct {
 	{"no-wait", leaseSetup{n: 2, lease: 1, wait: 0, epochs: 2}},
 
 	// The wait counts from when the exclusion was asked for.
-	{"wait-from-the-request", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+	{"wait-from-the-request", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() Output) Output {
 		sent, unclean := m.sentAt, m.record.Unclean
 		out := input()
 		if m.record.Unclean > unclean && do == answer {
 			m.since, m.dueSince = sent, sent
-			out = append(out, m.flush(0)...)
+			out = out.And(m.flush(0))
 		}
 		return out
 	}}},
 
 	// A life says that it has waited before it has.
-	{"cleared-at-once", leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+	{"cleared-at-once", leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
 		out := input()
-		for i := range out {
-			if out[i].Kind == Report {
-				out[i].Cleared = m.record.Unclean
+		for i := range out.Messages {
+			if out.Messages[i].Kind == Report {
+				out.Messages[i].Cleared = m.record.Unclean
 			}
 		}
 		return out
 	}}},
 
 	// The record says at once that an exclusion is cleared.
-	{"record-cleared-at-once", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
-		out := input()
-		if m.op == Swap && !m.asked {
-			m.next.Cleared = m.next.Unclean
-		}
-		return out
+	{"record-cleared-at-once", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
+		return rewrite(m, input(), func(next *Record) {
+			next.Cleared = next.Unclean
+		})
 	}}},
 
 	// A life that leaves says in the record that it has waited before it has.
-	{"record-cleared-by-leaving", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, faults: leaseFaults{exits: 1, returns: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
-		out := input()
-		if m.op == Swap && !m.asked && m.leaving {
-			m.next.Cleared = m.next.Unclean
-		}
-		return out
+	{"record-cleared-by-leaving", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, faults: leaseFaults{exits: 1, returns: 1}, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
+		return rewrite(m, input(), func(next *Record) {
+			if m.leaving {
+				next.Cleared = next.Unclean
+			}
+		})
 	}}},
 
 	// The record does not mark an exclusion.
-	{"exclusion-not-marked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
-		out := input()
-		if m.op == Swap && !m.asked {
-			m.next.Unclean, m.next.Unproved = m.record.Unclean, m.record.Unproved
-		}
-		return out
+	{"exclusion-not-marked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
+		return rewrite(m, input(), func(next *Record) {
+			next.Unclean, next.Unproved = m.record.Unclean, m.record.Unproved
+		})
 	}}},
 
 	// A new record is taken for the first.
-	{"founded-without-a-wait", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, wipes: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
-		out := input()
-		if m.op == Swap && !m.asked && m.record.Epoch == 0 {
-			m.next.Unclean, m.next.Unproved = 0, 0
-		}
-		return out
+	{"founded-without-a-wait", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, wipes: 1}, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
+		return rewrite(m, input(), func(next *Record) {
+			if m.record.Epoch == 0 {
+				next.Unclean, next.Unproved = 0, 0
+			}
+		})
 	}}},
 
 	// A look at who lives counts for an exclusion that was not known when the look began.
-	{"looked-before-the-exclusion", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+	{"looked-before-the-exclusion", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, alter: func(m *LeaseMachine, do verb, input func() Output) Output {
 		cleared := m.cleared
 		out := input()
 		if do == see && m.cleared > cleared {
 			m.clear(m.record.Unclean)
-			out = append(out, m.flush(0)...)
+			out = out.And(m.flush(0))
 		}
 		return out
 	}}},
@@ -117,7 +113,7 @@ var leaseMutants = []struct {
 	{"former-member-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, former: true}},
 
 	// An excluded life is taken for harmless before its exclusion is cleared.
-	{"excluded-is-harmless", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+	{"excluded-is-harmless", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
 		out := input()
 		for i := range m.gone {
 			m.gone[i].unclean = 0
@@ -129,23 +125,21 @@ var leaseMutants = []struct {
 	{"life-begun-late", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, late: true}},
 
 	// A life that the store has not begun is taken for dead.
-	{"unproved-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, unproved: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
-		out := input()
-		if m.op == Swap && !m.asked {
-			m.next.Unproved = 0
-		}
-		return out
+	{"unproved-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, unproved: 2, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
+		return rewrite(m, input(), func(next *Record) {
+			next.Unproved = 0
+		})
 	}}},
 
 	// A swap writes over whatever the store has.
 	{"blind-write", leaseSetup{n: 3, lease: 1, wait: 1, epochs: 2, blind: true}},
 
 	// A life acts as soon as it has reported itself.
-	{"acts-before-all-reports", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+	{"acts-before-all-reports", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
 		out := input()
 		if m.view.Epoch > 0 && m.reported && !m.isComplete() {
 			m.complete = m.view
-			out = append(out, m.flush(0)...)
+			out = out.And(m.flush(0))
 		}
 		return out
 	}}},
@@ -155,6 +149,17 @@ var leaseMutants = []struct {
 
 	// The old view grants after the new one is installed.
 	{"old-view-grants", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, thaw: true}},
+}
+
+// rewrite changes what a swap that was asked for just now writes.
+func rewrite(m *LeaseMachine, out Output, change func(next *Record)) Output {
+	for i := range out.Events {
+		if e := &out.Events[i]; e.Kind == Ask && e.Op == Swap {
+			change(&m.next)
+			e.Value = []byte(m.next.text())
+		}
+	}
+	return out
 }
 
 // Each rule of the lease mode is needed: without it something goes wrong. The shortest

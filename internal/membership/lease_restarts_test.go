@@ -131,22 +131,31 @@ func TestLeaseIsChanged(t *testing.T) {
 	require.Equal(t, leases.Drain(testLease), m.now-m.installedAt)
 }
 
-// The 65th member gets an error that says what to do instead, in both modes. The others do not
-// notice.
+// The 65th process waits, looks at the record now and then, and joins when there is room. In the
+// strict mode it gets an error that says what to do instead.
 func TestFull(t *testing.T) {
 	f := &fleet{t: t, now: aDay}
+	var all []*LeaseMachine
 	for range MaxMembers {
-		f.join(0)
+		all = append(all, f.join(0))
 	}
 	before := f.value
 	m, err := NewLease(LeaseConfig{Life: 1000, Lease: testLease, Clock: uint64(f.now) / millisecond})
 	require.NoError(t, err)
 	m.Tick(f.now)
 	f.serve(m, f.now)
-	require.Equal(t, Stopped, m.Phase())
-	require.ErrorIs(t, m.Err(), ErrFull)
-	require.EqualError(t, m.Err(), "membership: the group has 64 members, which is the most: let fewer processes be members, and take locks for the others")
-	require.Equal(t, string(before), string(f.value))
+	for range 3 {
+		require.Equal(t, Outside, m.Phase())
+		require.Equal(t, string(before), string(f.value))
+		require.LessOrEqual(t, m.Deadline(), m.now+testLease/leases.Retry)
+		m.Tick(m.Deadline())
+		f.serve(m, m.now)
+	}
+	f.now = m.now
+	f.leave(all[0])
+	m.Tick(m.Deadline())
+	f.serve(m, m.now)
+	require.EqualValues(t, MaxMembers+1, m.Self())
 
 	var members []dmutex.NodeID
 	for id := range dmutex.NodeID(MaxMembers) {

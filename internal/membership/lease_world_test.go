@@ -12,7 +12,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // A leaseWorld is a state of a group in the lease mode: places where one life at a time
@@ -100,14 +101,14 @@ type leaseSetup struct {
 	swift       bool   // VIEW arrives at once
 	faults      leaseFaults
 
-	alter     func(m *LeaseMachine, do verb, input func() []Message) []Message // breaks a rule of the machine
-	forget    bool                                                             // breaks a rule of the driver: holds are not reported
-	thaw      bool                                                             // likewise: after the installation the old view still grants
-	unchecked bool                                                             // likewise: the end of the lease is ignored
-	revive    bool                                                             // likewise: what was lost is held again after a renewal
-	blind     bool                                                             // breaks the store: a swap does not compare
-	former    bool                                                             // likewise: lives that are no members are not seen
-	late      bool                                                             // likewise: a life of the store begins when its member acts
+	alter     func(m *LeaseMachine, do verb, input func() Output) Output // breaks a rule of the machine
+	forget    bool                                                       // breaks a rule of the driver: holds are not reported
+	thaw      bool                                                       // likewise: after the installation the old view still grants
+	unchecked bool                                                       // likewise: the end of the lease is ignored
+	revive    bool                                                       // likewise: what was lost is held again after a renewal
+	blind     bool                                                       // breaks the store: a swap does not compare
+	former    bool                                                       // likewise: lives that are no members are not seen
+	late      bool                                                       // likewise: a life of the store begins when its member acts
 }
 
 // leaseFaults are how often each may happen. Any member may be suspected at any time.
@@ -156,19 +157,32 @@ type leaseFlight struct {
 }
 
 type leaseStep struct {
-	to     uint32
-	sent   []uint32
-	opened Operation
-	holder uint8 // by the reports: its place, from 1
-	lost   bool  // what it held
-	wrong  error
+	to       uint32
+	sent     []uint32
+	opened   Operation
+	installs bool
+	acts     bool
+	holder   uint8 // by the reports, if it acts: its place, from 1
+	lost     bool  // what it held
+	wrong    error
 }
 
+// A leaseStepKey names an input. Equal inputs to equal lives have equal effects.
 type leaseStepKey struct {
 	at   uint32
 	do   verb
-	arg  uint64
+	arg  leaseArg
 	late bool // the record was lost before
+}
+
+// A leaseArg is what comes with an input. A field that its verb does not use is zero.
+type leaseArg struct {
+	life   uint64        // of start
+	flight uint32        // of deliver
+	node   dmutex.NodeID // of suspect
+	op     operation     // of answer: what was done
+	sight  sight         // of see: who lives
+	fence  uint64        // of acquire
 }
 
 // newLeaseWorld returns the state at the beginning.
@@ -308,7 +322,7 @@ func (w *leaseWorld) Steps(list []action) []action {
 		if me.op.kind != 0 {
 			add(lose, i, 0)
 		}
-		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != w.record)) {
+		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.LeaseEnd() < l.cfg.Lease || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
 		if l.isComplete() && !l.acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
@@ -410,7 +424,7 @@ func (w *leaseWorld) do(a action) error {
 	if a.do == deliver {
 		id := w.wire[i]
 		w.wire = slices.Delete(w.wire, i, i+1)
-		return w.input(placeOf(w.flight(id).to), deliver, uint64(id))
+		return w.input(placeOf(w.flight(id).to), deliver, leaseArg{flight: id})
 	}
 	me := &w.places[i]
 	switch a.do {
@@ -420,7 +434,7 @@ func (w *leaseWorld) do(a action) error {
 			me.departed = false
 		}
 		me.lives++
-		return w.input(i, start, w.number(i))
+		return w.input(i, start, leaseArg{life: w.number(i)})
 	case crash:
 		w.left.crashes--
 		w.stop(i)
@@ -428,19 +442,21 @@ func (w *leaseWorld) do(a action) error {
 		w.stop(i)
 	case leave:
 		w.left.exits--
-		return w.input(i, leave, 0)
+		return w.input(i, leave, leaseArg{})
 	case alarm:
 		w.left.alarms--
-		return w.input(i, alarm, 0)
+		return w.input(i, alarm, leaseArg{})
 	case wipe:
 		w.left.wipes--
 		w.record = 0
-	case load, suspect, tick:
-		return w.input(i, a.do, uint64(a.j))
+	case suspect:
+		return w.input(i, suspect, leaseArg{node: dmutex.NodeID(a.j)})
+	case load, tick:
+		return w.input(i, a.do, leaseArg{})
 	case answer:
 		op := me.op
 		me.op = operation{}
-		return w.input(i, answer, uint64(op.kind)|uint64(op.record)<<4)
+		return w.input(i, answer, leaseArg{op: op})
 	case serve:
 		if me.op.urgent = false; me.op.kind == openSwap {
 			if err := w.do(action{swap, i, 0}); err != nil {
@@ -456,18 +472,15 @@ func (w *leaseWorld) do(a action) error {
 			}
 		}
 	case see:
-		arg := me.sight.unclean
-		for j, life := range me.sight.lives {
-			arg |= uint64(life) << (16 + 8*j)
-		}
+		seen := me.sight
 		me.sight = sight{}
-		return w.input(i, see, arg)
+		return w.input(i, see, leaseArg{sight: seen})
 	case slow:
 		w.left.slow--
 		me.op.urgent = false
 	case lose:
 		w.giveUp(i)
-		return w.input(i, lose, 0)
+		return w.input(i, lose, leaseArg{})
 	case swap:
 		l := w.life(i)
 		if me.op = (operation{kind: lateSwap}); l.read == w.record || w.blind {
@@ -482,7 +495,7 @@ func (w *leaseWorld) do(a action) error {
 		w.lock(i).holder = 0
 	case release:
 		w.unlock(i)
-		return w.input(i, release, 0)
+		return w.input(i, release, leaseArg{})
 	case acquire:
 		lock := w.lock(i)
 		lock.holder = uint8(i + 1)
@@ -491,7 +504,7 @@ func (w *leaseWorld) do(a action) error {
 			return wrongf("a fence falls: %c is granted in epoch %d, after a grant in epoch %d", 'a'+i, epoch, w.highest)
 		}
 		w.highest = epoch
-		return w.input(i, acquire, FirstFence(epoch)+1)
+		return w.input(i, acquire, leaseArg{fence: FirstFence(epoch) + 1})
 	case pass:
 		return w.pass()
 	}
@@ -511,13 +524,13 @@ func lifeOfStore(life uint64) string {
 // pass lets a unit of time pass. A lease ends at that moment, a wait may end later.
 func (w *leaseWorld) pass() error {
 	for i, p := range w.places {
-		if p.life != 0 && w.step(w.key(i, pass, 0)).lost {
+		if p.life != 0 && w.step(w.key(i, pass, leaseArg{})).lost {
 			w.unlock(i)
 		}
 	}
 	for i, p := range w.places {
 		if p.life != 0 {
-			if err := w.input(i, pass, 0); err != nil {
+			if err := w.input(i, pass, leaseArg{}); err != nil {
 				return err
 			}
 		}
@@ -557,7 +570,7 @@ func (w *leaseWorld) stop(i int) {
 }
 
 // key names the step of life i by an input.
-func (w *leaseWorld) key(i int, do verb, arg uint64) leaseStepKey {
+func (w *leaseWorld) key(i int, do verb, arg leaseArg) leaseStepKey {
 	key := leaseStepKey{w.places[i].life, do, arg, w.left.wipes < w.faults.wipes}
 	if do == start {
 		key.at = 0
@@ -566,15 +579,12 @@ func (w *leaseWorld) key(i int, do verb, arg uint64) leaseStepKey {
 }
 
 // input gives life i an input.
-func (w *leaseWorld) input(i int, do verb, arg uint64) error {
+func (w *leaseWorld) input(i int, do verb, arg leaseArg) error {
 	t := w.step(w.key(i, do, arg))
 	if t.wrong != nil {
 		return t.wrong
 	}
-	me, before := &w.places[i], leased{LeaseMachine: &LeaseMachine{}}
-	if me.life != 0 {
-		before = *w.life(i)
-	}
+	me := &w.places[i]
 	me.life = t.to
 	l := w.life(i)
 	if l.cfg.Life != w.number(i) { // it joins again
@@ -599,14 +609,14 @@ func (w *leaseWorld) input(i int, do verb, arg uint64) error {
 		w.stop(i)
 		return nil
 	}
-	if l.view.Epoch != before.view.Epoch && l.view.Epoch > 0 {
+	if t.installs {
 		for j, p := range w.places {
 			if other := w.life(j); p.life != 0 && other.view.Epoch == l.view.Epoch && !slices.Equal(other.view.Members, l.view.Members) {
 				return wrongf("two views of one epoch: %v and %v", l.view, other.view)
 			}
 		}
 	}
-	if l.phase == Acting && (before.phase != Acting || before.view.Epoch < l.view.Epoch) {
+	if t.acts {
 		return w.act(i, t.holder)
 	}
 	return nil
@@ -730,7 +740,7 @@ func (w *leaseModel) step(key leaseStepKey) *leaseStep {
 func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	var l leased
 	if key.do == start {
-		m, err := NewLease(LeaseConfig{Life: key.arg, Lease: int64(w.lease) * unit, Proves: w.proves})
+		m, err := NewLease(LeaseConfig{Life: key.arg.life, Lease: int64(w.lease) * unit, Proves: w.proves})
 		if err != nil {
 			panic(err)
 		}
@@ -743,19 +753,19 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	if key.late {
 		l.Clock(laterEpoch)
 	}
-	input := func() []Message { return l.Tick(0) }
+	input := func() Output { return l.Tick(0) }
 	var refused error
 	switch key.do {
 	case start, tick:
 	case deliver:
-		input = func() []Message {
-			out, err := l.Handle(0, w.flights.all[key.arg].Message)
+		input = func() Output {
+			out, err := l.Handle(0, w.flights.all[key.arg.flight].Message)
 			refused = err
 			return out
 		}
 	case suspect:
-		input = func() []Message {
-			p := l.peer(dmutex.NodeID(key.arg))
+		input = func() Output {
+			p := l.peer(key.arg.node)
 			p.here, p.awayAt = false, -1<<60
 			out := l.Tick(0)
 			p.here = true // only the suspicion matters
@@ -764,17 +774,17 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	case load:
 		l.loadAt, l.renewAt, l.hintAt = 0, 0, min(l.hintAt, 0)
 	case answer:
-		switch record := uint32(key.arg >> 4); key.arg & 7 {
+		switch key.arg.op.kind {
 		case openLoad:
-			l.read = record
-			input = func() []Message { return l.Done(0, w.records.all[record].text, nil) }
+			l.read = key.arg.op.record
+			input = func() Output { return l.Done(0, w.records.all[l.read].text, nil) }
 		case doneSwap:
 			l.read = l.want
-			input = func() []Message { return l.Done(0, nil, nil) }
+			input = func() Output { return l.Done(0, nil, nil) }
 		case lateSwap:
-			input = func() []Message { return l.Done(0, nil, ErrConflict) }
+			input = func() Output { return l.Done(0, nil, ErrConflict) }
 		case openLive:
-			input = func() []Message {
+			input = func() Output {
 				if placeOf(l.cfg.Life) == w.unproved-1 {
 					return l.Done(0, nil, nil)
 				}
@@ -782,19 +792,20 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 			}
 		}
 	case see:
-		input = func() []Message {
+		input = func() Output {
 			var names []string
-			for i := range w.n {
-				if life := key.arg >> (16 + 8*i) & 0xff; life != 0 {
-					names = append(names, lifeOfStore(uint64(i+1)+16*life))
+			for i, life := range key.arg.sight.lives {
+				if life != 0 {
+					names = append(names, lifeOfStore(uint64(i+1)+16*uint64(life)))
 				}
 			}
-			return l.Living(0, key.arg&0xffff, names)
+			return l.Living(0, key.arg.sight.unclean, names)
 		}
 	case lose:
-		input = func() []Message { return l.Done(0, nil, errUnknown) }
+		input = func() Output { return l.Done(0, nil, errUnknown) }
 	case pass:
-		l.leaseFrom, l.since, l.dueSince, l.sentAt = l.leaseFrom-unit, l.since-unit, l.dueSince-unit, l.sentAt-unit
+		l.endsAt(l.term.End() - unit)
+		l.since, l.dueSince, l.sentAt = l.since-unit, l.dueSince-unit, l.sentAt-unit
 		if l.fence != 0 && !w.holdable(&l) {
 			t.lost = true
 			if l.fence = 0; w.revive {
@@ -804,64 +815,77 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	case release:
 		l.fence = 0
 	case acquire:
-		l.fence = key.arg
+		l.fence = key.arg.fence
 	case leave:
-		input = func() []Message { return l.Leave(0) }
+		input = func() Output { return l.Leave(0) }
 	case alarm:
-		input = func() []Message {
+		input = func() Output {
 			out := l.Trouble(0, l.view.Epoch)
 			l.troubleAt = 0
-			return append(out, l.Tick(0)...)
+			return out.And(l.Tick(0))
 		}
 	}
 	broken := w.alter
 	if broken == nil {
-		broken = func(_ *LeaseMachine, _ verb, input func() []Message) []Message { return input() }
+		broken = func(_ *LeaseMachine, _ verb, input func() Output) Output { return input() }
 	}
-	var out []Message
-	epoch := l.view.Epoch
-	for do := key.do; ; do = report {
-		out = append(out, broken(l.LeaseMachine, do, input)...)
-		if l.phase = l.Phase(); l.self == dmutex.None || l.phase == Stopped || l.view.Epoch < epoch {
-			l.fence, l.acted = 0, 0 // it is not a member
+	var messages []Message
+	reports := false // it is due
+	for do := key.do; input != nil; do = report {
+		out := broken(l.LeaseMachine, do, input)
+		messages = append(messages, out.Messages...)
+		for _, e := range out.Events {
+			w.happens(&l, &t, &e)
+			reports = e.Kind == Installed || reports && e.Kind != Excluded && e.Kind != Ended
 		}
-		if l.phase == Acting {
-			l.acted = l.view.Epoch
-		}
-		epoch = l.view.Epoch
 		if l.lost != 0 && w.holdable(&l) {
 			l.fence, l.lost = l.lost, 0
 		}
-		if op, value := l.Operation(); op != NoOperation {
-			if t.opened = op; op == Swap {
-				l.want = w.number(value)
-			}
-		}
-		if l.Spent() {
-			input = func() []Message { return l.Rejoin(0, l.cfg.Life+16) }
+		if input = nil; l.Spent() {
+			input = func() Output { return l.Rejoin(0, l.cfg.Life+16) }
 		} else if p := l.unmet(); p != nil {
-			input = func() []Message { return l.Met(0, p.node, p.life) }
-		} else if l.view.Epoch > 0 && !l.reported && l.ended == Outside {
+			input = func() Output { return l.Met(0, p.node, p.life) }
+		} else if reports {
 			word := w.word(&l)
-			input = func() []Message { return l.Report(0, w.holds(&l), word) }
-		} else {
-			break
+			reports = false
+			input = func() Output { return l.Report(0, w.holds(&l), word) }
 		}
 	}
+	l.phase = l.Phase()
 	if refused != nil {
 		return leaseStep{wrong: wrongf("refused: %v", refused)}
 	}
-	for _, o := range out {
+	for _, o := range messages {
 		if life := w.lifeOf(&l, o.To); life != 0 {
 			t.sent = append(t.sent, w.send(l.cfg.Life, life, o))
 		}
 	}
-	if h := l.Holders(); len(h) > 0 {
-		t.holder = uint8(placeOf(l.view.life(h[0].Node)) + 1)
-	}
 	l.freeze()
 	t.to = w.intern(l)
 	return t
+}
+
+// happens does what an event says.
+func (w *leaseModel) happens(l *leased, t *leaseStep, e *Event) {
+	switch e.Kind {
+	case Installed:
+		t.installs = true
+	case Excluded:
+		l.fence, l.acted = 0, 0
+	case Ended:
+		if e.Phase == Stopped {
+			l.fence, l.acted = 0, 0
+		}
+	case Acts:
+		t.acts, l.acted = true, e.View.Epoch
+		if len(e.Holders) > 0 {
+			t.holder = uint8(placeOf(e.View.life(e.Holders[0].Node)) + 1)
+		}
+	case Ask:
+		if t.opened = e.Op; e.Op == Swap {
+			l.want = w.number(e.Value)
+		}
+	}
 }
 
 // unmet returns a member that was not met.
@@ -897,14 +921,14 @@ func (w *leaseModel) word(l *leased) *Word {
 
 // free reports whether no former member may hold the lock.
 func (w *leaseModel) free(l *leased) bool {
-	return len(l.past.Holders("x", l.cleared, func(*Word) uint64 { return 0 })) == 0
+	return len(l.past.Holders("x", false, l.cleared, func(*Word) uint64 { return 0 })) == 0
 }
 
 func (w *leaseModel) holds(l *leased) []Hold {
 	if l.fence == 0 || w.forget {
 		return nil
 	}
-	return []Hold{{"x", l.fence}}
+	return []Hold{{Lock: "x", Fence: l.fence}}
 }
 
 // freeze replaces the ends of pauses by constants, and keeps of other state only what
@@ -936,8 +960,8 @@ func (l *leased) freeze() {
 		m.holders = nil
 	}
 	m.settlePast()
-	if m.leaseFrom = max(m.leaseFrom, -m.cfg.Lease); m.self == dmutex.None {
-		m.leaseFrom = 0
+	if m.endsAt(max(m.term.End(), 0)); m.self == dmutex.None {
+		m.term = leases.Term{Length: m.cfg.Lease}
 	}
 	if m.since = max(m.since, -m.drain); m.cleared >= m.record.Unclean {
 		m.since = 0
@@ -1002,7 +1026,7 @@ func (w *leaseModel) intern(l leased) uint32 {
 	b = canon.Number(b, " holds ", l.fence)
 	b = canon.Number(b, " lost ", l.lost)
 	b = canon.Number(b, " in ", l.acted)
-	for _, at := range []int64{l.leaseFrom, l.since, l.dueSince, l.sentAt} {
+	for _, at := range []int64{l.term.End(), l.since, l.dueSince, l.sentAt} {
 		b = strconv.AppendInt(append(b, ' '), at/unit, 10)
 	}
 	w.scratch = b

@@ -64,7 +64,18 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 }
 
 // String returns the name in lower case.
-func (o Operation) String() string { return [...]string{"nothing", "load", "swap", "live"}[o] }
+func (o Operation) String() string { return [...]string{"nothing", "load", "swap", "live", "look"}[o] }
+
+// Operation returns the operation under way, and for a swap the value to write.
+func (m *LeaseMachine) Operation() (op Operation, value []byte) {
+	switch {
+	case m.ended != Outside:
+		return NoOperation, nil
+	case m.op == Swap:
+		value = []byte(m.next.text())
+	}
+	return m.op, value
+}
 
 // Spent reports whether this life was excluded. It does nothing more until Rejoin.
 func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
@@ -113,6 +124,10 @@ func (w *Word) append(b []byte) []byte {
 	b = canon.Number(b, " about=", w.Of)
 	for _, d := range w.Differs {
 		b = append(append(b, " differs "...), d.Lock...)
+		b = canon.Number(b, "=", d.Bits)
+	}
+	for _, d := range w.Alone {
+		b = append(append(b, " alone "...), d.Lock...)
 		b = canon.Number(b, "=", d.Bits)
 	}
 	return b

@@ -6,7 +6,7 @@ import "slices"
 
 // Leave begins the exit of this life. The caller has released all locks and makes no
 // more requests. The exit is over when the phase is Left.
-func (m *Machine) Leave(now int64) []Message {
+func (m *Machine) Leave(now int64) Output {
 	if m.ended == Outside && !m.leaving {
 		m.leaving, m.me().leaving, m.stayed = true, true, m.highest
 		m.round = 0 // it was begun by a life that stayed
@@ -54,4 +54,8 @@ func (m *Machine) frees(v View) bool {
 	})
 }
 
-func (m *Machine) end(p Phase) { m.ended, m.round = p, 0 }
+// end ends the part of this life.
+func (m *Machine) end(p Phase) {
+	m.ended, m.round = p, 0
+	m.emit(Event{Kind: Ended, Phase: p, Life: m.later})
+}

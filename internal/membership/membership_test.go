@@ -76,10 +76,10 @@ func TestFloor(t *testing.T) {
 		m.Met(0, 1, 5)
 		out, err := m.Handle(0, Message{Kind: Prepare, From: 1, To: 2, Round: least - 1})
 		require.NoError(t, err)
-		require.Equal(t, Refuse, out[0].Kind)
+		require.Equal(t, Refuse, out.Messages[0].Kind)
 		out, err = m.Handle(0, Message{Kind: Prepare, From: 1, To: 2, Round: least})
 		require.NoError(t, err)
-		require.Equal(t, Promise, out[0].Kind)
+		require.Equal(t, Promise, out.Messages[0].Kind)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestHighestRound(t *testing.T) {
 		_, err := m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: day})
 		require.NoError(t, err)
 		out := m.Tick(m.Deadline())
-		require.Less(t, len(out), 10)
+		require.Less(t, len(out.Messages), 10)
 	}
 }
 
@@ -204,7 +204,6 @@ func nonsense(t *testing.T, data []byte) {
 			m.Met(0, 2, 5)
 		}
 		m.Missing(nil)
-		m.Holders()
 		if at := m.Deadline(); at < never {
 			m.Tick(at)
 		}

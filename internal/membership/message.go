@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 )
 
 // A Member is one life of one member.
@@ -47,8 +48,9 @@ func (v View) Without(other View) View {
 
 // A Hold is a lock that a life holds, and the fence of the grant.
 type Hold struct {
-	Lock  string
-	Fence uint64
+	Lock   string
+	Fence  uint64
+	Shared bool // with other lives
 }
 
 // A Holder is a hold and the member that reported it.
@@ -79,9 +81,10 @@ type Message struct {
 	Leaving  bool   // of PREPARE and PROMISE: the sender is leaving
 	Life     uint64 // of REFUSE: a later life of the receiver's number; else 0
 
-	Installed View // of PROMISE: what the sender has installed
-	Completed View // likewise: what was complete at it last
-	View      View // of VIEW, REPORT and COMPLETE; VIEW has no members in the lease mode
+	Installed View              // of PROMISE: what the sender has installed
+	Completed View              // likewise: what was complete at it last
+	Speaks    protocol.Versions // likewise
+	View      View              // of VIEW, REPORT and COMPLETE; of PREPARE in doubt: the later view; VIEW has no members in the lease mode
 
 	// Of CLEARED, and of REPORT in the lease mode: all lives that were excluded in this
 	// epoch or a lower one have lost what they held.
@@ -89,4 +92,10 @@ type Message struct {
 
 	Holds []Hold // of REPORT
 	Past  *Past  // likewise, in the lease mode: nil if the sender has not acted since it joined
+}
+
+// Shares reports whether a REPORT tells of locks that are shared.
+func (msg *Message) Shares() bool {
+	return slices.ContainsFunc(msg.Holds, func(h Hold) bool { return h.Shared }) ||
+		msg.Past != nil && slices.ContainsFunc(msg.Past.Words, func(w Word) bool { return len(w.Alone) > 0 })
 }

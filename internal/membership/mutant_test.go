@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // excusing breaks rule (ii): the members that excuse names are excused, too.
 func excusing(excuse func(m *Machine, node dmutex.NodeID) bool) alter {
-	return func(m *Machine, _ *Message, input func() []Message) []Message {
+	return func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		if m.round == 0 {
 			return out
@@ -30,7 +30,7 @@ func excusing(excuse func(m *Machine, node dmutex.NodeID) bool) alter {
 				m.evicted = append(m.evicted, node)
 			}
 		}
-		out = append(out, m.flush(0)...)
+		out = out.And(m.flush(0))
 		if m.round != 0 {
 			m.evicted = evicted
 		}
@@ -76,7 +76,7 @@ func completed(p *Message) View {
 
 // keeping breaks the rule that a promise counts only as long as its life is the latest.
 func keeping(keep func(p, was *member) bool) alter {
-	return func(m *Machine, _ *Message, input func() []Message) []Message {
+	return func(m *Machine, _ *Message, input func() Output) Output {
 		round, before := m.round, slices.Clone(m.members)
 		out := input()
 		for i := range before {
@@ -84,7 +84,7 @@ func keeping(keep func(p, was *member) bool) alter {
 				p.promise = was.promise
 			}
 		}
-		return append(out, m.flush(0)...)
+		return out.And(m.flush(0))
 	}
 }
 
@@ -94,13 +94,13 @@ var mutants = []struct {
 	setup setup
 }{
 	// A life acts as soon as it has installed a view.
-	{"acts-before-all-reports", setup{n: 2, rounds: 2, clocks: true, faults: faults{crashes: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"acts-before-all-reports", setup{n: 2, rounds: 2, clocks: true, faults: faults{crashes: 1}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		if m.view.Epoch > 0 && m.reported && !m.isComplete() {
 			for i := range m.members {
 				m.take(m.members[i].node, nil, nil)
 			}
-			out = append(out, m.flush(0)...)
+			out = out.And(m.flush(0))
 		}
 		return out
 	}}},
@@ -140,12 +140,12 @@ var mutants = []struct {
 	{"promise-outlives-life", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life != was.life })}},
 
 	// A promise counts that arrives after the news of a later life of its member.
-	{"late-promise-counts", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"late-promise-counts", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() Output) Output {
 		out := input()
 		if msg != nil && msg.Kind == Promise && msg.Round == m.round {
 			m.member(msg.From).promise = msg
 		}
-		return append(out, m.flush(0)...)
+		return out.And(m.flush(0))
 	}}},
 
 	// The word of a life that leaves excuses.
@@ -155,7 +155,7 @@ var mutants = []struct {
 	})}},
 
 	// A view is installed after a later round was promised.
-	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 6}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 6}, alter: func(m *Machine, msg *Message, input func() Output) Output {
 		promised := m.highest
 		if msg != nil && msg.Kind >= Decide && msg.View.Epoch > m.view.Epoch {
 			m.highest = min(m.highest, msg.View.Epoch)
@@ -166,7 +166,7 @@ var mutants = []struct {
 	}}},
 
 	// A new life has promised nothing.
-	{"born-without-promise", setup{n: 2, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"born-without-promise", setup{n: 2, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 1}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		if !slices.ContainsFunc(m.members, func(p member) bool { return p.node != m.me().node && p.newest > 0 }) {
 			m.highest = 0
 		}
@@ -174,7 +174,7 @@ var mutants = []struct {
 	}}},
 
 	// A leaver goes when one member of the view without it is complete.
-	{"leaves-when-one-is-complete", setup{n: 3, rounds: many, clocks: true, faults: faults{exits: 3, crashes: 2}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"leaves-when-one-is-complete", setup{n: 3, rounds: many, clocks: true, faults: faults{exits: 3, crashes: 2}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		if m.exit.Epoch > 0 && slices.ContainsFunc(m.members, func(p member) bool { return p.complete.Epoch >= m.exit.Epoch }) {
 			m.end(Left)
@@ -183,7 +183,7 @@ var mutants = []struct {
 	}}},
 
 	// A leaver goes when it knows of a view without it.
-	{"leaves-when-decided", setup{n: 3, rounds: many, clocks: true, faults: faults{exits: 3, crashes: 2}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"leaves-when-decided", setup{n: 3, rounds: many, clocks: true, faults: faults{exits: 3, crashes: 2}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		if m.exit.Epoch > 0 {
 			m.end(Left)
@@ -192,7 +192,7 @@ var mutants = []struct {
 	}}},
 
 	// A leaver goes at once.
-	{"leaves-at-once", setup{n: 2, rounds: 2, clocks: true, faults: faults{exits: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"leaves-at-once", setup{n: 2, rounds: 2, clocks: true, faults: faults{exits: 1}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		if m.leaving {
 			m.end(Left)
@@ -201,7 +201,7 @@ var mutants = []struct {
 	}}},
 
 	// A round is promised twice.
-	{"round-used-twice", setup{n: 3, rounds: many, clocks: true, faults: faults{alarms: 3, crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"round-used-twice", setup{n: 3, rounds: many, clocks: true, faults: faults{alarms: 3, crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() Output) Output {
 		if msg != nil && msg.Kind == Prepare && msg.Round == m.highest {
 			m.highest--
 		}
@@ -209,7 +209,7 @@ var mutants = []struct {
 	}}},
 
 	// One word ends a life.
-	{"ends-on-one-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"ends-on-one-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 1}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		if m.inDoubt() {
 			m.end(Stopped)
@@ -218,19 +218,19 @@ var mutants = []struct {
 	}}},
 
 	// A member passes on what it has only heard.
-	{"hearsay-is-a-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 2}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"hearsay-is-a-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 2}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		out := input()
 		for _, p := range m.members {
 			if p.life != 0 && p.life < p.newest && !p.told {
 				m.member(p.node).told = true
-				out = append(out, Message{Kind: Refuse, From: m.me().node, To: p.node, Round: m.highest, Life: p.newest})
+				out.Messages = append(out.Messages, Message{Kind: Refuse, From: m.me().node, To: p.node, Round: m.highest, Life: p.newest})
 			}
 		}
 		return out
 	}}},
 
 	// A life goes on when a member answers, whatever it answers.
-	{"goes-on-without-contradiction", setup{n: 2, rounds: 4, clocks: true, faults: faults{lies: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"goes-on-without-contradiction", setup{n: 2, rounds: 4, clocks: true, faults: faults{lies: 1}, alter: func(m *Machine, msg *Message, input func() Output) Output {
 		if msg != nil && msg.Kind == Promise && msg.Round == m.question {
 			for i := range m.members {
 				m.members[i].later, m.members[i].complete = 0, View{}
@@ -240,7 +240,7 @@ var mutants = []struct {
 	}}},
 
 	// An eviction counts although a message has told of the member's return.
-	{"evicted-though-back", setup{n: 3, rounds: many, clocks: true, behind: true, faults: faults{evicts: 2, exits: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"evicted-though-back", setup{n: 3, rounds: many, clocks: true, behind: true, faults: faults{evicts: 2, exits: 2}, alter: func(m *Machine, msg *Message, input func() Output) Output {
 		if msg == nil {
 			return input()
 		}
@@ -248,11 +248,11 @@ var mutants = []struct {
 		m.evicted = nil
 		out := input()
 		m.evicted = evicted
-		return append(out, m.flush(0)...)
+		return out.And(m.flush(0))
 	}}},
 
 	// An eviction is remembered after its round.
-	{"evicted-for-good", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 3, evicts: 3, alarms: 3}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+	{"evicted-for-good", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 3, evicts: 3, alarms: 3}, alter: func(m *Machine, _ *Message, input func() Output) Output {
 		evicted := m.evicted
 		out := input()
 		if m.evicted == nil {

@@ -16,7 +16,9 @@ import (
 //	         it froze that: for each lock, which members its machine Excludes, told where
 //	         that differs from what a new machine of a free lock would say
 //	former   a life that was excluded, may have acted, and has a lease that may run
-//	free     a lock is free of a former if a word says that it is excluded
+//	free     a lock is free of a former if a word says that it is excluded. For a request to share it is
+//	         free, too, if a word says that the former does not hold it alone (ExcludesAlone of
+//	         [dmutex.Sharer]). So a dead reader delays writers only
 //
 // # Why it is right
 //
@@ -45,12 +47,13 @@ type Word struct {
 	Members []dmutex.NodeID // of the view
 	Of      uint64          // the members that it is about, a bit for each of Members
 	Differs []Differ
+	Alone   []Differ // where ExcludesAlone of the machine differs from its Excludes
 }
 
 // A Differ is a lock for which a machine excludes others than a new one of a free lock.
 type Differ struct {
 	Lock string
-	Bits uint64 // of Members: one of them, and not both, excludes these
+	Bits uint64 // of Members: one of the two, and not both, excludes these
 }
 
 func (d Differ) compare(lock string) int { return cmp.Compare(d.Lock, lock) }
@@ -59,12 +62,13 @@ func (d Differ) compare(lock string) int { return cmp.Compare(d.Lock, lock) }
 type Former struct {
 	Node  dmutex.NodeID
 	Epoch uint64 // the last exclusion when its absence was seen: when that is cleared, its lease has ended
+	Name  string // of its process, for people: the driver sets it in what is sent
 }
 
 // A Past is what is known of formers in a view.
 type Past struct {
 	Former []Former
-	Words  []Word // in the view that acts, their Differs are in the order of the locks
+	Words  []Word // in the view that acts, what differs is in the order of the locks
 }
 
 // Bounds of what a life tells of the past. If there is more, it leaves out words, or tells
@@ -75,16 +79,33 @@ const (
 	MaxWords  = 1 << 12
 )
 
-// Excluding returns which of the members a machine excludes, a bit for each.
-func Excluding(m dmutex.Machine, members []dmutex.NodeID) (bits uint64) {
-	if e, ok := m.(dmutex.Excluder); ok {
-		for i, id := range members {
-			if e.Excludes(id) {
-				bits |= 1 << i
-			}
+// Excluding returns which of the members a machine excludes, a bit for each, and in alone those for
+// which ExcludesAlone says otherwise.
+func Excluding(m dmutex.Machine, members []dmutex.NodeID) (bits, alone uint64) {
+	e, ok := m.(dmutex.Excluder)
+	sharer, shares := m.(dmutex.Sharer)
+	for i, id := range members {
+		excludes := ok && e.Excludes(id)
+		if excludes {
+			bits |= 1 << i
+		}
+		if shares && sharer.ExcludesAlone(id) != excludes {
+			alone |= 1 << i
 		}
 	}
-	return bits
+	return bits, alone
+}
+
+// Note adds what the machine of a lock knows to the word, where it differs from fresh, what that of a
+// free lock would say.
+func (w *Word) Note(lock string, m dmutex.Machine, fresh uint64) {
+	bits, alone := Excluding(m, w.Members)
+	if bits != fresh {
+		w.Differs = append(w.Differs, Differ{lock, bits ^ fresh})
+	}
+	if alone != 0 {
+		w.Alone = append(w.Alone, Differ{lock, alone})
+	}
 }
 
 // place returns the place of a node in Members, and whether the word is about it.
@@ -93,22 +114,29 @@ func (w *Word) place(node dmutex.NodeID) (i int, about bool) {
 	return i, i >= 0 && w.Of>>i&1 != 0
 }
 
+func (w *Word) lists() [2]*[]Differ { return [...]*[]Differ{&w.Differs, &w.Alone} }
+
 // size is about how many bytes the word takes.
 func (w *Word) size() int {
 	n := 64 + 16*len(w.Members)
-	for _, d := range w.Differs {
-		n += 32 + len(d.Lock)
+	for _, list := range w.lists() {
+		for _, d := range *list {
+			n += 32 + len(d.Lock)
+		}
 	}
 	return n
 }
 
-// Holders returns the formers that may hold a lock, but for those that are cleared. fresh
-// returns what the new machine of the lock, if free, excludes at the node of a word.
-func (p *Past) Holders(lock string, cleared uint64, fresh func(w *Word) uint64) []Former {
-	return slices.DeleteFunc(slices.Clone(p.Former), func(f Former) bool { return f.Epoch <= cleared || p.frees(f.Node, lock, fresh) })
+// Holders returns the formers that may hold a lock, or with shares, that may hold it alone, but for
+// those that are cleared. fresh returns what the new machine of the lock, if free, excludes at the
+// node of a word.
+func (p *Past) Holders(lock string, shares bool, cleared uint64, fresh func(w *Word) uint64) []Former {
+	return slices.DeleteFunc(slices.Clone(p.Former), func(f Former) bool {
+		return f.Epoch <= cleared || p.frees(f.Node, lock, shares, fresh)
+	})
 }
 
-func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64) bool {
+func (p *Past) frees(node dmutex.NodeID, lock string, shares bool, fresh func(w *Word) uint64) bool {
 	for k := range p.Words {
 		w := &p.Words[k]
 		i, about := w.place(node)
@@ -116,14 +144,24 @@ func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64
 			continue
 		}
 		excludes := fresh(w)
-		if d, found := slices.BinarySearchFunc(w.Differs, lock, Differ.compare); found {
-			excludes ^= w.Differs[d].Bits
+		for k, list := range w.lists() {
+			if d, found := slices.BinarySearchFunc(*list, lock, Differ.compare); found && (k == 0 || shares) {
+				excludes ^= (*list)[d].Bits
+			}
 		}
 		if excludes>>i&1 != 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// MayClaim reports whether a member of a view takes the claim of a client that holds a lock by the last
+// of these, and has left the others for that one. former are those that may hold the lock.
+func MayClaim(of, view, former []dmutex.NodeID) bool {
+	return len(of) > 0 && slices.Contains(former, of[len(of)-1]) &&
+		!slices.ContainsFunc(of, func(id dmutex.NodeID) bool { return slices.Contains(view, id) }) &&
+		!slices.ContainsFunc(former, func(id dmutex.NodeID) bool { return !slices.Contains(of, id) })
 }
 
 // impossible says why no correct peer tells this in a view, and "" if one may.
@@ -210,11 +248,13 @@ func (m *memory) tell(cleared uint64) *Past {
 		if a.gone <= cleared || i < 0 && a.told <= own.Epoch {
 			continue // its lease has ended, or it has never acted
 		}
-		if p.Former = append(p.Former, Former{a.node, a.gone}); a.told <= own.Epoch {
+		if p.Former = append(p.Former, Former{Node: a.node, Epoch: a.gone}); a.told <= own.Epoch {
 			own.Of |= 1 << i
 		}
 	}
-	own.Differs = slices.DeleteFunc(slices.Clone(own.Differs), func(d Differ) bool { return d.Bits&own.Of == 0 })
+	for _, list := range own.lists() {
+		*list = slices.DeleteFunc(slices.Clone(*list), func(d Differ) bool { return d.Bits&own.Of == 0 })
+	}
 	if len(p.Former) > MaxFormer {
 		return nil
 	}
@@ -269,7 +309,9 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 	}
 	for _, w := range all.Words {
 		if m.past.needs(&w) {
-			w.Differs = slices.SortedFunc(slices.Values(w.Differs), func(a, b Differ) int { return a.compare(b.Lock) })
+			for _, list := range w.lists() {
+				*list = slices.SortedFunc(slices.Values(*list), func(a, b Differ) int { return a.compare(b.Lock) })
+			}
 			m.past.Words = append(m.past.Words, w)
 		}
 	}

@@ -11,14 +11,10 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/goldentest"
-	"github.com/dmutex/dmutex/internal/machinetest"
-	"github.com/dmutex/dmutex/internal/search"
-	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/maekawa"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 func exploreWake(s wakeSetup, most int) (search.Report, error) {
@@ -42,41 +38,47 @@ func TestPast(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name                 string
-		algorithm            dmutex.Algorithm
 		n, founders, changes int
 		home                 int
 		states               []int
 	}{
-		{"central", central.New, 3, 3, 1, 0, []int{5_926, 31_009}},
-		{"central", central.New, 3, 3, 1, 1, []int{5_901, 30_863}},
-		{"central", central.New, 3, 3, 1, 2, []int{5_876, 30_717}},
-		{"suzukikasami", suzukikasami.New, 3, 3, 1, 0, []int{13_355, 44_857}},
-		{"suzukikasami", suzukikasami.New, 3, 3, 1, 1, []int{13_319, 44_799}},
-		{"suzukikasami", suzukikasami.New, 3, 3, 1, 2, []int{13_283, 44_741}},
-		{"ring", ring.New, 3, 3, 1, 0, []int{9_021, 36_871}},
-		{"ring", ring.New, 3, 3, 1, 1, []int{8_999, 36_827}},
-		{"ring", ring.New, 3, 3, 1, 2, []int{8_995, 36_801}},
-		{"maekawa", maekawa.New, 3, 3, 1, 0, []int{51_866, 149_026}},
-		{"ricart", ricart.New, 3, 3, 1, 0, []int{40_721, 101_247}},
-		{"lamport", lamport.New, 2, 2, 1, 0, []int{510, 858}},
-		{"central", central.New, 3, 2, 1, 0, []int{7_242, 10_796}},
-		{"suzukikasami", suzukikasami.New, 3, 2, 1, 0, []int{8_483, 12_133}},
-		{"ring", ring.New, 3, 2, 1, 0, []int{7_029, 10_679}},
-		{"maekawa", maekawa.New, 3, 2, 1, 0, []int{19_680, 27_144}},
-		{"central", central.New, 4, 3, 1, 0, []int{1_283_462}},
-		{"suzukikasami", suzukikasami.New, 4, 3, 1, 0, []int{1_858_831}},
-		{"ring", ring.New, 4, 3, 1, 0, []int{1_357_261}},
-		{"central", central.New, 3, 2, 2, 0, []int{284_806, 792_310}},
-		{"central", central.New, 3, 2, 2, 1, []int{281_545, 780_523}},
-		{"central", central.New, 3, 2, 2, 2, []int{300_528}},
-		{"suzukikasami", suzukikasami.New, 3, 2, 2, 0, []int{303_428}},
-		{"suzukikasami", suzukikasami.New, 3, 2, 2, 1, []int{302_521}},
-		{"suzukikasami", suzukikasami.New, 3, 2, 2, 2, []int{319_295}},
-		{"ring", ring.New, 3, 2, 2, 0, []int{279_102}},
-		{"ring", ring.New, 3, 2, 2, 1, []int{277_249}},
-		{"ring", ring.New, 3, 2, 2, 2, []int{289_232}},
-		{"maekawa", maekawa.New, 3, 2, 2, 0, []int{640_525}},
-		{"ricart", ricart.New, 3, 2, 2, 0, []int{309_003}},
+		{"central", 3, 3, 1, 0, []int{5_926, 31_009}},
+		{"central", 3, 3, 1, 1, []int{5_901, 30_863}},
+		{"central", 3, 3, 1, 2, []int{5_876, 30_717}},
+		{"central.Witnessed", 3, 3, 1, 0, []int{10_518, 48_760}},
+		{"central.Witnessed", 3, 3, 1, 1, []int{10_518, 48_760}},
+		{"central.Witnessed", 3, 3, 1, 2, []int{10_518, 48_760}},
+		{"suzukikasami", 3, 3, 1, 0, []int{13_355, 44_857}},
+		{"suzukikasami", 3, 3, 1, 1, []int{13_319, 44_799}},
+		{"suzukikasami", 3, 3, 1, 2, []int{13_283, 44_741}},
+		{"ring", 3, 3, 1, 0, []int{9_021, 36_871}},
+		{"ring", 3, 3, 1, 1, []int{8_999, 36_827}},
+		{"ring", 3, 3, 1, 2, []int{8_995, 36_801}},
+		{"maekawa", 3, 3, 1, 0, []int{51_866, 149_026}},
+		{"ricart", 3, 3, 1, 0, []int{40_721, 101_247}},
+		{"lamport", 2, 2, 1, 0, []int{510, 858}},
+		{"central", 3, 2, 1, 0, []int{7_242, 10_796}},
+		{"central.Witnessed", 3, 2, 1, 0, []int{11_681, 17_827}},
+		{"suzukikasami", 3, 2, 1, 0, []int{8_483, 12_133}},
+		{"ring", 3, 2, 1, 0, []int{7_029, 10_679}},
+		{"maekawa", 3, 2, 1, 0, []int{19_680, 27_144}},
+		{"central", 4, 3, 1, 0, []int{1_283_462}},
+		{"suzukikasami", 4, 3, 1, 0, []int{1_858_831}},
+		{"ring", 4, 3, 1, 0, []int{1_357_261}},
+		{"central", 3, 2, 2, 0, []int{284_806, 792_310}},
+		{"central", 3, 2, 2, 1, []int{281_545, 780_523}},
+		{"central", 3, 2, 2, 2, []int{300_528}},
+		{"central.Witnessed", 3, 2, 2, 0, []int{457_791}},
+		{"central.Witnessed", 3, 2, 2, 1, []int{469_401}},
+		{"central.Witnessed", 3, 2, 2, 2, []int{482_117}},
+		{"suzukikasami", 3, 2, 2, 0, []int{303_428}},
+		{"suzukikasami", 3, 2, 2, 1, []int{302_521}},
+		{"suzukikasami", 3, 2, 2, 2, []int{319_295}},
+		{"ring", 3, 2, 2, 0, []int{279_102}},
+		{"ring", 3, 2, 2, 1, []int{277_249}},
+		{"ring", 3, 2, 2, 2, []int{289_232}},
+		{"maekawa", 3, 2, 2, 0, []int{640_525}},
+		{"ricart", 3, 2, 2, 0, []int{309_003}},
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.home, leases), func(t *testing.T) {
@@ -84,7 +86,42 @@ func TestPast(t *testing.T) {
 					machinetest.Long(t)
 				}
 				r, err := exploreWake(wakeSetup{
-					algorithm: tt.algorithm, n: tt.n, founders: tt.founders, requests: 1, changes: tt.changes, home: tt.home, leases: leases,
+					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: 1, changes: tt.changes, home: tt.home, leases: leases,
+				}, 5_000_000)
+				require.NoError(t, err)
+				require.True(t, r.Complete)
+				require.Equal(t, tt.states[i], r.States)
+			})
+		}
+	}
+}
+
+// Rule 5a by mode, as in TestPast: members share the lock, alone and beside requests to hold it alone.
+func TestPastShared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		name                           string
+		n, founders, changes, requests int
+		home                           int
+		states                         []int
+	}{
+		{"central", 3, 3, 1, 0, 0, []int{20_740}},
+		{"central", 2, 2, 1, 1, 0, []int{3_521, 6_362}},
+		{"central", 2, 2, 1, 1, 1, []int{3_521, 6_362}},
+		{"central.Witnessed", 2, 2, 1, 1, 0, []int{8_078, 13_291}},
+		{"ricart", 2, 2, 1, 1, 0, []int{5_338, 8_342}},
+		{"lamport", 2, 2, 1, 1, 0, []int{47_439, 66_975}},
+		{"central", 3, 2, 1, 1, 0, []int{443_810}},
+	} {
+		for i, leases := range []bool{false, true}[:len(tt.states)] {
+			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, requests %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.requests, tt.home, leases), func(t *testing.T) {
+				if tt.states[i] > 60_000 {
+					machinetest.Long(t)
+				}
+				r, err := exploreWake(wakeSetup{
+					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: tt.requests, shares: 1, changes: tt.changes, home: tt.home, leases: leases,
 				}, 5_000_000)
 				require.NoError(t, err)
 				require.True(t, r.Complete)
@@ -102,16 +139,16 @@ func TestPastDeath(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name                  string
-		algorithm             dmutex.Algorithm
 		n, founders, requests int
 		states                []int
 	}{
-		{"central", central.New, 3, 2, 1, []int{30_716, 109_400}},
-		{"suzukikasami", suzukikasami.New, 3, 2, 1, []int{45_713, 134_544}},
-		{"ring", ring.New, 3, 2, 1, []int{30_089, 110_304}},
-		{"maekawa", maekawa.New, 3, 2, 1, []int{133_964, 385_395}},
-		{"ricart", ricart.New, 3, 2, 1, []int{67_218, 182_516}},
-		{"central", central.New, 4, 3, 0, []int{50_249, 583_956}},
+		{"central", 3, 2, 1, []int{30_716, 109_400}},
+		{"central.Witnessed", 3, 2, 1, []int{51_195, 173_697}},
+		{"suzukikasami", 3, 2, 1, []int{45_713, 134_544}},
+		{"ring", 3, 2, 1, []int{30_089, 110_304}},
+		{"maekawa", 3, 2, 1, []int{133_964, 385_395}},
+		{"ricart", 3, 2, 1, []int{67_218, 182_516}},
+		{"central", 4, 3, 0, []int{50_249, 583_956}},
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, requests %d, leases %v", tt.name, tt.founders, tt.n, tt.requests, leases), func(t *testing.T) {
@@ -119,7 +156,7 @@ func TestPastDeath(t *testing.T) {
 					machinetest.Long(t)
 				}
 				r, err := exploreWake(wakeSetup{
-					algorithm: tt.algorithm, n: tt.n, founders: tt.founders, requests: tt.requests, changes: 2, leases: leases, death: true,
+					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: tt.requests, changes: 2, leases: leases, death: true,
 				}, 5_000_000)
 				require.NoError(t, err)
 				require.True(t, r.Complete)
@@ -138,6 +175,8 @@ func TestPastMutants(t *testing.T) {
 	joinAway.home = 1
 	death := join
 	death.death = true
+	shared := wakeSetup{algorithm: central.New, n: 2, founders: 2, requests: 1, shares: 1, changes: 1}
+	sharers := wakeSetup{algorithm: central.New, n: 3, founders: 3, requests: 1, shares: 1, changes: 1}
 	for _, tt := range []struct {
 		name   string
 		broken wakeRule
@@ -154,6 +193,9 @@ func TestPastMutants(t *testing.T) {
 		{"newcomer-believed", newcomerSays, join},
 		{"acts-though-nobody-knows", unknownFree, join},
 		{"reports-unheard", unheard, death},
+		{"excluded-readers-taken-for-free", readersFree, shared},
+		{"requests-to-share-wait-for-nobody", writersFree, shared},
+		{"one-sharer-carried", oneSharer, sharers},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.setup.broken = tt.broken

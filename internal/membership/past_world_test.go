@@ -7,7 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A wake is one lock with the machines as shipped, while lives are excluded, join and go on: rules 3
@@ -22,7 +22,7 @@ type wake struct {
 	nodes   []wakeNode
 	wire    []wakeLetter // in the order in which they were sent
 	reports []wakeReport
-	last    uint64 // the highest fence of a grant
+	last    [2]uint64 // the highest fences of the grants to hold it alone, and to share it
 }
 
 type wakeSetup struct {
@@ -30,6 +30,7 @@ type wakeSetup struct {
 	n         int // lives; the founders are the first ones
 	founders  int
 	requests  int  // of each
+	shares    int  // requests of each to share
 	changes   int  // of the record
 	home      int  // place of the home among the members
 	leases    bool // those of the excluded end at some time
@@ -53,6 +54,9 @@ const (
 	newcomerSays                     // a life that has never acted says that there is no former
 	unknownFree                      // a former without a word about it is none
 	unheard                          // REPORT goes to those that have not said VIEW
+	readersFree                      // a former that does not hold the lock alone does not hold it
+	writersFree                      // a request to share waits for nobody
+	oneSharer                        // of the sharers that were reported one is carried
 )
 
 type wakeView struct {
@@ -68,15 +72,17 @@ type wakeNode struct {
 	acts     bool
 	thawed   bool // of a broken rule: the machine is still that of the former view
 	requests int  // that it will still make
+	shares   int  // those to share
 	waits    bool
+	sharing  bool   // its caller waits to share the lock, or shares it
 	asked    bool   // the machine has the request
 	hold     uint64 // the fence by which its caller holds the lock, 0 if it does not
 	reported bool   // it held the lock as it froze
 	cleared  uint64
-	out      uint64        // when it was excluded, 0 if it was not
-	dead     bool          // it does nothing anymore
-	ended    bool          // its lease has
-	carried  dmutex.NodeID // the holder that was reported in its view
+	out      uint64   // when it was excluded, 0 if it was not
+	dead     bool     // it does nothing anymore
+	ended    bool     // its lease has
+	carried  []Holder // that were reported in its view
 }
 
 type wakeLetter struct {
@@ -87,7 +93,7 @@ type wakeLetter struct {
 type wakeReport struct {
 	epoch uint64
 	from  dmutex.NodeID
-	fence uint64 // of the hold, 0 if there is none
+	hold  Hold // its Fence is 0 if there is none
 	past  *Past
 	heard uint64 // who has heard VIEW of it: a bit for each node
 	told  uint64 // likewise: who was sent it
@@ -101,26 +107,33 @@ func newWake(s wakeSetup) *wake {
 	}
 	w.views = []wakeView{v}
 	for i := range w.nodes {
-		w.nodes[i] = wakeNode{view: -1, requests: s.requests}
+		w.nodes[i] = wakeNode{view: -1, requests: s.requests, shares: s.shares}
 	}
 	for i := range s.founders {
 		p := &w.nodes[i]
 		p.view = 0
 		p.meet(dmutex.NodeID(i+1), v.View, 0, false)
-		must(w.born(i, dmutex.None))
+		must(w.born(i, nil))
 	}
 	return w
 }
 
-func (w *wake) start(v *View, self, holder dmutex.NodeID) dmutex.Start {
-	return dmutex.Start{
-		Self: self, Members: v.Nodes(), Holder: holder, Home: v.Members[w.home%len(v.Members)].Node, Fence: FirstFence(v.Epoch), Limit: LastFence(v.Epoch),
+func (w *wake) start(v *View, self dmutex.NodeID, carried []Holder) dmutex.Start {
+	s := dmutex.Start{Self: self, Members: v.Nodes(), Home: v.Members[w.home%len(v.Members)].Node, Fence: FirstFence(v.Epoch), Limit: LastFence(v.Epoch)}
+	for _, h := range carried {
+		if h.Shared {
+			s.Sharers = append(s.Sharers, h.Node)
+		} else {
+			s.Holder = h.Node
+		}
 	}
+	return s
 }
 
-func (w *wake) born(i int, holder dmutex.NodeID) (err error) {
+func (w *wake) born(i int, carried []Holder) (err error) {
 	p := &w.nodes[i]
-	p.machine, err = w.algorithm(w.start(&w.views[p.view].View, dmutex.NodeID(i+1), holder))
+	p.carried = carried
+	p.machine, err = w.algorithm(w.start(&w.views[p.view].View, dmutex.NodeID(i+1), carried))
 	p.acts, p.thawed = true, false
 	return err
 }
@@ -129,9 +142,10 @@ func (w *wake) born(i int, holder dmutex.NodeID) (err error) {
 func (w *wake) fresh(word *Word) uint64 {
 	for k := range w.views {
 		if v := &w.views[k].View; v.Epoch == word.Epoch {
-			m, err := w.algorithm(w.start(v, word.Node, dmutex.None))
+			m, err := w.algorithm(w.start(v, word.Node, nil))
 			must(err)
-			return Excluding(m, word.Members)
+			bits, _ := Excluding(m, word.Members)
+			return bits
 		}
 	}
 	panic("a word about no view")
@@ -140,7 +154,8 @@ func (w *wake) fresh(word *Word) uint64 {
 // free reports whether node i may request the lock.
 func (w *wake) free(i int) bool {
 	p := &w.nodes[i]
-	return w.broken == noTable || len(p.past.Holders("x", p.cleared, w.fresh)) == 0
+	shares := p.sharing || w.broken == readersFree
+	return w.broken == noTable || p.sharing && w.broken == writersFree || len(p.past.Holders("x", shares, p.cleared, w.fresh)) == 0
 }
 
 func (w *wake) Clone(*wake) *wake {
@@ -161,7 +176,7 @@ func (w *wake) AppendState(b []byte) []byte {
 	}
 	for i := range w.nodes {
 		p := &w.nodes[i]
-		b = fmt.Appendf(b, "\n%d %v %v %d %v %v %d %v %d %d %v %v ", p.view, p.acts, p.thawed, p.requests, p.waits, p.asked, p.hold, p.reported, p.cleared, p.out, p.dead, p.ended)
+		b = fmt.Appendf(b, "\n%d %v %v %d %d %v %v %v %d %v %d %d %v %v ", p.view, p.acts, p.thawed, p.requests, p.shares, p.waits, p.sharing, p.asked, p.hold, p.reported, p.cleared, p.out, p.dead, p.ended)
 		if p.machine != nil {
 			b, _ = p.machine.AppendText(b)
 		}
@@ -179,7 +194,7 @@ func (w *wake) AppendState(b []byte) []byte {
 	reports := slices.Clone(w.reports)
 	slices.SortFunc(reports, func(a, b wakeReport) int { return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.from, b.from)) })
 	for _, r := range reports {
-		b = appendReport(fmt.Appendf(b, "\n%d %d %d %b %b", r.epoch, r.from, r.fence, r.heard, r.told), holding{past: r.past})
+		b = appendReport(fmt.Appendf(b, "\n%d %d %d %v %b %b", r.epoch, r.from, r.hold.Fence, r.hold.Shared, r.heard, r.told), holding{past: r.past})
 	}
 	return fmt.Append(b, w.last)
 }
@@ -258,12 +273,21 @@ type wakeAdd = func(do func(*wake) error, format string, args ...any)
 // live lets node i do something.
 func (w *wake) live(add wakeAdd, i int) {
 	p, id := &w.nodes[i], dmutex.NodeID(i+1)
-	if p.requests > 0 && p.hold == 0 && !p.waits && p.acts {
-		add(func(w *wake) error {
-			w.nodes[i].requests--
-			w.nodes[i].waits = true
-			return w.ask(i)
-		}, "%d requests", id)
+	if p.hold == 0 && !p.waits && p.acts {
+		if p.requests > 0 {
+			add(func(w *wake) error {
+				w.nodes[i].requests--
+				w.nodes[i].waits, w.nodes[i].sharing = true, false
+				return w.ask(i)
+			}, "%d requests", id)
+		}
+		if p.shares > 0 {
+			add(func(w *wake) error {
+				w.nodes[i].shares--
+				w.nodes[i].waits, w.nodes[i].sharing = true, true
+				return w.ask(i)
+			}, "%d asks to share", id)
+		}
 	}
 	if p.hold != 0 {
 		add(func(w *wake) error {
@@ -420,12 +444,8 @@ func (w *wake) install(i, k int) {
 	}
 	if p.acts {
 		word = &Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}
-		bits := Excluding(p.machine, word.Members)
-		if w.broken == holderFresh && w.untouched(i) {
-			bits = w.fresh(word)
-		}
-		if bits ^= w.fresh(word); bits != 0 {
-			word.Differs = []Differ{{"x", bits}}
+		if w.broken != holderFresh || !w.untouched(i) {
+			word.Note("x", p.machine, w.fresh(word))
 		}
 	} else if w.broken == idleWord && p.view >= 0 && p.earlier != nil {
 		word = &Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}
@@ -447,7 +467,7 @@ func (w *wake) install(i, k int) {
 		p.earlier = &Past{}
 	}
 	p.reported = p.hold != 0
-	w.reports = append(w.reports, wakeReport{epoch: v.Epoch, from: id, fence: p.hold, past: p.tell(p.cleared), told: 1 << id})
+	w.reports = append(w.reports, wakeReport{epoch: v.Epoch, from: id, hold: Hold{"x", p.hold, p.hold != 0 && p.sharing}, past: p.tell(p.cleared), told: 1 << id})
 	if w.broken == newcomerSays && w.reports[len(w.reports)-1].past == nil {
 		w.reports[len(w.reports)-1].past = &Past{}
 	}
@@ -509,14 +529,16 @@ func (w *wake) recalled(i int) bool {
 func (w *wake) act(i int) error {
 	p := &w.nodes[i]
 	v := &w.views[p.view]
-	holder, fence := dmutex.None, uint64(0)
+	var holders []Holder
 	for _, m := range v.Members {
-		if r := w.report(v.Epoch, m.Node); r.fence > fence {
-			holder, fence = m.Node, r.fence
+		if r := w.report(v.Epoch, m.Node); r.hold.Fence > 0 {
+			holders = append(holders, Holder{m.Node, r.hold})
 		}
 	}
-	p.carried = holder
-	if err := w.born(i, holder); err != nil {
+	if holders = carried(holders); w.broken == oneSharer && len(holders) > 1 {
+		holders = holders[:1]
+	}
+	if err := w.born(i, holders); err != nil {
 		return err
 	}
 	if p.reported && p.hold == 0 {
@@ -534,6 +556,9 @@ func (w *wake) ask(i int) error {
 		return nil
 	}
 	p.asked = true
+	if p.sharing {
+		return w.input(i, func(m dmutex.Machine) ([]dmutex.Message, error) { return m.(dmutex.Sharer).Share() })
+	}
 	return w.input(i, dmutex.Machine.Request)
 }
 
@@ -555,14 +580,18 @@ func (w *wake) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error)) e
 	}
 	p.waits, p.asked, p.hold = false, false, p.machine.Fence()
 	for j, other := range w.nodes {
-		if j != i && other.hold != 0 {
+		if j != i && other.hold != 0 && !(p.sharing && other.sharing) {
 			return search.Wrong(dmutextest.ErrMutualExclusion, "%d and %d hold the lock", i+1, j+1)
 		}
 	}
-	if p.hold <= w.last {
-		return search.Wrong(dmutextest.ErrFenceOrder, "%d is granted by %d, after %d", i+1, p.hold, w.last)
+	mode, last := 0, max(w.last[0], w.last[1])
+	if p.sharing {
+		mode, last = 1, w.last[0]
 	}
-	w.last = p.hold
+	if p.hold <= last {
+		return search.Wrong(dmutextest.ErrFenceOrder, "%d is granted by %d, after %d", i+1, p.hold, last)
+	}
+	w.last[mode] = max(w.last[mode], p.hold)
 	return nil
 }
 

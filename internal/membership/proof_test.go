@@ -47,7 +47,7 @@ func TestProved(t *testing.T) {
 	require.Equal(t, Frozen, m.Phase())
 	m.Met(second, two.Self(), 7)
 	out := m.Dead(second, two.Self(), false)
-	require.Empty(t, out)
+	require.Empty(t, out.Messages)
 	l.serve(m, second)
 	require.Len(t, m.View().Members, 1)
 	require.Equal(t, Frozen, m.Phase(), "the lease of the other may run")
@@ -118,7 +118,7 @@ func TestProvedIsTold(t *testing.T) {
 	l.serve(m, second)
 	m.Met(second, two.Self(), 7)
 	out := m.Living(second, m.Record().Unclean, []string{"life7", "life9"})
-	require.Equal(t, []Message{{Kind: Cleared, From: m.Self(), To: two.Self(), Cleared: m.Record().Unclean}}, out)
+	require.Equal(t, []Message{{Kind: Cleared, From: m.Self(), To: two.Self(), Cleared: m.Record().Unclean}}, out.Messages)
 	require.Empty(t, m.Living(second, m.Record().Unclean, []string{"life7", "life9"}), "once")
 }
 
@@ -146,6 +146,58 @@ func TestUnproved(t *testing.T) {
 	m.Tick(2*second + leases.Drain(testLease))
 	l.serve(m, m.now)
 	require.Equal(t, Acting, m.Phase())
+}
+
+// Rule 5.7 with proofs: a life with other settings takes members out of the record that are all proved
+// dead, and joins when the store shows nobody else. It stops if one lives, or has no life of the store.
+func TestDeadOfOtherSettings(t *testing.T) {
+	other := Entry{Member{2, 8}, protocol.Spoken, "life8", "", ""}
+	for name, tt := range map[string]struct {
+		second Entry
+		living string
+		joins  bool
+	}{
+		"all dead":     {other, "life5", true},
+		"one lives":    {other, "life5 life8", false},
+		"one unproved": {Entry{Member{2, 8}, protocol.Spoken, "", "", ""}, "life5", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l ledger
+			r := Record{Epoch: 6, Unclean: 4, Unproved: 4, Cleared: 4, Highest: 2, Lease: 10 * second, Settings: "ring", Members: []Entry{
+				{Member{1, 7}, protocol.Spoken, "life7", "", ""}, tt.second,
+			}}
+			l.put(t, r)
+			m := proving(t, 9)
+			m.Tick(0)
+			op, _ := m.Operation()
+			require.Equal(t, Load, op)
+			m.Done(0, l.value, nil)
+			op, _ = m.Operation()
+			require.Equal(t, Look, op)
+			m.Done(0, nil, errUnknown)
+			m.Tick(m.Deadline())
+			m.Operation()
+			m.Done(m.now, l.value, nil)
+			op, _ = m.Operation()
+			require.Equal(t, Look, op, "again")
+			m.Done(m.now, []byte(tt.living), nil)
+			if l.serve(m, m.now); !tt.joins {
+				require.Equal(t, SettingsError{2, protocol.Spoken, 10 * second, "ring"}, m.Err())
+				require.Equal(t, r, l.record(t))
+				return
+			}
+			require.Equal(t, Record{Epoch: 7, Unclean: 7, Unproved: 4, Cleared: 4, Highest: 2, Lease: 10 * second, Settings: "ring"}, l.record(t))
+			m.Living(m.now, 7, []string{"life5"})
+			l.serve(m, m.now)
+			require.Equal(t, dmutex.None, m.Self(), "another process may be a member soon")
+			m.Living(m.now, 7, nil)
+			l.serve(m, m.now)
+			require.Equal(t, Acting, m.Phase())
+			require.Equal(t, Record{Epoch: 8, Unclean: 7, Unproved: 4, Cleared: 7, Highest: 3, Lease: testLease, Settings: "ricart", Members: []Entry{
+				{Member{3, 9}, protocol.Spoken, "life9", "", ""},
+			}}, l.record(t))
+		})
+	}
 }
 
 // A life joins when its life of the store has begun, or the store has said that it proves

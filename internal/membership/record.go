@@ -1,9 +1,9 @@
 package membership
 
 import (
+	"cmp"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
@@ -89,124 +89,57 @@ import (
 //
 // # How to drive it
 //
-// Begin with Tick. After each input the driver does what it does with a [Machine], and
-//
-//	meets the other members in the [LeaseMachine.Record], and passes on their messages:
-//	a frame of a node that is not among them is a Hint, and nothing else
-//	starts the [LeaseMachine.Operation], and gives its outcome to Done, once, also if the store
-//	never answers
-//	ends what it holds when Self or the epoch of View falls back to 0
-//	ends the sessions of a life that was excluded, draws another, and calls Rejoin
-//	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
-//
-// It checks LeaseEnd before each input, which may extend the lease, and at each grant: one after the
-// end is released at once.
+// Begin with Tick, and then do what the events of each [Output] say. Only the members of the last
+// [Members] are peers: a frame of another node is a Hint, and nothing else. The outcome of an [Ask] is
+// given to Done, once, also if the store never answers. What is held ends with the term of the last
+// [Renewed], by a timer of the driver. It looks at that before each input, which may extend the term, and
+// at each grant: one after the end is released at once.
 type LeaseMachine struct {
-	installation
+	installation // 3: from a view that is decided to one that acts
+	register     // 5.1, 5.2, 5.6: the conversation with the store
+	clearing     // 5.4: the wait until no lease of an excluded life runs
+	rejoining    // 5.5: an excluded life is followed by another
+	memory       // 5a: who may hold what
+	presence     // who is here, and when to exclude whom; policy, never safety
 
 	cfg   LeaseConfig
 	speak protocol.Versions
-	drain int64 // D
-	wait  int64 // for the leases that may run now: D, or longer where the last members had a longer lease
-	now   int64 // of the last input
+	now   int64         // of the last input
+	self  dmutex.NodeID // by the record
 
-	// What the last operation that succeeded has shown.
-	record Record
-	self   dmutex.NodeID
-
-	// The operation under way, if there is one.
-	op     Operation
-	asked  bool   // the driver has it
-	next   Record // of a swap
-	sentAt int64
-	unsure bool // a swap may have taken effect, or may still
-
-	// The next operation.
-	stale    bool  // the record is to be loaded before it is changed
-	loadAt   int64 // when, if so
-	hintAt   int64 // when to load it because it may have changed; never if nothing says so
-	prompted bool  // the load under way was asked for by a hint
-	vain     int   // loads in a row that were, and have shown nothing new
-	fails    int   // operations without an outcome since the last with one
-	losses   int   // swaps that were too late, in a row
-
-	renewAt   int64
-	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
-
-	// The wait for the leases of lives that were excluded.
-	since    int64  // when the last exclusion was known first
-	due      uint64 // the exclusion that is cleared next: the last one, or one before it
-	dueSince int64
-	cleared  uint64 // the last exclusion whose leases have ended
-	memory
-
-	acting bool   // in the installed view
-	peers  []peer // the other members of it
+	term leases.Term // 5.2: confirmed by operations that have shown this life as a member
 
 	begun bool   // the store was asked to begin a life for this one
 	proof string // its name; empty if the store proves nothing
-	gone  []gone // that were members, the last at the end
 
-	spent      bool // this life was excluded, and needs a successor
-	joinAt     int64
-	joinedAt   int64
-	exclusions int // how often it was excluded
-	flaps      int // how often in short order
-	leaving    bool
-	ended      Phase // Left or Stopped; else Outside
-	err        error // why it is Stopped
-	troubleAt  int64 // when to replace the view; never if there is no reason
-}
-
-// A peer is what is known of another member.
-type peer struct {
-	node   dmutex.NodeID
-	life   uint64
-	here   bool  // it was met, and is not lost since
-	dead   bool  // there is evidence that its process has ended, and it was not met since
-	proved bool  // the evidence is a proof
-	since  int64 // when it was met or lost last
-	awayAt int64 // if it is not here: from when on its silence counts; never if it does not yet
-
-	heard uint64 // the last view that it has spoken of
-}
-
-// peer returns what is known of a node, nil if it is not another member.
-func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
-	if i := slices.IndexFunc(m.peers, func(p peer) bool { return p.node == node }); i >= 0 {
-		return &m.peers[i]
-	}
-	return nil
+	leaving   bool  // this life
+	holding   bool  // likewise, and others may hold what it has lent them
+	troubleAt int64 // when to replace the view; never if there is no reason
+	ended     Phase // Left or Stopped; else Outside
+	err       error // why it is Stopped
 }
 
 // Tick tells the machine that time has passed.
-func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
+func (m *LeaseMachine) Tick(now int64) Output { return m.flush(now) }
 
 // Clock tells the machine, before an input, what the wall clock says, as [LeaseConfig.Clock].
 func (m *LeaseMachine) Clock(clock uint64) { m.cfg.Clock = min(clock, maxClock) }
 
-// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
-// since the last input: it counts what the wall clock was set forward by, as that may have been
-// a sleep. A lease may end too soon, but not a wait for the leases of others.
-func (m *LeaseMachine) Leapt(by int64) { m.since, m.dueSince = m.since+by, m.dueSince+by }
-
 // Met tells the machine that a member was met, or gives signs of life again. A life that is not
 // a member is a hint.
-func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
-	p := m.peer(node)
-	if p == nil || p.life != life || p.proved {
-		return append(m.Lost(now, node), m.Hint(now)...) // where another answers, the member does not
+func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) Output {
+	if !m.meets(now, node, life) {
+		return m.Lost(now, node).And(m.Hint(now)) // where another answers, the member does not
 	}
-	if p.here, p.dead, p.since = true, false, now; m.reported && m.ended == Outside {
-		m.tellView(p) // again, as messages may have been lost
+	if m.reported && m.ended == Outside {
+		m.tellView(m.peer(node)) // again, as messages may have been lost
 	}
 	return m.flush(now)
 }
 
 // Lost tells the machine that a member is gone, or gives no sign of life.
-func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
-	if p := m.peer(node); p != nil && p.here {
-		p.here, p.since, p.awayAt = false, now, never
+func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) Output {
+	if m.loses(now, node) {
 		m.hint(now, minPause) // whether the store answers
 	}
 	return m.flush(now)
@@ -214,25 +147,33 @@ func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 
 // Dead tells the machine that by all evidence the process of a member has ended. It is excluded
 // at once, which is safe also if the evidence is wrong. If it is proved, the member is never met again.
-func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID, proved bool) []Message {
-	if p := m.peer(node); p != nil {
-		if p.proved = p.proved || proved; !p.dead {
-			p.here, p.dead, p.since, p.awayAt = false, true, now, now
-		}
-	}
+func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID, proved bool) Output {
+	m.buries(now, node, proved)
+	return m.flush(now)
+}
+
+// Hint tells the machine that the record may have changed. Anybody can bring about a hint.
+func (m *LeaseMachine) Hint(now int64) Output {
+	m.rumor(now)
 	return m.flush(now)
 }
 
 // Leave begins the exit of this life, as [Machine.Leave].
-func (m *LeaseMachine) Leave(now int64) []Message {
+func (m *LeaseMachine) Leave(now int64) Output {
 	m.leaving = true
 	return m.flush(now)
 }
 
+// LeaveHolding is Leave for a life whose clients may still hold what it has lent them: it excludes itself.
+func (m *LeaseMachine) LeaveHolding(now int64) Output {
+	m.holding = true
+	return m.Leave(now)
+}
+
 // Trouble asks for another view in place of that of the epoch, as [Machine.Trouble].
-func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
+func (m *LeaseMachine) Trouble(now int64, epoch uint64) Output {
 	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
-		m.troubleAt = m.replaceAt(now) + m.rank()*m.pause()
+		m.troubleAt = m.replaceAt(now) + m.turn()
 	}
 	return m.flush(now)
 }
@@ -240,7 +181,7 @@ func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 // Report is as [Machine.Report], without the holds that this life has lost. The word is about
 // the last view in which the driver let the locks act, as they were frozen just now; nil if
 // they did not act since the last call.
-func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
+func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) Output {
 	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
 		if word != nil && word.Epoch == m.complete.Epoch {
 			m.remember(*word)
@@ -267,13 +208,13 @@ func (m *LeaseMachine) tellView(p *peer) {
 
 // Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a message
 // that no correct peer sends, and then has changed nothing.
-func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
+func (m *LeaseMachine) Handle(now int64, msg Message) (Output, error) {
 	if m.ended != Outside || m.self == dmutex.None { // it was for a member
 		return m.flush(now), nil
 	}
 	p := m.peer(msg.From)
 	if why := m.impossible(p, &msg); why != "" {
-		return nil, dmutex.PeerMistake("membership: " + why)
+		return Output{}, dmutex.PeerMistake("membership: " + why)
 	}
 	if msg.View.Epoch > m.record.Epoch {
 		m.hint(now, minPause)
@@ -286,7 +227,10 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 			m.tellView(p)
 		}
 	}
-	m.cleared = max(m.cleared, msg.Cleared)
+	if msg.Cleared > m.cleared {
+		m.cleared = msg.Cleared
+		m.tellWait()
+	}
 	return m.flush(now), nil
 }
 
@@ -294,40 +238,53 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 
 // change opens a swap to the record that this life wants.
 func (m *LeaseMachine) change(now int64) {
-	if m.self == dmutex.None && m.cfg.Proves && !m.begun {
-		m.begin(now, Live)
+	if m.self == dmutex.None {
+		m.join(now)
 		return
 	}
-	r := m.record
-	r.Members = slices.Clone(r.Members)
-	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
-	r.Epoch = max(r.Epoch+1, m.cfg.Clock, epochAbove(m.cfg.Fence))
-	if m.self == dmutex.None {
+	r := m.successor()
+	r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
+		p := m.peer(e.Node)
+		gone, leaves := p != nil && (m.removeAt(p) <= now || !p.here && p.awayAt <= now-m.grace()), m.leaving && e.Life == m.cfg.Life
+		if gone || leaves && m.holding {
+			r.exclude(e.Proof)
+		}
+		return gone || leaves
+	})
+	m.swap(now, r)
+}
+
+// join adds this life to the record, when nothing is in its way.
+func (m *LeaseMachine) join(now int64) {
+	switch {
+	case m.misfit(m.record.Members) != nil:
+		m.begin(now, Look)
+	case m.cfg.Proves && !m.begun:
+		m.begin(now, Live)
+	default:
+		r := m.successor()
 		if m.record.Epoch == 0 {
 			r.exclude(m.proof)
 		}
-		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
+		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings // rule 5.7: others only if there is no member
 		r.Highest++
 		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.speak, m.proof, m.cfg.Address, m.cfg.Name})
-	} else {
-		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
-			p := m.peer(e.Node)
-			gone := p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt <= now-m.grace())
-			if gone {
-				r.exclude(e.Proof)
-			}
-			return gone || m.leaving && e.Life == m.cfg.Life
-		})
+		m.swap(now, r)
 	}
-	switch _, err := r.MarshalText(); {
-	case len(r.Members) > MaxMembers:
-		m.stop(&failure{ErrFull, instead})
-	case err != nil:
+}
+
+// successor returns what a swap may change.
+func (m *LeaseMachine) successor() Record {
+	return m.following(m.cleared, max(m.cfg.Clock, epochAbove(m.cfg.Fence)))
+}
+
+func (m *LeaseMachine) swap(now int64, r Record) {
+	if _, err := r.MarshalText(); err != nil {
 		m.stop(err)
-	default:
-		m.next = r
-		m.begin(now, Swap)
+		return
 	}
+	m.next = r
+	m.begin(now, Swap)
 }
 
 // nextChange returns when this life wants to change the record.
@@ -335,110 +292,162 @@ func (m *LeaseMachine) nextChange() int64 {
 	switch {
 	case m.stale, m.spent, m.op != NoOperation:
 		return never
-	case m.self == dmutex.None && m.differs() && m.cleared < m.record.Unclean:
-		return max(m.joinAt, m.since+m.wait) // no lease of another length may run then
-	case m.self == dmutex.None:
+	case m.self != dmutex.None:
+	case m.misfit(m.record.Members) != nil:
 		return m.joinAt
-	case m.leaving:
+	case m.runsOther():
+		return max(m.joinAt, m.since+m.wait)
+	case len(m.record.Members) >= MaxMembers:
+		return never
+	default:
+		return m.joinAt
+	}
+	if m.leaving {
 		return math.MinInt64
 	}
 	at := m.troubleAt
 	for i := range m.peers {
-		at = min(at, m.excludeAt(&m.peers[i]))
+		at = min(at, m.removeAt(&m.peers[i]))
 	}
 	return at
 }
 
-// excludeAt returns when this life wants to exclude a peer.
-func (m *LeaseMachine) excludeAt(p *peer) int64 {
-	switch {
-	case p.dead:
-		return p.since + m.rank()*m.pause()
-	case !p.here && p.awayAt == never:
-		return never
-	case !p.here:
-		times := int64(0)
-		for i := range m.peers {
-			if !m.peers[i].here {
-				times++
-			}
-		}
-		if !m.acting && m.earlier == nil { // it has not acted since it joined
-			times++
-		}
-		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
-	case m.reported && m.lacks(p.node):
-		return max(m.installedAt, p.since) + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
-	default:
+// removeAt returns when this life wants to exclude a peer: for what is known of its process, or since it
+// is here and does not report in a view for so long that it cannot hold anything any more.
+func (m *LeaseMachine) removeAt(p *peer) int64 {
+	at := m.excludeAt(p, m.grace(), !m.acting && m.earlier == nil)
+	if p.here && m.reported && m.lacks(p.node) {
+		at = max(m.installedAt, p.since) + m.cfg.Lease + m.grace()
+	}
+	if at == never {
 		return never
 	}
+	return at + m.turn()
 }
 
 // grace is how long a member may be away.
 func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/leases.Exclude, patience) }
 
-// rank is how many of the members that are there may change the record before this one.
-func (m *LeaseMachine) rank() (rank int64) {
-	for i := range m.peers {
-		if p := &m.peers[i]; p.node < m.self && p.here {
-			rank++
-		}
-	}
-	return rank
-}
+// turn is how long this life lets others go first.
+func (m *LeaseMachine) turn() int64 { return m.rank(m.self) * m.pause() }
 
 // Rules 5.2 and 5.6: what an operation that has succeeded has shown.
 
 // learn takes in a record that an operation has shown, which was asked for at the time sent.
 func (m *LeaseMachine) learn(now, sent int64, r Record) {
-	if why := m.contradicted(&r); why != "" {
+	if why := cmp.Or(m.contradicted(&r), m.mistaken(&r)); why != "" {
 		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
 		return
 	}
-	was, excludes := m.self, r.Unclean > m.record.Unclean
-	if excludes {
-		m.since = now
-	}
-	m.part(&r)
+	was, former, cleared := m.self, m.record, m.cleared
+	m.knows(now, m.cfg.Lease, &former, &r)
 	m.record, m.self = r, r.number(m.cfg.Life)
-	m.cleared = max(m.cleared, r.Cleared)
-	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
-		m.wait = max(m.wait, leases.Drain(r.Lease))
+	if m.self != dmutex.None {
+		m.belong(now, sent, was, &former)
+	} else if m.leaving {
+		m.end(Left, nil)
+	} else if err := m.misfit(r.Members); err != nil && (!m.cfg.Proves || was != dmutex.None || m.exclusions > 0) {
+		m.stop(err)
+	} else {
+		if was != dmutex.None {
+			m.excluded(now)
+		}
+		if m.runsOther() || len(r.Members) >= MaxMembers { // until others have joined, or one leaves
+			m.rumor(now)
+		}
 	}
-	switch {
-	case m.self != dmutex.None:
-		if was == dmutex.None {
-			m.joinedAt = now
-		}
-		m.leaseFrom, m.renewAt = sent, sent+m.cfg.Lease/leases.Renew
-		if r.Epoch > m.view.Epoch {
-			m.enter(now)
-			m.meet(m.self, m.view, r.Unclean, excludes)
-		}
-	case m.leaving:
-		m.ended = Left
-	case was != dmutex.None:
-		m.excluded(now)
-	case m.differs() && len(r.Members) > 0:
-		m.stop(&failure{ErrSettings, "it has a lease of " + strconv.FormatInt(r.Lease/millisecond, 10) + " ms and " + strconv.Quote(r.Settings) +
-			", and this node has " + strconv.FormatInt(m.cfg.Lease/millisecond, 10) + " ms and " + strconv.Quote(m.cfg.Settings)})
-	default:
-		if i := slices.IndexFunc(r.Members, func(e Entry) bool { return e.Speaks.Common(m.speak) == 0 }); i >= 0 {
-			m.stop(&failure{ErrSettings, "member " + r.Members[i].Node.String() + " speaks " + m.speak.Differs(r.Members[i].Speaks)})
-		}
+	if m.cleared > cleared || r.Epoch > former.Epoch && m.waits(r.Unclean) {
+		m.tellWait()
+	}
+	if m.self != dmutex.None && r.Epoch > m.view.Epoch {
+		m.enter(now)
+		m.meet(m.self, m.view, r.Unclean, r.Unclean > former.Unclean)
 	}
 }
 
-// contradicted says how a record contradicts the one that was read before, "" if it does not.
-func (m *LeaseMachine) contradicted(r *Record) string {
-	number := r.number(m.cfg.Life)
-	switch {
-	case r.Epoch < m.record.Epoch:
-		return "it went back to epoch " + strconv.FormatUint(r.Epoch, 10) + " from " + m.epoch()
-	case r.Epoch == m.record.Epoch && r.text() != m.record.text():
-		return "it has changed within epoch " + m.epoch()
-	case r.Unclean < m.record.Unclean || r.Unproved < m.record.Unproved || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
-		return "it has forgotten what was before epoch " + strconv.FormatUint(r.Epoch, 10)
+// belong takes in a record of which this life is a member.
+func (m *LeaseMachine) belong(now, sent int64, was dmutex.NodeID, former *Record) {
+	if was == dmutex.None {
+		m.joinedAt = now
+		m.emit(Event{Kind: Joined, Self: m.self})
+	}
+	if m.term.Over(now) { // what it held is lost
+		m.term = leases.Term{Length: m.cfg.Lease}
+	}
+	if m.term.Confirm(now, sent, m.cfg.Lease) {
+		m.emit(Event{Kind: Renewed, Term: m.term})
+	}
+	m.renewAt = m.term.Renew(m.share())
+	if r := &m.record; was == dmutex.None || r.Epoch > former.Epoch {
+		record := *r
+		m.emit(Event{Kind: Members, Record: &record, Excludes: r.Unclean == r.Epoch || was != dmutex.None && r.Unclean > former.Epoch})
+	}
+}
+
+// tellWait tells the driver what is waited for.
+func (m *LeaseMachine) tellWait() {
+	until, _, _ := m.Waits()
+	m.emit(Event{Kind: Waiting, Epoch: m.cleared, Unclean: m.record.Unclean, Until: until})
+}
+
+// Rule 5.7: what all members must agree on is written into a record without members only.
+
+// misfit says why this life cannot be a member beside those of the record, nil if it can.
+func (m *LeaseMachine) misfit(members []Entry) error {
+	if m.differs() && len(members) > 0 {
+		return SettingsError{members[0].Node, m.speak, m.record.Lease, m.record.Settings}
+	}
+	for _, e := range members {
+		if e.Speaks.Common(m.speak) == 0 {
+			return SettingsError{e.Node, e.Speaks, m.record.Lease, m.record.Settings}
+		}
+	}
+	return nil
+}
+
+// looked takes the members out of the record that are dead, because the store says who lives, if
+// this life can then be a member. Nothing but the look was under way, so they had begun before it.
+func (m *LeaseMachine) looked(now int64, names string) {
+	var living []string
+	for begin, i := 0, 0; i <= len(names); i++ {
+		if i == len(names) || names[i] == ' ' {
+			living, begin = append(living, names[begin:i]), i+1
+		}
+	}
+	r := m.successor()
+	r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
+		dead := e.Proof != "" && !slices.Contains(living, e.Proof)
+		if dead {
+			r.exclude(e.Proof)
+		}
+		return dead
+	})
+	if err := m.misfit(r.Members); err != nil {
+		m.stop(err)
+		return
+	}
+	m.swap(now, r)
+}
+
+// share is after what share of the lease it is renewed.
+func (m *LeaseMachine) share() int64 {
+	if m.cfg.Serves { // rule 5b.4: it confirms the sessions of clients no longer than its lease lasts
+		return leases.RenewServing
+	}
+	return leases.Renew
+}
+
+// differs reports whether the record has other settings than this life.
+func (m *LeaseMachine) differs() bool {
+	return m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings
+}
+
+// runsOther reports whether a lease of another length may run.
+func (m *LeaseMachine) runsOther() bool { return m.differs() && m.waits(m.record.Unclean) }
+
+// mistaken says how a record contradicts what this life knows of itself, "" if it does not.
+func (m *LeaseMachine) mistaken(r *Record) string {
+	switch number := r.number(m.cfg.Life); {
 	case number != dmutex.None && m.self != dmutex.None && number != m.self:
 		return "it has renumbered member " + m.self.String()
 	case number != dmutex.None && (r.Lease != m.cfg.Lease || r.Settings != m.cfg.Settings):
@@ -447,45 +456,31 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 	return ""
 }
 
-func (m *LeaseMachine) epoch() string { return strconv.FormatUint(m.record.Epoch, 10) }
+func (m *LeaseMachine) stop(err error) { m.end(Stopped, err) }
 
-// differs reports whether the record has other settings than this life.
-func (m *LeaseMachine) differs() bool {
-	return m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings
+func (m *LeaseMachine) end(phase Phase, err error) {
+	m.ended, m.err = phase, err
+	m.emit(Event{Kind: Ended, Phase: phase, Err: err})
 }
-
-func (m *LeaseMachine) stop(err error) { m.ended, m.err = Stopped, err }
 
 // enter installs the view of the record.
 func (m *LeaseMachine) enter(now int64) {
 	m.install(now, m.record.view())
-	m.acting, m.troubleAt = false, never
-	m.peers = slices.DeleteFunc(m.peers, func(p peer) bool { return !m.view.Has(p.node, p.life) })
-	for _, who := range m.view.Members {
-		if who.Node != m.self && m.peer(who.Node) == nil {
-			m.peers = append(m.peers, peer{node: who.Node, life: who.Life, since: now, awayAt: now})
-		}
-	}
+	m.troubleAt = never
+	m.adopt(now, &m.view, m.self)
 }
 
-// Rule 5.5: a life that was excluded is followed by another.
-
-// excluded ends this life. What it held is lost.
+// excluded ends this life, by rule 5.5. What it held is lost.
 func (m *LeaseMachine) excluded(now int64) {
-	m.spent = true
-	m.exclusions++
-	if now-m.joinedAt > 60*second {
-		m.flaps = 0
-	}
-	m.joinAt = now + second<<m.flaps - second
-	m.flaps = min(m.flaps+1, maxFails)
+	m.spend(now)
 	m.install(now, View{})
-	m.peers, m.acting, m.renewAt, m.troubleAt, m.memory = nil, false, never, never, memory{}
+	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, never, never, memory{}, leases.Term{Length: m.cfg.Lease}
+	m.emit(Event{Kind: Excluded})
 }
 
 // Rejoin goes on as another life, drawn like that of [LeaseConfig], when this one was excluded.
 // No life joins twice: nothing that was sent from or to the former one counts for the new one.
-func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
+func (m *LeaseMachine) Rejoin(now int64, life uint64) Output {
 	if m.spent && life != 0 {
 		m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life
 	}
@@ -495,7 +490,7 @@ func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
 func (m *LeaseMachine) send(p *peer, msg Message) {
 	if p.here {
 		msg.From, msg.To = m.self, p.node
-		m.out = append(m.out, msg)
+		m.out.Messages = append(m.out.Messages, msg)
 	}
 }
 
@@ -506,20 +501,26 @@ func (m *LeaseMachine) sendAll(msg Message) {
 }
 
 // flush does what an input may have made possible, and returns the output.
-func (m *LeaseMachine) flush(now int64) []Message {
-	if m.now = now; m.ended != Outside {
-		return m.said()
+func (m *LeaseMachine) flush(now int64) Output {
+	if m.now = now; m.ended == Outside {
+		m.mayAct(now)
+		m.mayAsk(now)
 	}
-	m.mayAct(now)
+	return m.said()
+}
+
+// mayAsk asks the store for what is due.
+func (m *LeaseMachine) mayAsk(now int64) {
 	switch {
 	case m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure:
-		m.ended = Left
+		m.end(Left, nil)
 	case m.op != NoOperation:
 	case m.nextChange() <= now: // before a load that a stranger may have asked for
 		m.change(now)
 	case m.nextLoad() <= now:
-		m.prompted, m.hintAt = !m.stale && m.hintAt <= now, never
-		m.begin(now, Load)
+		m.load(now)
 	}
-	return m.said()
+	if m.ended == Outside && m.op != NoOperation && !m.asked {
+		m.emit(m.start())
+	}
 }

@@ -15,9 +15,6 @@ import (
 // is gone, or it contradicts what was read before.
 var ErrRecord = errors.New("membership: bad record")
 
-// ErrFull is wrapped by the error of a life that cannot join a group of [MaxMembers].
-var ErrFull = errors.New("membership: the group has 64 members, which is the most")
-
 // A Record is what the store holds about a group in the lease mode. Every change has a higher
 // epoch.
 type Record struct {

@@ -2,14 +2,13 @@ package membership
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A history is a group of the strict mode in virtual time, whose processes crash and
@@ -18,8 +17,9 @@ type history struct {
 	*rand.Rand
 	t       *testing.T
 	now     int64
-	runs    []*process // by member; nil if there is none
-	ahead   []int64    // the clocks, in nanoseconds
+	delayed func() int64 // how long a message takes
+	runs    []*process   // by member; nil if there is none
+	ahead   []int64      // the clocks, in nanoseconds
 	events  search.Agenda[func()]
 	count   int                 // of processes
 	last    map[[2]uint64]int64 // when the last message arrives, by lives
@@ -29,18 +29,19 @@ type history struct {
 
 type process struct {
 	*Machine
-	reported uint64
-	deaf     bool // it is paused
+	deaf bool // it is paused
 }
 
 // aDay is when a history begins, by a right clock.
 const aDay = 200_000_000 * second
 
 func newHistory(t *testing.T, n int, seed uint64) *history {
-	return &history{
+	h := &history{
 		Rand: rand.New(rand.NewPCG(seed, 0)), t: t, now: aDay, runs: make([]*process, n), ahead: make([]int64, n),
 		last: make(map[[2]uint64]int64), grants: make(map[uint64]uint64),
 	}
+	h.delayed = func() int64 { return 100_000 + h.Int64N(millisecond) }
+	return h
 }
 
 func (h *history) after(delay int64, do func()) {
@@ -60,7 +61,7 @@ func (h *history) start(i int) {
 	m, err := New(Config{Self: dmutex.NodeID(i + 1), Members: members, Life: life, Clock: h.clock(i)})
 	require.NoError(h.t, err)
 	h.runs[i] = &process{Machine: m}
-	h.input(i, func(m *Machine) []Message { return m.Tick(h.now) })
+	h.input(i, func(m *Machine) Output { return m.Tick(h.now) })
 	for j, other := range h.runs {
 		if j != i && other != nil {
 			h.join(i, j)
@@ -71,13 +72,13 @@ func (h *history) start(i int) {
 // join lets two processes meet soon.
 func (h *history) join(i, j int) {
 	for _, pair := range [2][2]*process{{h.runs[i], h.runs[j]}, {h.runs[j], h.runs[i]}} {
-		h.after(h.Int64N(2*millisecond), func() { h.meet(pair[0], pair[1]) })
+		h.after(2*h.delayed(), func() { h.meet(pair[0], pair[1]) })
 	}
 }
 
 func (h *history) meet(p, other *process) {
 	if i := int(p.me().node) - 1; h.runs[i] == p && !p.deaf && p.member(other.me().node).life != other.life {
-		h.input(i, func(m *Machine) []Message { return m.Met(h.now, other.me().node, other.life) })
+		h.input(i, func(m *Machine) Output { return m.Met(h.now, other.me().node, other.life) })
 	}
 }
 
@@ -89,24 +90,23 @@ func (h *history) crash(i int) {
 		if p != nil {
 			h.after(millisecond, func() {
 				if h.runs[j] == p && p.member(gone.me().node).life == gone.life {
-					h.input(j, func(m *Machine) []Message { return m.Lost(h.now, gone.me().node) })
+					h.input(j, func(m *Machine) Output { return m.Lost(h.now, gone.me().node) })
 				}
 			})
 		}
 	}
 }
 
-func (h *history) input(i int, do func(m *Machine) []Message) {
+func (h *history) input(i int, do func(m *Machine) Output) {
 	p := h.runs[i]
 	p.Clock(h.clock(i))
 	for out := do(p.Machine); ; out = p.Report(h.now, nil) {
-		for _, msg := range out {
+		for _, msg := range out.Messages {
 			h.post(p, msg)
 		}
-		if p.View().Epoch <= p.reported {
+		if !installs(out) {
 			return
 		}
-		p.reported = p.View().Epoch
 	}
 }
 
@@ -117,13 +117,13 @@ func (h *history) post(p *process, msg Message) {
 		return
 	}
 	way := [2]uint64{p.life, other.life}
-	h.last[way] = max(h.last[way], h.now+100_000+h.Int64N(millisecond))
+	h.last[way] = max(h.last[way], h.now+h.delayed())
 	h.after(h.last[way]-h.now, func() {
 		if h.runs[j] != other || other.deaf {
 			return
 		}
 		h.meet(other, p)
-		h.input(j, func(m *Machine) []Message {
+		h.input(j, func(m *Machine) Output {
 			out, err := m.Handle(h.now, msg)
 			require.NoError(h.t, err)
 			return out
@@ -149,7 +149,7 @@ func (h *history) until(end int64, done func() bool) {
 		h.now = max(h.now, next)
 		switch {
 		case who >= 0:
-			h.input(who, func(m *Machine) []Message { return m.Tick(h.now) })
+			h.input(who, func(m *Machine) Output { return m.Tick(h.now) })
 		case h.events.Len() > 0 && h.events.Next() <= h.now:
 			_, do := h.events.Take()
 			do()
@@ -163,17 +163,19 @@ func (h *history) until(end int64, done func() bool) {
 func (h *history) settle() {
 	h.t.Helper()
 	begun := h.now
-	settled := func() bool {
-		for _, p := range h.runs {
-			if p == nil || p.Phase() != Acting || len(p.View().Members) < len(h.runs) || p.View().Epoch != h.runs[0].View().Epoch {
-				return false
-			}
-		}
-		return true
-	}
-	h.until(h.now+60*second, settled)
-	require.True(h.t, settled(), "after a minute")
+	h.until(h.now+60*second, h.settled)
+	require.True(h.t, h.settled(), "after a minute")
 	require.Less(h.t, time.Duration(h.now-begun), 5*time.Second)
+}
+
+// settled reports whether all processes act in one view.
+func (h *history) settled() bool {
+	for _, p := range h.runs {
+		if p == nil || p.Phase() != Acting || len(p.View().Members) < len(h.runs) || p.View().Epoch != h.runs[0].View().Epoch {
+			return false
+		}
+	}
+	return true
 }
 
 // grant grants the lock at a member that acts. Its fence must be higher than all before.
@@ -328,11 +330,19 @@ func TestFarAheadOfSomeClocksOnly(t *testing.T) {
 		members[id] = m
 	}
 	now := int64(0)
-	carry := func(out []Message) {
-		for len(out) > 0 {
-			m := members[out[0].To]
-			more, _ := m.Handle(now, out[0])
-			out = slices.Concat(out[1:], more, m.Report(now, nil))
+	var wire []Message
+	send := func(m *Machine, out Output) {
+		if installs(out) {
+			out = out.And(m.Report(now, nil))
+		}
+		wire = append(wire, out.Messages...)
+	}
+	carry := func(m *Machine, out Output) {
+		for send(m, out); len(wire) > 0; {
+			msg := wire[0]
+			wire = wire[1:]
+			more, _ := members[msg.To].Handle(now, msg)
+			send(members[msg.To], more)
 		}
 	}
 	pass := func(seconds int) {
@@ -340,13 +350,13 @@ func TestFarAheadOfSomeClocksOnly(t *testing.T) {
 			for _, id := range nodes {
 				clocks[id] += 10
 				members[id].Clock(clocks[id])
-				carry(slices.Concat(members[id].Tick(now), members[id].Report(now, nil)))
+				carry(members[id], members[id].Tick(now))
 			}
 		}
 	}
 	for _, id := range nodes {
 		for _, peer := range nodes {
-			carry(members[id].Met(now, peer, lives[peer]))
+			carry(members[id], members[id].Met(now, peer, lives[peer]))
 		}
 	}
 	pass(2)
@@ -356,9 +366,29 @@ func TestFarAheadOfSomeClocksOnly(t *testing.T) {
 
 	_, err := members[1].Handle(now, Message{Kind: Prepare, From: 3, To: 1, Round: members[1].latest()})
 	require.NoError(t, err)
-	carry(members[1].Leave(now))
+	carry(members[1], members[1].Leave(now))
 	pass(70)
 	require.Equal(t, Left, members[1].Phase())
 	require.Equal(t, Acting, members[2].Phase())
 	require.Equal(t, []dmutex.NodeID{2, 3}, members[2].View().Nodes())
+}
+
+// Two members that are alive are evicted together. Neither keeps the other in the old view, in which
+// they could hold what the third member grants.
+func TestEvictedTogether(t *testing.T) {
+	for seed := range uint64(800) {
+		h := newHistory(t, 3, seed)
+		for i := range h.runs {
+			h.start(i)
+		}
+		h.settle()
+		h.pass(2 * second)
+		h.input(1, func(m *Machine) Output {
+			out, err := m.Evict(h.now, 1, 3)
+			require.NoError(t, err)
+			return out
+		})
+		h.pass(2 * second)
+		require.Equal(t, []Phase{Stopped, Acting, Stopped}, []Phase{h.runs[0].Phase(), h.runs[1].Phase(), h.runs[2].Phase()}, "seed %d", seed)
+	}
 }

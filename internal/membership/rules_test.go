@@ -68,6 +68,11 @@ func (f from) prepare(round uint64) Message {
 	return Message{Kind: Prepare, From: of(uint64(f)), Round: round}
 }
 
+// asks is a question in doubt about a later view.
+func (f from) asks(round uint64, about View) Message {
+	return Message{Kind: Prepare, From: of(uint64(f)), Round: round, View: about}
+}
+
 func (f from) promise(round uint64, installed, completed View) Message {
 	return Message{Kind: Promise, From: of(uint64(f)), Round: round, Installed: installed, Completed: completed}
 }
@@ -89,9 +94,9 @@ func (f from) complete(v View) Message {
 }
 
 // input notes the output of an input. The driver of a soloist holds nothing.
-func (s *soloist) input(out []Message) {
+func (s *soloist) input(out Output) {
 	s.out = nil
-	for _, msg := range append(out, s.Report(s.now, nil)...) {
+	for _, msg := range out.And(s.Report(s.now, nil)).Messages {
 		s.out = append(s.out, msg.String())
 	}
 }
@@ -255,7 +260,7 @@ var rules = []struct {
 			require.NoError(t, err)
 		}
 		s.is(Stopped)
-		s.input(nil) // the driver reports after that
+		s.input(Output{}) // the driver reports after that
 		s.says()
 	}},
 
@@ -270,6 +275,33 @@ var rules = []struct {
 		s.enters(20, view(2, 10, 20, 30))
 		s.input(s.Trouble(0, 2))
 		require.Equal(t, int64(2*minPause), s.Deadline())
+	}},
+
+	// A round of its own would be refused without an answer, again and again.
+	{"a round that nobody would believe waits", func(t *testing.T) {
+		s := acting(t, 10)
+		s.hears(from(20).refuse(day-1, 0))
+		s.input(s.Trouble(s.now, 1))
+		s.waits()
+		s.says()
+		require.Equal(t, int64(minPause+minute*millisecond), s.Deadline())
+		s.Clock(minute)
+		s.waits()
+		s.says("1->2 PREPARE round=86400000", "1->3 PREPARE round=86400000")
+	}},
+
+	// A view that lasted is no quarrel.
+	{"a calm time ends a quarrel", func(t *testing.T) {
+		for long, pause := range map[int64]int64{calm: 4 * minPause, calm + 1: 2 * minPause} {
+			s := acting(t, 10)
+			s.input(s.Trouble(s.now, 1))
+			s.enters(20, view(2, 10, 20, 30))
+			s.now += long
+			s.input(s.Trouble(s.now, 2))
+			s.enters(20, view(4, 10, 20, 30))
+			s.input(s.Trouble(s.now, 4))
+			require.Equal(t, s.now+pause, s.Deadline())
+		}
 	}},
 
 	// A back-off is for members whose rounds would meet again.
@@ -323,9 +355,9 @@ var rules = []struct {
 		s := acting(t, 10)
 		second := view(2, 10, 20, 30)
 		s.enters(20, second)
-		s.hears(from(20).report(second, Hold{"b", 1<<22 + 1}), from(20).report(second, Hold{"d", 1<<22 + 1}))
-		s.hears(from(30).report(second, Hold{"a", 1<<22 + 1}), from(30).report(second, Hold{"c", 1<<22 + 1}))
-		require.Equal(t, []Holder{{3, Hold{"a", 1<<22 + 1}}, {2, Hold{"b", 1<<22 + 1}}}, s.Holders())
+		s.hears(from(20).report(second, Hold{Lock: "b", Fence: 1<<22 + 1}), from(20).report(second, Hold{Lock: "d", Fence: 1<<22 + 1}))
+		s.hears(from(30).report(second, Hold{Lock: "a", Fence: 1<<22 + 1}), from(30).report(second, Hold{Lock: "c", Fence: 1<<22 + 1}))
+		require.Equal(t, []Holder{{3, Hold{Lock: "a", Fence: 1<<22 + 1}}, {2, Hold{Lock: "b", Fence: 1<<22 + 1}}}, s.holders)
 	}},
 	// A hold of one view may be released in the next.
 	{"a report is of its view", func(t *testing.T) {
@@ -638,6 +670,16 @@ var rules = []struct {
 		s.leaves()
 		s.hears(from(20).promise(2, View{}, View{}))
 		s.is(Outside)
+	}},
+
+	// Nobody is there who could have decided.
+	{"a life in no view leaves if it is alone", func(t *testing.T) {
+		s := solo(t, 30, 0)
+		s.met(10)
+		s.hears(from(10).prepare(1))
+		s.lost(10)
+		s.leaves()
+		s.is(Left)
 	}},
 
 	// The later life does not know what the former life has decided.

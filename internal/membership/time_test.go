@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A timeline is a group in time. If all messages take equally long, members that begin
@@ -28,7 +28,7 @@ func newTimeline(t *testing.T, n int, delay time.Duration) *timeline {
 	tl := bareTimeline(t, n, delay)
 	for i := range n {
 		for id := range dmutex.NodeID(n) {
-			tl.input(i, func(m *Machine) []Message { return m.Met(tl.now, id+1, uint64(id+1)) })
+			tl.input(i, func(m *Machine) Output { return m.Met(tl.now, id+1, uint64(id+1)) })
 		}
 	}
 	return tl
@@ -55,18 +55,17 @@ func (tl *timeline) acts() bool {
 	return !slices.ContainsFunc(tl.machines, func(m *Machine) bool { return m.Phase() != Acting })
 }
 
-func (tl *timeline) input(i int, do func(m *Machine) []Message) {
+func (tl *timeline) input(i int, do func(m *Machine) Output) {
 	m := tl.machines[i]
 	for out := do(m); ; out = m.Report(tl.now, nil) {
-		for _, msg := range out {
+		for _, msg := range out.Messages {
 			way := [2]dmutex.NodeID{msg.From, msg.To}
 			tl.last[way] = max(tl.last[way], tl.now+tl.delayed()) // messages do not overtake each other
 			tl.wire.Plan(tl.last[way], msg)
 		}
-		if m.View().Epoch <= tl.reported[i] {
+		if !installs(out) {
 			return
 		}
-		tl.reported[i] = m.View().Epoch
 	}
 }
 
@@ -85,8 +84,8 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 		if tl.wire.Len() > 0 && tl.wire.Next() <= next {
 			at, l := tl.wire.Take()
 			tl.now = max(tl.now, at)
-			tl.input(int(l.To)-1, func(m *Machine) []Message {
-				var met []Message
+			tl.input(int(l.To)-1, func(m *Machine) Output {
+				var met Output
 				if m.member(l.From).life == 0 {
 					met = m.Met(tl.now, l.From, uint64(l.From))
 				}
@@ -95,11 +94,11 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 				}
 				out, err := m.Handle(tl.now, l)
 				require.NoError(t, err)
-				return append(met, out...)
+				return met.And(out)
 			})
 		} else {
 			tl.now = max(tl.now, next)
-			tl.input(who, func(m *Machine) []Message { return m.Tick(tl.now) })
+			tl.input(who, func(m *Machine) Output { return m.Tick(tl.now) })
 			require.Greater(t, tl.machines[who].Deadline(), tl.now, "a machine asks for the same moment again and again")
 		}
 		require.Less(t, tl.now-begun, int64(time.Hour), "it takes too long")
@@ -138,7 +137,7 @@ func TestLeaveTogether(t *testing.T) {
 				leaves := func(i int) bool { return leavers&(1<<i) != 0 }
 				for i := range n {
 					if leaves(i) {
-						tl.input(i, func(m *Machine) []Message { return m.Leave(tl.now) })
+						tl.input(i, func(m *Machine) Output { return m.Leave(tl.now) })
 					}
 				}
 				took := tl.run(t, func() bool {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
-	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
 // A world is a state of a group of members whose processes start, crash, leave and
@@ -70,7 +70,7 @@ type setup struct {
 }
 
 // An alter wraps each input to a machine.
-type alter func(m *Machine, msg *Message, input func() []Message) []Message
+type alter func(m *Machine, msg *Message, input func() Output) Output
 
 // faults are how often each may happen.
 type faults struct {
@@ -120,7 +120,17 @@ type step struct {
 type stepKey struct {
 	at  uint32
 	do  verb
-	arg uint64
+	arg argument
+}
+
+// An argument is what an input says besides the verb. What the verb does not need is zero.
+type argument struct {
+	flight  uint32 // of deliver
+	member  uint8  // of start: which; of meet, cut and evict: the other
+	timer   uint8  // of tick
+	life    uint64 // of start and meet
+	highest uint32 // of start and evict: the highest round that was used
+	fence   uint64 // of acquire
 }
 
 const lowNumber, highNumber = 1000, 2000 // of lives that no clock helps
@@ -329,7 +339,7 @@ func (w *world) do(a action) error {
 	case deliver:
 		id := w.wire[i]
 		w.wire = slices.Delete(w.wire, i, i+1)
-		return w.input(w.flight(id).to, deliver, uint64(id))
+		return w.input(w.flight(id).to, deliver, argument{flight: id})
 	case acquire:
 		return w.acquire(i)
 	case slander:
@@ -349,7 +359,7 @@ func (w *world) do(a action) error {
 		}
 		me.renamed = a.do == rename
 		w.purge(func(f *flight) bool { return f.from == i && w.life(f.to).met[i] != f.fromLife })
-		return w.input(i, start, uint64(i)<<60|w.number(i)<<32|uint64(w.highest))
+		return w.input(i, start, argument{member: uint8(i), life: w.number(i), highest: w.highest})
 	case end, crash:
 		if a.do == crash {
 			w.left.crashes--
@@ -363,7 +373,7 @@ func (w *world) do(a action) error {
 		} else {
 			w.left.alarms--
 		}
-		return w.input(i, a.do, 0)
+		return w.input(i, a.do, argument{})
 	case evict:
 		if other := &w.places[a.j]; other.life != 0 {
 			w.left.lies--
@@ -371,26 +381,26 @@ func (w *world) do(a action) error {
 		} else {
 			w.left.evicts--
 		}
-		return w.input(i, evict, uint64(a.j)<<32|uint64(w.highest))
+		return w.input(i, evict, argument{member: uint8(a.j), highest: w.highest})
 	case cut:
 		w.left.cuts--
 		w.purge(func(f *flight) bool { return min(f.from, f.to) == i && max(f.from, f.to) == a.j })
 		for _, pair := range [2][2]int{{i, a.j}, {a.j, i}} {
 			p := &w.places[pair[0]]
-			p.life = w.step(stepKey{p.life, cut, uint64(pair[1])}).to
+			p.life = w.step(stepKey{p.life, cut, argument{member: uint8(pair[1])}}).to
 		}
 		return nil
 	case meet: // the last life of member j is there
 		life := w.number(a.j)
 		w.purge(func(f *flight) bool { return f.from == a.j && f.to == i && f.fromLife != life })
-		return w.input(i, meet, uint64(a.j)<<32|life)
+		return w.input(i, meet, argument{member: uint8(a.j), life: life})
 	case tick, report:
-		return w.input(i, a.do, uint64(a.j))
+		return w.input(i, a.do, argument{timer: uint8(a.j)})
 	case release:
 		if lock := w.lock(i); lock != nil && lock.holder == uint8(i+1) {
 			lock.holder = 0
 		}
-		return w.input(i, release, 0)
+		return w.input(i, release, argument{})
 	}
 	panic("what is that?")
 }
@@ -408,7 +418,7 @@ func (w *world) acquire(i int) error {
 			w.granted = lock.view
 		}
 	}
-	return w.input(i, acquire, FirstFence(view.Epoch)+1)
+	return w.input(i, acquire, argument{fence: FirstFence(view.Epoch) + 1})
 }
 
 // stop ends a process. Its messages may still arrive.
@@ -423,7 +433,7 @@ func (w *world) purge(lost func(*flight) bool) {
 }
 
 // input gives life i an input.
-func (w *world) input(i int, do verb, arg uint64) error {
+func (w *world) input(i int, do verb, arg argument) error {
 	me := &w.places[i]
 	at := me.life
 	if do == start {
@@ -458,7 +468,7 @@ func (w *world) input(i int, do verb, arg uint64) error {
 		w.stop(i)
 		return nil
 	case Stopped:
-		believed := w.lied != 0 && (l.leaving || do == tick && arg == despairs)
+		believed := w.lied != 0 && (l.leaving || do == tick && arg.timer == despairs)
 		if !me.vouched && w.clocks && !w.behind && !believed {
 			return wrongf("%d is stopped, and nobody has vouched that it is dead", i+1)
 		}
@@ -538,7 +548,7 @@ func (w *world) installed(i int, before View, acted bool) error {
 func (w *world) act(i int) error {
 	l := w.life(i)
 	holder := uint8(0)
-	if h := l.Holders(); len(h) > 0 {
+	if h := l.holders; len(h) > 0 {
 		holder = uint8(h[0].Node)
 	}
 	lock := w.lock(i)
@@ -641,11 +651,11 @@ func (w *model) step(key stepKey) *step {
 
 func (w *model) run(key stepKey) (t step) {
 	var l life
+	arg := &key.arg
 	if key.do == start {
-		i, number, highest := int(key.arg>>60), key.arg>>32&0xffff, key.arg&0xffffffff
-		cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.everybody(), Life: number}
+		cfg := Config{Self: dmutex.NodeID(arg.member + 1), Members: w.everybody(), Life: arg.life}
 		if w.clocks && !w.behind {
-			cfg.Clock = highest
+			cfg.Clock = uint64(arg.highest)
 		}
 		m, err := New(cfg)
 		if err != nil {
@@ -658,61 +668,60 @@ func (w *model) run(key stepKey) (t step) {
 	}
 	var msg *Message
 	var refused error
-	input := func() []Message { return nil }
+	input := func() Output { return Output{} }
 	l.freeze()
 	switch key.do {
 	case start:
-		input = func() []Message { return l.Tick(0) }
+		input = func() Output { return l.Tick(0) }
 	case deliver:
-		c := w.flights.all[key.arg].Message
+		c := w.flights.all[arg.flight].Message
 		msg = &c
-		input = func() []Message {
+		input = func() Output {
 			out, err := l.Handle(0, *msg)
 			refused = err
 			return out
 		}
 	case meet:
-		j, life := key.arg>>32, key.arg&0xffffffff
-		l.met[j] = life
-		input = func() []Message { return l.Met(0, dmutex.NodeID(j+1), life) }
+		l.met[arg.member] = arg.life
+		input = func() Output { return l.Met(0, dmutex.NodeID(arg.member+1), arg.life) }
 	case cut:
-		l.met[key.arg] = 0
+		l.met[arg.member] = 0
 	case tick:
-		l.beginAt, l.courtesy = later(l.beginAt, key.arg == begins), min(l.courtesy, later(0, key.arg == decides))
-		l.askAt, l.doubtAt = later(0, key.arg == asks), later(l.doubtAt, key.arg == despairs)
-		input = func() []Message { return l.Tick(1) }
+		l.beginAt, l.courtesy = later(l.beginAt, arg.timer == begins), min(l.courtesy, later(0, arg.timer == decides))
+		l.askAt, l.doubtAt = later(0, arg.timer == asks), later(l.doubtAt, arg.timer == despairs)
+		input = func() Output { return l.Tick(1) }
 	case report:
-		input = func() []Message { return l.Report(0, w.holds(&l)) }
+		input = func() Output { return l.Report(0, w.holds(&l)) }
 	case release:
 		l.fence = 0
 	case acquire:
-		l.fence = key.arg
+		l.fence = arg.fence
 	case leave:
-		input = func() []Message { return l.Leave(0) }
+		input = func() Output { return l.Leave(0) }
 	case alarm:
-		input = func() []Message { return l.Trouble(0, l.view.Epoch) }
+		input = func() Output { return l.Trouble(0, l.view.Epoch) }
 	case evict:
-		input = func() []Message {
+		input = func() Output {
 			if w.clocks {
-				l.Clock(key.arg&0xffffffff + 1) // time has passed
+				l.Clock(uint64(arg.highest) + 1) // time has passed
 			}
-			out, err := l.Evict(0, dmutex.NodeID(key.arg>>32+1))
+			out, err := l.Evict(0, dmutex.NodeID(arg.member+1))
 			refused = err
 			return out
 		}
 	}
 	broken := w.alter
 	if broken == nil {
-		broken = func(_ *Machine, _ *Message, input func() []Message) []Message { return input() }
+		broken = func(_ *Machine, _ *Message, input func() Output) Output { return input() }
 	}
 	out := broken(l.Machine, msg, input)
 	if !w.reports && l.view.Epoch > 0 && !l.reported {
-		out = append(out, broken(l.Machine, nil, func() []Message { return l.Report(0, w.holds(&l)) })...)
+		out = out.And(broken(l.Machine, nil, func() Output { return l.Report(0, w.holds(&l)) }))
 	}
 	if refused != nil && (w.faults.slanders == 0 || msg.From != dmutex.NodeID(w.n)) {
 		return step{wrong: wrongf("refused: %v", refused)}
 	}
-	for _, o := range out {
+	for _, o := range out.Messages {
 		if l.met[o.To-1] != 0 {
 			t.sent = append(t.sent, w.send(l.Machine.life, l.met[o.To-1], o))
 		}
@@ -728,7 +737,7 @@ func (w *model) holds(l *life) []Hold {
 	if l.fence == 0 || w.forget {
 		return nil
 	}
-	return []Hold{{"x", l.fence}}
+	return []Hold{{Lock: "x", Fence: l.fence}}
 }
 
 func (w *model) everybody() (all []dmutex.NodeID) {

@@ -8,8 +8,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Here the real sessions of the processes of two nodes go through everything that can
@@ -150,7 +150,7 @@ func (s *Session) clone() *Session {
 // appendState appends all that decides what the session will do, given that
 // time stands still at 0 and round trips are not measured.
 func (s *Session) appendState(b []byte) []byte {
-	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.higher, s.acked, s.next, s.sent, s.heard, s.early, max(s.timed.seq, s.acked+1))
+	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.other, s.acked, s.next, s.sent, s.heard, s.early, max(s.timed.seq, s.acked+1))
 	b = appendInts(b, s.flying, min(s.backoff, 2)+1, s.repeats+1)
 	b = appendBools(b, s.rival.silent, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)
 	for _, timer := range [...]int64{s.helloAt, s.answer.at, s.rival.until, s.resendAt, s.ackAt} {

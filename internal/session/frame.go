@@ -18,9 +18,10 @@ import (
 //	GAP      7, from, to, ack                       an ACK that asks to go back
 //	PUSH     8, from, to, seq, ack, message, ...    a DATA to be acknowledged soon
 //
-// from, to and life are lives, messages and settings are byte strings, the rest integers. The form of
-// HELLO is for good: it tells the versions of package protocol that a life speaks, from oldest to
-// newest. All else between two lives is in the highest that both speak.
+// from, to and life are lives, messages and settings are byte strings, the rest integers. In a REFUSED
+// from or life may be 1 for one that is not told: see the comment of the package. The form of HELLO is for good: it tells
+// the versions of package protocol that a life speaks, from oldest to newest. All else between two lives
+// is in the highest that both speak.
 type kind uint64
 
 const (

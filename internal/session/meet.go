@@ -42,9 +42,9 @@ func (s *Session) onHello(now int64, f *frame) {
 	}
 }
 
-// reply makes HELLO, or REFUSED if there is a higher life, the next answer to a stranger.
+// reply makes HELLO, or REFUSED if there is another life, the next answer to a stranger.
 // Of two strangers within pace.minTimeout the higher life is answered.
-func (s *Session) reply(now int64, to, higher uint64) {
+func (s *Session) reply(now int64, to, other uint64) {
 	if s.answer.to <= to {
 		at := now
 		if s.answer.at > now-s.pace.minTimeout {
@@ -53,7 +53,7 @@ func (s *Session) reply(now int64, to, higher uint64) {
 				at += s.pace.minTimeout
 			}
 		}
-		s.answer = answer{to, higher, at}
+		s.answer = answer{to, other, at}
 	}
 }
 

@@ -31,11 +31,11 @@ func TestEveryRun(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
 			{budget{lives: [2]int{1, 1}, messages: [2]int{4, 0}}, 22919},
-			{budget{lives: [2]int{2, 2}}, 133091},
+			{budget{lives: [2]int{2, 2}}, 112511},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{1, 1}, twins: true}, 260001},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}, twins: true, paused: true}, 92611},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{0, 1}, twins: true, paused: true}, 133794},
-			{budget{lives: [2]int{1, 3}, messages: [2]int{1, 0}}, 499680},
+			{budget{lives: [2]int{1, 3}, messages: [2]int{1, 0}}, 341634},
 			{budget{lives: [2]int{1, 1}, messages: [2]int{2, 2}}, 184587},
 			{budget{lives: [2]int{1, 1}, messages: [2]int{1, 1}, closes: [2]int{1, 1}}, 213583},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{2, 0}}, 36992},

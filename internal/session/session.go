@@ -13,9 +13,9 @@
 //	time, b > 0:     after a timeout go back to the first unacknowledged message, and send
 //	                 one frame, with exponential back-off, until something is acknowledged
 //	HELLO(b,0):      HELLO(a,b)
-//	HELLO(b,a):      b is alive: if a higher life x waits, REFUSED(a,x,b)
+//	HELLO(b,a):      b is alive: if a higher life x waits, REFUSED(a,x,1)
 //	any of b to y:   y is another life of ours: HELLO(a,b)
-//	any of x < b:    REFUSED(a,x,b)
+//	any of x < b:    REFUSED(1,x,b)
 //	any of x > b:    if b may be alive: HELLO(a,0) asks it, and a moment later HELLO(a,x)
 //	                 else if it is to a: b = x, both streams begin with 1, HELLO(a,x)
 //	                 else HELLO(a,x)
@@ -50,7 +50,9 @@
 // dead, so the driver of x gives up only when it was refused for some time.
 //
 // The lives guard against old frames, not against forgery. But a life above [Session.SetMaxLife] is
-// refused, so no number can be locked out for good.
+// refused, so no number can be locked out for good. REFUSED may go to a stranger, so it tells one of
+// a and b, and 1 stands for the other: a lower x must exceed b, and a higher one needs a, to see
+// whether the word is out of date.
 //
 // # Go-back-N
 //
@@ -85,7 +87,7 @@ import (
 
 // Config configures a session. Life, MaxLife, MaxFrame and Versions must be set.
 type Config struct {
-	// Life is the number of this run of the process: not 0, and higher than those of all former
+	// Life is the number of this run of the process: above 1, and higher than those of all former
 	// runs with the number of its node. A second session with the same peer needs a higher one.
 	Life uint64
 
@@ -144,6 +146,11 @@ var (
 	ErrClosed = errors.New("session: closed")
 )
 
+// ErrBroken is the [dmutex.ErrPeer] of [Session.Handle] for a peer whose acknowledgements have all been
+// of what was never sent, for some seconds. Somebody has forged a frame in our name: the peer is ahead,
+// takes our messages for repeats, and cannot be acknowledged. Only another life of either mends that.
+var ErrBroken = dmutex.PeerMistake("for some seconds it has acknowledged only what was never sent: another process has sent frames in this node's name, so the two cannot talk until one of them restarts")
+
 // A GroupError is the [dmutex.ErrPeer] of [Session.Handle] for a peer with other Config.Settings
 // or without a common version: these are the peer's. It is told ours, so that it reports the same.
 type GroupError struct {
@@ -171,9 +178,9 @@ type Input struct {
 
 	Left bool // the peer has closed its side, behind all its messages
 
-	// Taken is another life of our node with which the peer has a session, 0 if none. If it is higher
-	// than ours, it has replaced us: that stays true. If it is lower, the peer may still adopt ours
-	// when it has ended.
+	// Taken tells of another life of our node with which the peer has a session, 0 if none. If it is
+	// higher than ours, it has replaced us: that stays true. If that is lower, Taken is some lower
+	// life, and the peer may still adopt ours when that has ended.
 	Taken uint64
 }
 
@@ -227,6 +234,7 @@ type streams struct {
 	early   uint64 // the last frame that came too early; 0 if there is no hole
 	ackAt   int64  // when an acknowledgement is due
 	repeats int    // how often that of a FIN will be repeated; told if it need not be
+	stray   stray
 }
 
 var unused = streams{next: 1, resendAt: never, wentBackAt: always, timed: timed{1, always}, ackAt: never}
@@ -242,9 +250,9 @@ type rival struct {
 
 // An answer is a HELLO or REFUSED to a life.
 type answer struct {
-	to     uint64 // 0 if no answer is due
-	higher uint64 // of REFUSED; 0 for HELLO
-	at     int64  // when it is due, or was
+	to    uint64 // 0 if no answer is due
+	other uint64 // the life of REFUSED; 0 for HELLO
+	at    int64  // when it is due, or was
 }
 
 // timed is the message whose round trip is measured.
@@ -253,7 +261,17 @@ type timed struct {
 	at  int64  // when it was sent; always if it was not yet
 }
 
-const told = -1
+// A stray is an acknowledgement of what was never sent. One alone may be forged.
+type stray struct {
+	count int   // since the last acknowledgement that can be, at most enough
+	since int64 // when the first of them came
+	lasts bool  // the session is broken
+}
+
+const (
+	told   = -1
+	enough = 3
+)
 
 // New returns a session that has not met its peer.
 func New(cfg Config) *Session {
@@ -323,6 +341,20 @@ func (s *Session) Push() { s.pushed = s.sent }
 // sets both back to 0.
 func (s *Session) Acked() uint64 { return min(s.acked, s.sent) }
 
+// Broken reports whether Handle has returned [ErrBroken], and no acknowledgement of the peer was right
+// since.
+func (s *Session) Broken() bool { return s.stray.lasts }
+
+// strays takes an acknowledgement of what was never sent. It reports whether the session is broken.
+func (s *Session) strays(now int64) bool {
+	if s.stray.count == 0 {
+		s.stray.since = now
+	}
+	s.stray.count = min(s.stray.count+1, enough)
+	s.stray.lasts = s.stray.count == enough && now-s.stray.since >= s.pace.maxTimeout
+	return s.stray.lasts
+}
+
 // Left reports whether the peer has closed its side.
 func (s *Session) Left() bool { return s.left }
 
@@ -357,6 +389,9 @@ func (s *Session) Handle(now int64, b []byte) (Input, error) {
 	f, err := s.parse(b)
 	if err == nil {
 		return s.handle(now, &f, len(b)), nil
+	}
+	if err == errAck && s.strays(now) {
+		err = ErrBroken
 	}
 	if _, ok := err.(GroupError); ok && f.to != s.cfg.Life {
 		s.reply(now, f.from, 0)

@@ -19,10 +19,14 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 	case s.answer.to != 0 && now >= s.answer.at:
 		to := s.answer.to
 		s.answer.to, s.answer.at = 0, now
-		if s.answer.higher == 0 {
+		switch other := s.answer.other; {
+		case other == 0:
 			return s.appendHello(b, to)
+		case other > to:
+			return appendFields(b, refused, 1, to, other)
+		default:
+			return appendFields(b, refused, s.cfg.Life, to, 1)
 		}
-		return appendFields(b, refused, s.cfg.Life, to, s.answer.higher)
 	case now >= s.resendAt:
 		s.backOff()
 		s.goBack(now)
@@ -109,6 +113,7 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 
 // onAck forgets what the peer has. If it has something new, it hears us.
 func (s *Session) onAck(now int64, seq uint64) {
+	s.stray = stray{}
 	switch {
 	case seq <= s.acked || s.left && seq <= s.sent:
 		return

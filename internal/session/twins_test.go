@@ -72,6 +72,32 @@ func TestSecondLifeIsRefused(t *testing.T) {
 	}
 }
 
+// TestRefusalOfAHigherLife: it learns who refuses it, and not the life for which it is refused.
+func TestRefusalOfAHigherLife(t *testing.T) {
+	p, b, twin := newTwins(t) // a is 11, b is 22
+	p.away[twin] = true
+	p.carry(p.a, flush(twin, p.now)[0])
+	var frames [][]byte
+	for range 100 {
+		for _, f := range flush(p.a, p.now) {
+			if ints, _ := split(f); kind(ints[0]) == refused {
+				require.Equal(t, []uint64{uint64(refused), 11, 33, 1}, ints)
+				frames = append(frames, f)
+			} else {
+				p.carry(b, f)
+			}
+		}
+		for _, f := range flush(b, p.now) {
+			p.carry(p.a, f)
+		}
+		p.now += millisecond
+	}
+	require.Len(t, frames, 1)
+	in, err := twin.Handle(p.now, frames[0])
+	require.NoError(t, err)
+	require.Equal(t, Input{Taken: 1}, in)
+}
+
 // TestLateRefusal: a late copy of a refusal does not end a life that has become the
 // peer since.
 func TestLateRefusal(t *testing.T) {
@@ -193,6 +219,8 @@ func TestLowerLifeIsRefusedAtOnce(t *testing.T) {
 	p.carry(p.a, flush(lower, p.now)[0])
 	frames := flush(p.a, p.now)
 	require.Len(t, frames, 1)
+	told, _ := split(frames[0])
+	require.Equal(t, []uint64{uint64(refused), 1, 12, 22}, told, "and not which life it has asked")
 	in, err := lower.Handle(p.now, frames[0])
 	require.NoError(t, err)
 	require.Equal(t, Input{Taken: 22}, in)

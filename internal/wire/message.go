@@ -2,7 +2,6 @@ package wire
 
 import (
 	"slices"
-	"unsafe"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
@@ -29,7 +28,7 @@ const (
 )
 
 // fields describes a message about the named lock.
-func fields(f *Fields, lock *string, m *dmutex.Message) {
+func fields(f *Fields, lock *[]byte, m *dmutex.Message) {
 	n := always
 	switch {
 	case len(m.Nodes) > 0:
@@ -66,7 +65,10 @@ func fields(f *Fields, lock *string, m *dmutex.Message) {
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
 // within their bounds ([transport.MaxName], and 4096 in a list): a receiver refuses anything else.
 func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
-	return Write(b, func(f *Fields) { fields(f, &lock, &m) })
+	return Write(b, func(f *Fields) {
+		f.scratch = append(f.scratch[:0], lock...)
+		fields(f, &f.scratch, &m)
+	})
 }
 
 // A Decoder reads messages. It keeps some memory, so that decoding allocates nothing in the
@@ -84,14 +86,13 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	if d.fields == nil {
 		d.fields = newFields()
 	}
-	var name string
 	m.Numbers, m.Nodes = d.numbers[:0], d.nodes[:0]
-	if err = d.fields.read(b, func(f *Fields) { fields(f, &name, &m) }); err != nil {
+	if err = d.fields.read(b, func(f *Fields) { fields(f, &lock, &m) }); err != nil {
 		return nil, dmutex.Message{}, err
 	}
 	d.numbers, m.Numbers = lend(m.Numbers)
 	d.nodes, m.Nodes = lend(m.Nodes)
-	return unsafe.Slice(unsafe.StringData(name), len(name)), m, nil
+	return lock, m, nil
 }
 
 // lend returns the memory to keep of a list, and the list: nil if it is empty, as a machine has it.

@@ -13,7 +13,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/racetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -94,7 +94,7 @@ func TestRefusedMessages(t *testing.T) {
 		{"no name", "93 01 a0 01", "a name is empty"},
 		{"long name", "93 01 da0100" + long + "01", "beyond its bound"},
 		{"kind 0", "93 01 a161 00", "kind"},
-		{"kind to come", "93 01 a161 09", "beyond its bound"},
+		{"kind to come", "93 01 a161 0a", "beyond its bound"},
 		{"kind beyond a byte", "93 01 a161 cd0101", "beyond its bound"},
 		{"zero attempt", "94 01 a161 01 00", "one form"},
 		{"zero fence", "95 01 a161 01 01 00", "one form"},

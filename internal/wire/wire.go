@@ -6,12 +6,11 @@ import (
 	"bytes"
 	"io"
 	"math"
-	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/dmutex/dmutex"
 	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // MaxUint is the size of the longest encoding of an integer, in bytes.
@@ -30,6 +29,7 @@ type Fields struct {
 	rest    bytes.Reader     // of whole
 	dec     *msgpack.Decoder // of rest
 	again   []byte           // scratch: what was read, written again
+	scratch []byte           // what is lent to write
 	err     error            // a dmutex.ErrPeer
 }
 
@@ -81,6 +81,14 @@ func (f *Fields) read(b []byte, message func(*Fields)) error {
 		f.again = nil
 	}
 	return nil
+}
+
+// More reports whether there are more fields. The last fields of a message may be left out.
+func (f *Fields) More(more bool) bool {
+	if f.reading {
+		return f.rest.Len() > 0
+	}
+	return more
 }
 
 // Refuse makes Read fail for the reason given, if what was read is wrong.
@@ -142,23 +150,35 @@ func (f *Fields) Bool(v *bool) {
 
 // Name is a string of 1 to limit bytes.
 func (f *Fields) Name(v *string, limit int) {
-	if f.lent(v, limit); f.reading {
-		*v = strings.Clone(*v)
+	if f.reading {
+		*v = string(f.name(limit))
+	} else {
+		_ = f.enc.EncodeString(*v)
 	}
 }
 
-// lent is a Name that is a part of the message when it was read.
-func (f *Fields) lent(v *string, limit int) {
-	if !f.reading {
-		_ = f.enc.EncodeString(*v)
+// lent is a Name of at most 255 bytes, which are a part of the message when it was read.
+func (f *Fields) lent(v *[]byte, limit int) {
+	if f.reading {
+		*v = f.name(limit)
 		return
 	}
+	if n := byte(len(*v)); n < 32 {
+		f.buf.WriteByte(msgpcode.FixedStrLow | n)
+	} else {
+		f.buf.Write([]byte{msgpcode.Str8, n})
+	}
+	f.buf.Write(*v)
+}
+
+// name reads the bytes of a name.
+func (f *Fields) name(limit int) []byte {
 	n, err := f.dec.DecodeBytesLen()
 	f.Refuse(err == nil && n <= 0, "a name is empty")
 	n = f.length(n, limit, err)
 	at := len(f.whole) - f.rest.Len()
-	*v = unsafe.String(unsafe.SliceData(f.whole[at:]), n)
 	_, _ = f.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
+	return f.whole[at : at+n]
 }
 
 // Array is the head of an array of at most limit elements, which follow: when it was read, never

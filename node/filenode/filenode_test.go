@@ -37,10 +37,12 @@ func TestOpen(t *testing.T) {
 	require.IsIncreasing(t, fences)
 }
 
-// Open refuses a directory, a lease that is too short, and a canceled context.
+// Open refuses an empty path, a directory, a lease that is too short, and a canceled context.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
-	_, err := filenode.Open(t.Context(), dir, node.Config{})
+	_, err := filenode.Open(t.Context(), "", node.Config{})
+	require.EqualError(t, err, "filestore: the path of the record is empty: give one, such as /var/lib/app/members")
+	_, err = filenode.Open(t.Context(), dir, node.Config{})
 	require.ErrorIs(t, err, store.ErrUnusable)
 	_, err = filenode.Open(t.Context(), filepath.Join(dir, "members"), node.Config{Lease: 1})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)

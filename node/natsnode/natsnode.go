@@ -1,9 +1,16 @@
 // Package natsnode makes a process a member of a group over a NATS connection that it already
 // has. JetStream keeps the record of the group, and core NATS carries the messages.
 //
-//	nc, err := nats.Connect(url, nats.MaxReconnects(-1)) // else nats.go gives up after two minutes
+//	nc, err := nats.Connect(url,
+//		nats.MaxReconnects(-1),                    // else nats.go gives up after two minutes
+//		nats.ReconnectWait(250*time.Millisecond),  // else 2 s after each attempt
+//		nats.PingInterval(lease/8), nats.MaxPingsOutstanding(2)) // else it takes four minutes to leave a server that hangs
 //	...
-//	n, err := natsnode.Open(ctx, nc, "invoices", node.Config{})
+//	n, err := natsnode.Open(ctx, nc, "invoices", node.Config{Lease: lease})
+//
+// While a connection is down, locks wait, and a lease that ends costs the locks that are held. nats.go
+// waits after each attempt to reconnect: with its 2 s an outage of 3.0 s costs 4.1 s, and with
+// 250 ms 3.2 s. It notices a server that hangs, and goes to another one, only by its pings.
 //
 // # Permissions
 //
@@ -13,7 +20,7 @@
 //	$KV.dmutex.invoices
 //	$KV.dmutex.invoices.read
 //	$JS.API.STREAM.INFO.KV_dmutex
-//	$JS.API.DIRECT.GET.KV_dmutex.>
+//	$JS.API.STREAM.MSG.GET.KV_dmutex
 //
 // and subscribe to dmutex.invoices.> and _INBOX.>. If the bucket dmutex is to be made by the
 // first process, also publish to $JS.API.INFO and $JS.API.STREAM.CREATE.KV_dmutex. See packages
@@ -41,6 +48,10 @@ const bucket = "dmutex"
 // makes it, as [natsstore.Open] describes; if it could lose the record, Open says which setting
 // is wrong. Where Config.Group is empty, it is the name. See [node.Open] for the rest.
 func Open(ctx context.Context, nc *nats.Conn, group string, cfg node.Config) (*node.Node, error) {
+	if nc == nil {
+		_, err := natslink.New(nc, natslink.Config{}) // refuses it
+		return nil, err
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err

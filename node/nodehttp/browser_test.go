@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/browsertest"
+	"github.com/dmutex/dmutex/internal/kit/browsertest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -48,7 +48,7 @@ func crowd(t *testing.T) (page string) {
 	return page
 }
 
-// The page fits phones and desktops, and all its text has enough contrast in light and in dark
+// The page fits phones and desktops, in all states, and all its text has enough contrast in light and in dark
 // mode. It needs DMUTEX_BROWSER.
 func TestBrowser(t *testing.T) {
 	const look = `
@@ -91,5 +91,15 @@ func TestBrowser(t *testing.T) {
 		require.Equal(t, 1000, v.Locks)
 		require.Zero(t, v.Scripts)
 		require.Equal(t, 6+9, v.Heads)
+	}
+	pages := states(t)
+	for state, width := range map[string]int{"calm": 1280, "crowd": 1280, "crash": 360} {
+		var v struct {
+			Width int
+			Faint string
+		}
+		browsertest.Look(t, []byte(pages[state]), width, 740, width == 360, look, &v)
+		require.LessOrEqual(t, v.Width, width, "%s: it scrolls to the side", state)
+		require.Empty(t, v.Faint, "%s: the contrast is low", state)
 	}
 }

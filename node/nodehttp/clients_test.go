@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/internal/servetest"
+	"github.com/dmutex/dmutex/internal/kit/servetest"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -17,6 +17,8 @@ func TestClients(t *testing.T) {
 		require.Contains(t, body, `<th scope="row" class="name">job-&lt;1&gt;</th><td>pipe</td><td class="name" data-l="holds">l</td><td class="name" data-l="waits for">busy</td><td class="n" data-l="session ends in">16s</td>`)
 		require.Contains(t, body, `held</td><td data-l="holder">client <span class="name">job-&lt;1&gt;</span></td>`)
 		require.Contains(t, body, "Refused from clients 1")
+		require.Contains(t, body, `<td data-l="waiting here">1: <span class="name">job-&lt;1&gt;</span></td>`)
+		require.Contains(t, body, "the locks that it may hold wait, for at most 24s; the others wait for nothing but a change of the group")
 		body = get(n, "/?format=json", nil).Body.String()
 		var v struct {
 			Clients []struct {

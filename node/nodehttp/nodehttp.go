@@ -41,7 +41,7 @@ const (
 // application/json and not text/html. The query may also have
 //
 //	prefix=invoices/   only locks whose names begin with this
-//	limit=50           how many locks, the oldest first, and clients; 1 to 10000, default 200
+//	limit=50           how many locks, first those that are waited for and the oldest, and clients; 1 to 10000, default 200
 //
 // It counts those left out. Names that look like others are quoted on the page.
 // It answers GET and HEAD, and a query that it does not understand with status 400.
@@ -115,7 +115,9 @@ type status struct {
 	Node           dmutex.NodeID
 	Peers          []peer
 	Locks          []lock
-	LeftOut        int // locks that match and are not in Locks
+	LeftOut        int                 // locks that match and are not in Locks
+	former         map[string]bool     // for whose leases locks wait
+	waits          map[string][]string // the clients that wait for a lock
 	ClientsLeftOut int
 	Prefix         string
 	Limit          int
@@ -140,7 +142,7 @@ func (v status) State() string {
 		return "stopped"
 	case !v.View.Acts:
 		return "not ready"
-	case v.Lease != nil && v.Lease.State != "valid", slices.ContainsFunc(v.Peers, peer.Bad):
+	case v.Lease != nil && v.Lease.State != node.LeaseValid, v.Draining > 0, slices.ContainsFunc(v.Peers, peer.Bad):
 		return "ready, with trouble"
 	default:
 		return "ready"
@@ -150,12 +152,30 @@ func (v status) State() string {
 // At is when the page was made.
 func (v status) At() string { return time.Now().UTC().Format("2006-01-02 15:04:05 UTC") }
 
+// Title names the group, or this process if the group has no name.
+func (v status) Title() string { return cmp.Or(v.Group, v.Name) }
+
+// Self names this node on the page.
+func (v status) Self() string { return called(v.Name, v.Node) }
+
+// Former names those for whose leases locks wait, and Until says how long at most.
+func (v status) Former() string { return strings.Join(slices.Sorted(maps.Keys(v.former)), ", ") }
+
+// Until is when the locks go on at the latest for which former members are waited for.
+func (v status) Until() string { return time.Now().Add(v.Drains).UTC().Format("15:04:05 UTC") }
+
+// Death is how long a lock waits at most whose holder's process dies.
+func (v status) Death() time.Duration { return v.Lease.Length * 3 / 2 }
+
+// Waits names the clients that wait for a lock.
+func (v status) Waits(lock string) string { return names(v.waits[lock]) }
+
 // Shown names a node on the page, and says if it does not answer.
 func (v status) Shown(id dmutex.NodeID) string {
 	i := slices.IndexFunc(v.Peers, func(p peer) bool { return p.ID == id })
 	switch {
 	case i < 0:
-		return fmt.Sprintf("node %v", id)
+		return called("", id)
 	case v.Peers[i].mute():
 		return fmt.Sprintf("%s, silent for %s", v.Peers[i].Shown(), age(v.Peers[i].Silent))
 	default:
@@ -164,7 +184,17 @@ func (v status) Shown(id dmutex.NodeID) string {
 }
 
 // Shown names the peer on the page.
-func (p peer) Shown() string { return strings.TrimSpace(fmt.Sprintf("node %v %s", p.ID, p.Name)) }
+func (p peer) Shown() string {
+	return called(strings.TrimSuffix(p.Name, fmt.Sprintf(" (%v)", p.ID)), p.ID) // which tells names apart elsewhere
+}
+
+// called names a node as errors do.
+func called(name string, id dmutex.NodeID) string {
+	if name == "" {
+		return fmt.Sprintf("node %v", id)
+	}
+	return fmt.Sprintf("%s (node %v)", name, id)
+}
 
 // mute reports whether messages wait for the peer, which is silent.
 func (p peer) mute() bool { return p.Met && p.Unacked > 0 && p.Silent >= time.Second }
@@ -230,6 +260,12 @@ func (v *status) look(n *node.Node) {
 	for _, p := range v.Status.Peers {
 		v.Peers = append(v.Peers, newPeer(p, v.View))
 	}
+	v.former, v.waits = make(map[string]bool), make(map[string][]string)
+	for _, c := range v.Clients {
+		for _, lock := range c.WaitsFor {
+			v.waits[lock] = append(v.waits[lock], c.Name)
+		}
+	}
 	v.ClientsLeftOut = max(len(v.Clients)-v.Limit, 0)
 	v.Clients = v.Clients[:len(v.Clients)-v.ClientsLeftOut]
 	v.lookAtLocks(n)
@@ -239,12 +275,19 @@ func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
 	return peer{p, slices.Contains(v.Missing, p.ID), v.Acts}
 }
 
-// lookAtLocks fills in the locks that match, the oldest first, and how many are left out.
+// lookAtLocks fills in the locks that match, those that are waited for before the others, the oldest
+// first, and how many are left out.
 // It keeps at most twice as many as are shown.
 func (v *status) lookAtLocks(n *node.Node) {
+	later := func(l lock) int {
+		if l.Phase == dmutex.Waiting {
+			return 0
+		}
+		return 1
+	}
 	cut := func() {
 		slices.SortFunc(v.Locks, func(a, b lock) int {
-			return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(later(a), later(b)), -cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
 		})
 		if more := len(v.Locks) - v.Limit; more > 0 {
 			v.LeftOut += more
@@ -252,6 +295,11 @@ func (v *status) lookAtLocks(n *node.Node) {
 		}
 	}
 	for name, st := range n.Locks() {
+		for _, former := range st.FormerNames {
+			if st.Waiters > 0 {
+				v.former[former] = true
+			}
+		}
 		if !strings.HasPrefix(name, v.Prefix) {
 			continue
 		}

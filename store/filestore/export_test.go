@@ -3,6 +3,7 @@ package filestore
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,7 +86,7 @@ func BeforeSync(f func()) {
 // Waits returns how many lives beside a record have a thread that waits for their end.
 func Waits(path string) (n int) {
 	waits.Range(func(file, _ any) bool {
-		if strings.HasPrefix(file.(string), path) {
+		if strings.HasPrefix(file.(string), filepath.Join(filepath.Dir(path), lives, filepath.Base(path))) {
 			n++
 		}
 		return true

@@ -11,8 +11,9 @@
 // # Proof of death
 //
 // The store is a [store.Prover]: while a [store.Life] lasts, the process has the kernel's lock
-// on a file of its own, the path with .life. and the name of the life added. So other processes
+// on a file of its own, in the directory .lives beside the record. So other processes
 // know at once when it has died. A child process can inherit the file, but not on Windows.
+// Up to 64 threads of a process wait for the ends of lives; for more lives it looks from time to time.
 //
 // That proves something only on a file system that belongs to one machine. On Linux these are
 // ext4, XFS, Btrfs, ZFS, F2FS, tmpfs, overlayfs and their like, on macOS, FreeBSD and
@@ -25,11 +26,15 @@
 // Do not use filestore on a network file system: many of them lock within one machine
 // only, or lose locks when the server restarts.
 //
-// The directory has more files: the path with .lock added, those of lives, and the path with
-// .new added. Nobody should remove them while the group runs. A killed process may leave the
+// The directory has more files: the path with .lock added, those of lives in .lives, and the path
+// with .new added. Nobody should remove them while the group runs. A killed process may leave the
 // last two behind; the next ones remove them. All processes need permission to write in the
 // directory, and no stranger should have it, so do not use a directory such as /tmp. Symbolic
 // links in the place of these files are not followed.
+//
+// On Unix a Swap keeps the owner and the mode of the record. The owner of a new file is that of the
+// directory if root has made it, so a run as root keeps nobody out. Its group can read and write the file
+// if it may write in the directory.
 package filestore
 
 import (
@@ -58,6 +63,9 @@ type record struct {
 // Open returns the store in the file at path. The directory must exist; the first Swap
 // creates the file. A relative path is relative to the current directory.
 func Open(path string) (store.Store, error) {
+	if path == "" {
+		return nil, errors.New("filestore: the path of the record is empty: give one, such as /var/lib/app/members")
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
@@ -128,6 +136,25 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 	return store.Revision(next), nil
 }
 
+// Remove removes the record and its lock file, if its revision is still rev. A Swap that waits for the lock
+// file meanwhile makes another one.
+func (s *record) Remove(ctx context.Context, rev store.Revision) error {
+	return s.call(ctx, s.swaps, "remove", func(dir *os.Root) error {
+		lock, err := s.lock(ctx, dir, s.name+".lock")
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+		switch _, last, err := s.read(dir); {
+		case err != nil:
+			return err
+		case last != rev:
+			return store.ErrConflict
+		}
+		return errors.Join(dir.Remove(s.name), dir.Remove(s.name+".lock"))
+	})
+}
+
 // A turn is taken by one call at a time.
 type turn chan struct{}
 
@@ -182,10 +209,34 @@ var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported,
 
 // open opens a file, but no symbolic link, directory or pipe.
 func open(dir *os.Root, name string, flag int) (*os.File, error) {
-	if info, err := dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
+	info, err := dir.Lstat(name)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%w: %s is not a regular file: use another path", store.ErrUnusable, name)
+	case err != nil && flag&os.O_CREATE != 0:
+		if f, err := create(dir, name, nil); !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
 	}
 	return dir.OpenFile(name, flag, 0o600)
+}
+
+// create creates a file like another one, or, if that is nil, one for those who may write in the directory.
+func create(dir *os.Root, name string, like fs.FileInfo) (*os.File, error) {
+	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if like != nil {
+		give(f, like, like.Mode().Perm())
+	} else if like, err := dir.Stat("."); err == nil {
+		mode := fs.FileMode(0o600)
+		if like.Mode().Perm()&0o020 != 0 {
+			mode = 0o660
+		}
+		give(f, like, mode)
+	}
+	return f, nil
 }
 
 // lock waits for the lock on a file, which it creates if it is missing. Closing the file releases
@@ -242,7 +293,11 @@ func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 	if err := dir.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := dir.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	like, err := dir.Lstat(s.name)
+	if err != nil {
+		like = nil // it is the first record
+	}
+	f, err := create(dir, temporary, like)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,14 @@
 package filestore_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,6 +69,57 @@ func TestLockRemovedInside(t *testing.T) {
 	value, _, err := first.Load(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "second", string(value))
+}
+
+// A process that waits for many lives has few threads, and learns of the end of each.
+func TestFewThreads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	s := open(t, path).(store.Prover)
+	threads := func() int {
+		list, err := os.ReadDir("/proc/self/task")
+		require.NoError(t, err)
+		return len(list)
+	}
+	lives, names := make([]store.Life, 250), ""
+	for i := range lives {
+		var err error
+		lives[i], err = s.Live(t.Context())
+		require.NoError(t, err)
+		names += lives[i].Name()
+	}
+	_, err := s.Swap(t.Context(), []byte(names), "")
+	require.NoError(t, err)
+	var over sync.WaitGroup
+	before := threads()
+	for _, l := range lives {
+		over.Go(func() { require.NoError(t, s.Over(t.Context(), l.Name())) })
+	}
+	require.Eventually(t, func() bool { return filestore.Waits(path) == 64 }, time.Minute, time.Millisecond)
+	t.Log(before, threads())
+	require.Less(t, threads(), before+64+60)
+	for _, l := range lives {
+		require.NoError(t, l.Close())
+	}
+	over.Wait()
+}
+
+// A record is removed only from its last revision, with its lock file. Then a Swap from that revision fails.
+func TestRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	s := open(t, path)
+	remove := s.(interface {
+		Remove(context.Context, store.Revision) error
+	}).Remove
+	rev, err := s.Swap(t.Context(), []byte("1"), "")
+	require.NoError(t, err)
+	require.ErrorIs(t, remove(t.Context(), "old"), store.ErrConflict)
+	require.NoError(t, remove(t.Context(), rev))
+	require.NoFileExists(t, path)
+	require.NoFileExists(t, path+".lock")
+	_, err = s.Swap(t.Context(), []byte("2"), rev)
+	require.ErrorIs(t, err, store.ErrConflict)
+	_, err = s.Swap(t.Context(), []byte("2"), "")
+	require.NoError(t, err)
 }
 
 // No call keeps a file open.

@@ -2,6 +2,7 @@ package filestore_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,18 +92,20 @@ func TestProver(t *testing.T) {
 	})
 }
 
-// On a file system where locks prove nothing, the store returns ErrNoProof.
+// On a file system where locks prove nothing, the store returns ErrNoProof, and not if it could not look.
 func TestNoProof(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "group")).(store.Prover)
 	l, err := s.Live(t.Context())
 	require.NoError(t, err)
 	defer l.Close()
-	for _, err := range []error{nil, errors.New("broken")} {
-		filestore.Fail(t, "look at the file system", err)
+	broken := errors.New("broken")
+	for _, failure := range []error{nil, broken} {
+		filestore.Fail(t, "look at the file system", failure)
 		_, living := s.Living(t.Context())
 		_, live := s.Live(t.Context())
 		for _, err := range []error{living, live, s.Over(t.Context(), l.Name())} {
-			require.ErrorIs(t, err, store.ErrNoProof)
+			require.ErrorIs(t, err, cmp.Or(failure, store.ErrNoProof))
+			require.Equal(t, failure == nil, errors.Is(err, store.ErrNoProof), "a failure may pass")
 		}
 	}
 	require.NoError(t, increment(t.Context(), s), "the record needs no proof")
@@ -144,7 +147,8 @@ func TestOtherSpelling(t *testing.T) {
 // Live removes what killed processes have left behind, and nothing else.
 func TestSweep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
-	file := func(name string) string { return path + ".life." + name }
+	file := func(name string) string { return filepath.Join(filepath.Dir(path), ".lives", "group."+name) }
+	require.NoError(t, os.Mkdir(filepath.Dir(file("")), 0o700))
 	leave := func(name string) {
 		require.NoError(t, os.WriteFile(file(name), nil, 0o600))
 	}

@@ -65,8 +65,10 @@ func TestLifeLinks(t *testing.T) {
 	path, other := filepath.Join(t.TempDir(), "group"), filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(other, []byte("precious"), 0o600))
 	link, pipe := strings.Repeat("L", 26), strings.Repeat("P", 26)
-	require.NoError(t, os.Symlink(other, path+".life."+link))
-	require.NoError(t, syscall.Mkfifo(path+".life."+pipe, 0o600))
+	file := func(name string) string { return filepath.Join(filepath.Dir(path), ".lives", "group."+name) }
+	require.NoError(t, os.Mkdir(filepath.Dir(file("")), 0o700))
+	require.NoError(t, os.Symlink(other, file(link)))
+	require.NoError(t, syscall.Mkfifo(file(pipe), 0o600))
 	s := open(t, path).(store.Prover)
 	for _, name := range []string{link, pipe} {
 		require.ErrorIs(t, s.Over(t.Context(), name), store.ErrNoProof)

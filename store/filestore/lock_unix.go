@@ -4,6 +4,7 @@ package filestore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -33,4 +34,13 @@ func syncDirectory(dir *os.Root) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// give gives a new file the owner and the group of another one, and this mode, as far as this process may.
+func give(f *os.File, like fs.FileInfo, mode fs.FileMode) {
+	owner := like.Sys().(*syscall.Stat_t)
+	if f.Chown(int(owner.Uid), int(owner.Gid)) != nil && f.Chown(-1, int(owner.Gid)) != nil {
+		mode &^= 0o070 // it is another group
+	}
+	_ = f.Chmod(mode)
 }

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -38,3 +39,6 @@ func isLocalDirectory(dir *os.Root) (bool, error) {
 // syncDirectory does nothing, because Windows cannot sync a directory. NTFS keeps the rename
 // in its journal.
 func syncDirectory(*os.Root) error { return nil }
+
+// give does nothing: a new file has the permissions of its directory.
+func give(*os.File, fs.FileInfo, fs.FileMode) {}

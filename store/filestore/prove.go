@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dmutex/dmutex/store"
 )
@@ -22,8 +24,11 @@ type life struct {
 	file *os.File
 }
 
+// lives is the directory that has the files of the lives of all records beside it.
+const lives = ".lives"
+
 // lifeFile returns the name of the file of a life.
-func (s *record) lifeFile(name string) string { return s.name + ".life." + name }
+func (s *record) lifeFile(name string) string { return filepath.Join(lives, s.name+"."+name) }
 
 // Live implements [store.Prover]. It also removes the files of lives that are over, unless
 // the record names them.
@@ -35,6 +40,9 @@ func (s *record) Live(ctx context.Context) (store.Life, error) {
 		names, err := s.names(dir)
 		if err == nil {
 			err = s.sweep(dir, names)
+		}
+		if err == nil {
+			err = makeLives(dir)
 		}
 		if err != nil {
 			return err
@@ -51,6 +59,30 @@ func (s *record) Live(ctx context.Context) (store.Life, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// makeLives makes the directory of lives, for the processes that may write in the directory beside it.
+func makeLives(dir *os.Root) error {
+	err := dir.Mkdir(lives, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		if info, err := dir.Lstat(lives); err == nil && !info.IsDir() {
+			return fmt.Errorf("%w: %s is not a directory: remove it", store.ErrUnusable, lives)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d, err := dir.Open(lives)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	like, err := dir.Stat(".")
+	if err == nil {
+		give(d, like, like.Mode().Perm())
+	}
+	return err
 }
 
 // sweep removes the files of those lives that are over and that the record does not name.
@@ -83,6 +115,15 @@ type wait struct {
 // waits has one wait for each life, by the path of its file, for all calls of Over in this process.
 var waits sync.Map
 
+// threads bounds the waits: Go ends a program that has 10,000 threads.
+var threads = make(chan struct{}, 64)
+
+// The calls beyond that look at a life from time to time.
+const (
+	firstLook = 10 * time.Millisecond
+	lastLook  = 300 * time.Millisecond
+)
+
 // Over implements [store.Prover].
 func (s *record) Over(ctx context.Context, name string) error {
 	const op = "look for a life beside"
@@ -90,40 +131,74 @@ func (s *record) Over(ctx context.Context, name string) error {
 		return s.fail(op, fmt.Errorf("%w: %q is not the name of a life", store.ErrNoProof, name))
 	}
 	path := filepath.Join(s.dir, s.lifeFile(name))
-	first, waiting := waits.LoadOrStore(path, &wait{done: make(chan struct{})})
-	w := first.(*wait)
-	if !waiting {
-		go func() {
-			w.err = s.inside(op, func(dir *os.Root) error {
-				if err := proves(dir); err != nil {
-					return err
-				}
-				return s.try(dir, name, shared)
-			})
-			waits.Delete(path)
-			close(w.done)
-		}()
-	}
-	select {
-	case <-w.done:
-		return w.err
-	case <-ctx.Done():
-		return s.fail(op, ctx.Err())
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		if w := s.await(op, path, name); w != nil {
+			select {
+			case <-w.done:
+				return w.err
+			case <-ctx.Done():
+				return s.fail(op, ctx.Err())
+			}
+		}
+		if err := s.once(op, name, shared|atOnce); !errors.Is(err, taken) {
+			return err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+			return s.fail(op, ctx.Err())
+		}
 	}
 }
 
+// await returns the wait for a life, nil if there is none and too many threads wait.
+func (s *record) await(op, path, name string) *wait {
+	if w, ok := waits.Load(path); ok {
+		return w.(*wait)
+	}
+	select {
+	case threads <- struct{}{}:
+	default:
+		return nil
+	}
+	first, waiting := waits.LoadOrStore(path, &wait{done: make(chan struct{})})
+	w := first.(*wait)
+	if waiting {
+		<-threads
+		return w
+	}
+	go func() {
+		w.err = s.once(op, name, shared)
+		<-threads
+		waits.Delete(path)
+		close(w.done)
+	}()
+	return w
+}
+
+// once tries to take the lock of a life.
+func (s *record) once(op, name string, how int) error {
+	return s.inside(op, func(dir *os.Root) error {
+		if err := proves(dir); err != nil {
+			return err
+		}
+		return s.try(dir, name, how)
+	})
+}
+
 // try takes the lock of a life for a moment, which proves that it is over where a lock proves anything.
-// An error that is fs.ErrNotExist says that the life has no file any more, and nothing else.
+// An error that is fs.ErrNotExist says that the life has no file any more, and nothing else. Another error
+// than that it has no file, or none that can be locked, may pass.
 func (s *record) try(dir *os.Root, name string, how int) error {
 	f, err := open(dir, s.lifeFile(name), os.O_RDONLY)
 	if err == nil {
 		err = lock(f, how)
 		f.Close()
 	}
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, store.ErrUnusable) {
 		return fmt.Errorf("%w: %w", store.ErrNoProof, err)
 	}
-	return nil
+	return err
 }
 
 // Living implements [store.Prover].
@@ -158,7 +233,10 @@ func (s *record) names(dir *os.Root) (names []string, err error) {
 	if err := proves(dir); err != nil {
 		return nil, err
 	}
-	d, err := dir.Open(".")
+	d, err := dir.Open(lives)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -176,12 +254,9 @@ func (s *record) names(dir *os.Root) (names []string, err error) {
 func proves(dir *os.Root) error {
 	local, err := isLocal(dir)
 	if err == nil && !local {
-		err = errors.New("the file system is not known to be local to this machine")
+		return fmt.Errorf("%w: the file system is not known to be local to this machine", store.ErrNoProof)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", store.ErrNoProof, err)
-	}
-	return nil
+	return err
 }
 
 // Name implements [store.Life].

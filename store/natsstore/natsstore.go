@@ -6,41 +6,63 @@
 //
 // [Open] makes the bucket if it is missing, as this command does:
 //
-//	nats kv add dmutex --storage=file --replicas=3
+//	nats stream add KV_dmutex --defaults --subjects='$KV.dmutex.>' --storage=file --replicas=3 \
+//		--max-msgs-per-subject=1 --discard=new --deny-delete --no-allow-rollup --no-allow-direct
 //
 // On a server that is in no cluster it has one replica. If a cluster cannot place three, Open
 // returns an error: it makes no bucket that is less safe than its servers allow.
 //
-// Open refuses a bucket whose settings could lose the record. It cannot check three things:
+// Open refuses a bucket whose settings could lose the record. One that was made by nats kv add
+// allows roll-ups: each user who may write one key could delete all others. Then
+//
+//	nats stream edit KV_dmutex --no-allow-rollup
+//
+// Open cannot check three things:
 //
 //   - A server acknowledges a write before it is on disk; by default it syncs every two
-//     minutes. If a majority of the replicas lose power at the same time, or the only
-//     replica does, the record can revert to its state of some minutes before. Set
-//     sync_interval: always in the jetstream block of each server.
+//     minutes. If the only replica loses power, or one of three while another is behind, the
+//     record can revert to its state of some minutes before, and the replicas may then disagree
+//     for good. Set sync_interval: always in the jetstream block of each server, with three
+//     replicas, too.
 //   - With one replica, an outage of that server is an outage of the store, and
 //     the record is only as safe as one disk.
 //   - If the record is older than the members remember, after such a loss or a restore,
 //     they stop with an error. Stop all members and delete the key; the group then starts
 //     with a new record.
 //
+// A server that hangs is not noticed before nats.go has missed the answers to its pings: more than
+// four minutes by default. Connect with nats.PingInterval of an eighth of the lease and
+// nats.MaxPingsOutstanding(2), and nats.go goes to another server before the lease ends.
+//
 // # Reads
 //
-// No read of JetStream is linearizable: any replica answers a direct get, and a leader answers
-// other gets without checking that it still leads. So Load reads the record, and then publishes
+// No read of JetStream is linearizable: the leader answers without checking that it still leads, and
+// any replica answers a direct get. So Load reads the record, and then publishes
 // an empty entry, under the key with .read added, on condition that the record is unchanged:
-// only a leader with a majority can accept it.
+// only a leader with a majority can accept it. Each entry has a random name in a header, which is part
+// of its revision: no other state has the same, also in a bucket that was deleted and made again.
+//
+// In a bucket that allows direct gets, replicas that disagree after a loss of power can each confirm
+// their own value. The bucket that Open makes does not allow them: what the leader has is the record.
 //
 // # Permissions
 //
 // For the bucket b and the key k: publish to $KV.b.k and $KV.b.k.read, to
-// $JS.API.STREAM.INFO.KV_b, and to $JS.API.DIRECT.GET.KV_b.> (or
-// $JS.API.STREAM.MSG.GET.KV_b, if the bucket does not allow direct gets); subscribe to
-// _INBOX.>. To make the bucket, Open also publishes to $JS.API.INFO and to
+// $JS.API.STREAM.INFO.KV_b, and to $JS.API.STREAM.MSG.GET.KV_b (or
+// $JS.API.DIRECT.GET.KV_b.$KV.b.k, if the bucket allows direct gets); subscribe to
+// _INBOX.>. The first of the two reads every key of the bucket: a group that others must not read
+// has a bucket of its own. To make the bucket, Open also publishes to $JS.API.INFO and to
 // $JS.API.STREAM.CREATE.KV_b.
+//
+// NATS does not check these permissions where a service, or JetStream itself, answers a request on a
+// reply subject that its sender has chosen. So Load refuses an entry that no store of this package has
+// written, but within an account that has other users this is no wall: see docs/security.md.
 package natsstore
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -61,6 +83,7 @@ type record struct {
 	js      jetstream.JetStream
 	stream  jetstream.Stream
 	subject string
+	get     string // the subject of reads
 }
 
 // A key may not have dots: one group's key with .read could be another group's key.
@@ -73,15 +96,19 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 	if !keys.MatchString(key) {
 		return nil, fmt.Errorf("natsstore: key %q: use letters, digits, - _ =", key)
 	}
-	s := &record{js: js, subject: "$KV." + bucket + "." + key}
-	if err := s.permitted(ctx, "$JS.API.STREAM.INFO.KV_"+bucket, s.subject, s.subject+".read"); err != nil {
-		return nil, s.fail("open", err)
+	if js == nil || js.Conn() == nil {
+		return nil, errors.New("natsstore: the connection is nil")
 	}
-	var err error
+	s := &record{js: js, subject: "$KV." + bucket + "." + key}
+	before := js.Conn().LastError()
+	err := s.permitted(ctx, "$JS.API.STREAM.INFO.KV_"+bucket, s.subject, s.subject+".read")
+	if err != nil {
+		return nil, s.fail("open", err, before)
+	}
 	s.stream, err = js.Stream(ctx, "KV_"+bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := s.create(ctx, bucket); err != nil {
-			return nil, s.fail("open", fmt.Errorf("there is no bucket %s, and it cannot be made: %w; make it by hand, for example with nats kv add %[1]s --storage=file --replicas=3", bucket, err))
+			return nil, s.fail("open", fmt.Errorf("there is no bucket %s, and it cannot be made: %w; make it by hand: the documentation of package natsstore has the command", bucket, err), before)
 		}
 		s.stream, err = js.Stream(ctx, "KV_"+bucket)
 	}
@@ -89,18 +116,18 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 		err = fmt.Errorf("no server with JetStream answers: start it with -js: %w", err)
 	}
 	if err != nil {
-		return nil, s.fail("open", err)
+		return nil, s.fail("open", err, before)
 	}
 	config := s.stream.CachedInfo().Config
 	if err := check(config); err != nil {
 		return nil, fmt.Errorf("natsstore: %w: bucket %s %w", store.ErrUnusable, bucket, err)
 	}
-	get := "$JS.API.STREAM.MSG.GET.KV_" + bucket
+	s.get = "$JS.API.STREAM.MSG.GET.KV_" + bucket
 	if config.AllowDirect {
-		get = "$JS.API.DIRECT.GET.KV_" + bucket + "." + s.subject
+		s.get = "$JS.API.DIRECT.GET.KV_" + bucket + "." + s.subject
 	}
-	if err := s.permitted(ctx, get); err != nil {
-		return nil, s.fail("open", err)
+	if err := s.permitted(ctx, s.get); err != nil {
+		return nil, s.fail("open", err, before)
 	}
 	return s, nil
 }
@@ -110,13 +137,17 @@ func (s *record) create(ctx context.Context, bucket string) error {
 	if err := s.permitted(ctx, "$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_"+bucket); err != nil {
 		return err
 	}
-	config := jetstream.KeyValueConfig{Bucket: bucket, Description: "records of dmutex", Storage: jetstream.FileStorage, Replicas: 3}
-	_, err := s.js.CreateKeyValue(ctx, config)
+	config := jetstream.StreamConfig{
+		Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, Description: "records of dmutex",
+		Storage: jetstream.FileStorage, Replicas: 3, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		DenyDelete: true,
+	}
+	_, err := s.js.CreateStream(ctx, config)
 	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok && refusal.ErrorCode == 10074 { // the server is in no cluster
 		config.Replicas = 1
-		_, err = s.js.CreateKeyValue(ctx, config)
+		_, err = s.js.CreateStream(ctx, config)
 	}
-	if errors.Is(err, jetstream.ErrBucketExists) {
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		err = nil
 	}
 	return err
@@ -148,18 +179,28 @@ func (s *record) permitted(ctx context.Context, subjects ...string) error {
 	if err := nc.FlushWithContext(ctx); err != nil { // the server has read them all
 		return err
 	}
-	if err := nc.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) {
+	if err := nc.LastError(); err != before && denied(err, append(subjects, inbox.Subject)...) {
 		return err
 	}
 	return nil
 }
 
-// fail names the record in an error, and marks an error that only an operator can mend.
-func (s *record) fail(op string, err error) error {
-	// An answer did not come. Perhaps a permission was withdrawn.
-	if why := s.js.Conn().LastError(); errors.Is(err, context.DeadlineExceeded) &&
-		errors.Is(why, nats.ErrPermissionViolation) && strings.Contains(why.Error(), s.subject) {
-		err = fmt.Errorf("%w: %w", why, err)
+// denied reports whether the server has refused one of the subjects. nats.go tells only by the last
+// error of the connection, which others use, too, and which stays when the permission was given.
+func denied(err error, subjects ...string) bool {
+	return errors.Is(err, nats.ErrPermissionViolation) && slices.ContainsFunc(subjects, func(subject string) bool {
+		return strings.Contains(err.Error(), strconv.Quote(subject))
+	})
+}
+
+// fail names the record in an error, and marks an error that only an operator can mend. before is the
+// last error that the connection had when the operation began.
+func (s *record) fail(op string, err, before error) error {
+	switch why := s.js.Conn().LastError(); {
+	case errors.Is(err, nats.ErrConnectionClosed) && why != nil:
+		err = fmt.Errorf("%w: %v", err, why) // perhaps why nats.go has closed it
+	case errors.Is(err, context.DeadlineExceeded) && why != before && denied(why, s.subject, s.subject+".read", s.get):
+		err = fmt.Errorf("%w: %w", why, err) // an answer did not come because a permission was withdrawn
 	}
 	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
 		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
@@ -168,9 +209,11 @@ func (s *record) fail(op string, err error) error {
 }
 
 // lasting are the errors that recur until an operator mends their cause.
-var lasting = []error{nats.ErrPermissionViolation, jetstream.ErrStreamNotFound, jetstream.ErrJetStreamNotEnabledForAccount}
+var lasting = []error{nats.ErrPermissionViolation, jetstream.ErrStreamNotFound, jetstream.ErrJetStreamNotEnabledForAccount, errForeign}
 
-// check returns which setting could lose the record.
+var errForeign = errors.New("another program has written the value: find out which, stop all members, and delete the key")
+
+// check returns which setting could lose the record, or refuses its changes.
 func check(c jetstream.StreamConfig) error {
 	switch {
 	case c.Metadata["_nats.level"] == "":
@@ -179,8 +222,20 @@ func check(c jetstream.StreamConfig) error {
 		return errors.New("is in memory, and would forget the record: create it with --storage=file")
 	case c.MaxAge != 0:
 		return fmt.Errorf("forgets entries after %v: set its TTL to 0", c.MaxAge)
-	case c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0):
-		return errors.New("forgets old entries when it is full: set its discard policy to new")
+	case c.MaxBytes > 0 || c.MaxMsgs > 0:
+		return errors.New("forgets entries, or takes no more, when it is full: set its maximum of bytes and of messages to -1")
+	case c.MaxMsgsPerSubject <= 0:
+		return errors.New("keeps all that was ever written: set its maximum of messages per subject, the history of a bucket, to 1")
+	case c.DiscardNewPerSubject:
+		return errors.New("takes no second value of a key: remove its discard policy per subject")
+	case c.AllowRollup:
+		return fmt.Errorf("allows roll-ups, by which each user of one key can delete all others: run nats stream edit %s --no-allow-rollup", c.Name)
+	case c.NoAck:
+		return errors.New("acknowledges nothing: make it with acknowledgements, as buckets are")
+	case c.Sealed:
+		return errors.New("is sealed, and takes no changes: use another one")
+	case c.AllowMsgCounter:
+		return errors.New("is one of counters: use another one")
 	case c.Retention != jetstream.LimitsPolicy:
 		return errors.New("forgets entries that consumers have taken or do not want: make it with retention limits, as buckets are")
 	case c.SubjectTransform != nil:
@@ -197,42 +252,117 @@ func check(c jetstream.StreamConfig) error {
 
 // Load implements [store.Store].
 func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	before := s.js.Conn().LastError()
 	for {
-		entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject) // a deleted key has an entry without data
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			entry, err = new(jetstream.RawStreamMsg), nil
+		entry, err := s.read(ctx)
+		if err == nil {
+			_, err = s.publish(ctx, nats.NewMsg(s.subject+".read"), entry.Sequence)
 		}
 		if err == nil {
-			_, err = s.publish(ctx, s.subject+".read", nil, entry.Sequence)
+			return entry.Data, revision(entry.Sequence, name(entry)), nil
 		}
-		switch {
-		case err == nil:
-			return entry.Data, revision(entry.Sequence), nil
-		case !errors.Is(err, store.ErrConflict): // which says that the read was stale
-			return nil, "", s.fail("load", err)
+		if errors.Is(err, store.ErrConflict) { // which says that the read was stale
+			err = pause(ctx)
+		}
+		if err != nil {
+			return nil, "", s.fail("load", err, before)
 		}
 	}
 }
 
 // Swap implements [store.Store].
 func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	last, err := strconv.ParseUint(string(rev), 10, 64)
-	if err != nil {
-		return "", s.fail("swap", fmt.Errorf("revision %q is not of this store: %w", rev, err))
+	before := s.js.Conn().LastError()
+	last, err := sequence(rev)
+	for err == nil {
+		var entry *jetstream.RawStreamMsg
+		if entry, err = s.read(ctx); err != nil {
+			break
+		}
+		if rev == revision(entry.Sequence, name(entry)) {
+			m := nats.NewMsg(s.subject)
+			m.Data = value
+			m.Header.Set(nameHeader, rand.Text())
+			var next uint64
+			if next, err = s.publish(ctx, m, last); err == nil {
+				return revision(next, m.Header.Get(nameHeader)), nil
+			}
+			break
+		}
+		if entry.Sequence < last { // the read was stale, or the bucket is another one
+			_, err = s.publish(ctx, nats.NewMsg(s.subject+".read"), entry.Sequence)
+		}
+		if err == nil {
+			err = store.ErrConflict
+		} else if errors.Is(err, store.ErrConflict) {
+			err = pause(ctx)
+		}
 	}
-	next, err := s.publish(ctx, s.subject, value, last)
-	if err != nil {
-		return "", s.fail("swap", err)
+	return "", s.fail("swap", err, before)
+}
+
+// nameHeader has the name of an entry.
+const nameHeader = "Dmutex-Name"
+
+// read returns the last entry of the record, which need not be current. A key that was never written,
+// or was deleted by an operator, has no data.
+func (s *record) read(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		info, err := s.stream.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &jetstream.RawStreamMsg{Time: info.Created}, nil
+	case err != nil:
+		return nil, err
 	}
-	return revision(next), nil
+	return entry, genuine(entry, strings.HasPrefix(s.get, "$JS.API.DIRECT."))
+}
+
+// genuine refuses an entry that came by a reply subject: JetStream and services add headers, and none
+// adds those of a Swap. Older releases have given entries no name.
+func genuine(entry *jetstream.RawStreamMsg, direct bool) error {
+	swapped := false
+	for header, values := range entry.Header {
+		switch header {
+		case jetstream.ExpectedLastSubjSeqHeader:
+			swapped = true
+		case jetstream.ExpectedLastSubjSeqSubjHeader, nameHeader:
+		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, jetstream.LastSequenceHeader:
+			if len(values) != 1 || !direct { // a direct get adds them to what the entry has
+				return fmt.Errorf("%w: it was read from %s, %v", errForeign, header, values)
+			}
+		case jetstream.MarkerReasonHeader, jetstream.MsgRollup, "KV-Operation": // of an operator who deletes the key
+			swapped = swapped || header == "KV-Operation" && len(entry.Data) == 0
+		default:
+			return fmt.Errorf("%w: it has the header %s", errForeign, header)
+		}
+	}
+	if !swapped {
+		return fmt.Errorf("%w: it is no swap", errForeign)
+	}
+	return nil
+}
+
+// pause waits between attempts, which the servers, or another program that writes the key, may refuse
+// as long as they like.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w, while the servers were busy", ctx.Err())
+	case <-time.After(2 * time.Millisecond):
+		return nil
+	}
 }
 
 // publish adds an entry if the last entry of the record is still the given one, and
 // returns the sequence number of the new entry. Until the replicas are done with an entry,
 // the leader refuses all others, right or wrong: then publish tries again.
-func (s *record) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
+func (s *record) publish(ctx context.Context, m *nats.Msg, last uint64) (uint64, error) {
 	for {
-		ack, err := s.js.Publish(ctx, subject, value, jetstream.WithExpectLastSequenceForSubject(last, s.subject))
+		ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(last, s.subject))
 		if err == nil {
 			return ack.Sequence, nil
 		}
@@ -242,15 +372,28 @@ func (s *record) publish(ctx context.Context, subject string, value []byte, last
 		case !ok || refusal.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 			return 0, err
 		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%w, while the servers were busy", ctx.Err())
-		case <-time.After(2 * time.Millisecond):
+		if err := pause(ctx); err != nil {
+			return 0, err
 		}
 	}
 }
 
-// revision is a sequence number of the stream, which only rises. 0 is before the first.
-func revision(sequence uint64) store.Revision {
-	return store.Revision(strconv.FormatUint(sequence, 10))
+// name returns what distinguishes an entry from others that had its sequence number, or will have it:
+// its name, else its time, and for none the time when the bucket was made.
+func name(entry *jetstream.RawStreamMsg) string {
+	return cmp.Or(entry.Header.Get(nameHeader), strconv.FormatInt(entry.Time.UnixNano(), 36))
+}
+
+// revision is a sequence number of the stream, 0 before the first, and the name of the entry.
+func revision(sequence uint64, name string) store.Revision {
+	return store.Revision(strconv.FormatUint(sequence, 10) + "." + name)
+}
+
+func sequence(rev store.Revision) (uint64, error) {
+	number, _, _ := strings.Cut(string(rev), ".")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("revision %q is not of this store: %w", rev, err)
+	}
+	return n, nil
 }

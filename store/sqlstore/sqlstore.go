@@ -14,9 +14,11 @@
 //
 // A commit must be durable when it is acknowledged, and must not be undone by a failover:
 //
-//   - PostgreSQL: synchronous_commit is not off, and fsync is on. If a standby may be
-//     promoted, it is a synchronous one (synchronous_standby_names); a failover to an
-//     asynchronous standby can undo the last changes of the record.
+//   - PostgreSQL: synchronous_commit is on or remote_apply, and fsync is on. Each standby that
+//     may be promoted has confirmed each commit: synchronous_standby_names lists it, and waits
+//     for all that it lists, as 'a' or 'FIRST 2 (a, b)' do. With 'ANY 1 (a, b)' the one that is
+//     promoted may lack the last changes of the record, and so may any standby if
+//     synchronous_commit is local, or an asynchronous one is promoted.
 //   - MySQL: tables of InnoDB with innodb_flush_log_at_trx_commit=1. A failover must lose
 //     no acknowledged transaction: group replication with
 //     group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER, or a single server.
@@ -30,8 +32,14 @@
 // Load either, because it waits for the standby. MySQL refuses neither: connect to the
 // primary only, and let the failover stop the old primary before it promotes a new one.
 //
-// A connection pooler may use transaction pooling, because the store keeps nothing in
-// a session.
+// A connection pooler may use session pooling. With transaction pooling, the driver must send
+// each statement whole: pgx with default_query_exec_mode=exec or cache_describe in the
+// connection string, lib/pq with binary_parameters=yes. By default pgx and lib/pq prepare a
+// statement first, and the pooler may send the rest to another connection, which fails,
+// with an error that wraps [store.ErrUnusable], or executes what another client has prepared there.
+//
+// The store takes a connection for each operation. While the application uses all those of a
+// limited pool, no member renews its lease: give the store a [sql.DB] of its own.
 //
 // The repository's tests run on PostgreSQL and SQLite. The MySQL dialect has passed the
 // same suite on MariaDB 10.11, in a manual run.
@@ -50,23 +58,26 @@ import (
 )
 
 // A Dialect is the SQL of one kind of database.
-type Dialect struct{ create, load, insert, update string }
+type Dialect struct{ name, create, load, insert, update string }
 
 // The dialects.
 var (
 	PostgreSQL = Dialect{
+		name:   "PostgreSQL",
 		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value bytea NOT NULL)`,
 		load:   `SELECT value, revision FROM dmutex_groups WHERE name = $1 FOR UPDATE`,
 		insert: `INSERT INTO dmutex_groups (value, revision, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
 		update: `UPDATE dmutex_groups SET value = $1, revision = $2 WHERE name = $3 AND revision = $4`,
 	}
 	MySQL = Dialect{
+		name:   "MySQL",
 		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name varbinary(255) PRIMARY KEY, revision varbinary(64) NOT NULL, value mediumblob NOT NULL)`,
 		load:   `SELECT value, revision FROM dmutex_groups WHERE name = ? FOR UPDATE`,
 		insert: `INSERT IGNORE INTO dmutex_groups (value, revision, name) VALUES (?, ?, ?)`,
 		update: `UPDATE dmutex_groups SET value = ?, revision = ? WHERE name = ? AND revision = ?`,
 	}
 	SQLite = Dialect{
+		name:   "SQLite",
 		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value blob NOT NULL)`,
 		load:   `SELECT value, revision FROM dmutex_groups WHERE name = ?`,
 		insert: `INSERT INTO dmutex_groups (value, revision, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
@@ -102,6 +113,9 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 		if _, _, err = s.load(ctx); err != nil && failed != nil && failed.Error() != err.Error() {
 			err = fmt.Errorf("%w; create the table: %w", err, failed)
 		}
+		if kind := s.kind(ctx); err != nil && kind != "" && kind != dialect.name {
+			err = fmt.Errorf("%w: the database is %s: open it with sqlstore.%[2]s, not %s: %w", store.ErrUnusable, kind, dialect.name, err)
+		}
 	}
 	if err == nil || denied(err) {
 		var missing []string
@@ -115,7 +129,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 		}
 	}
 	if err != nil {
-		return nil, s.fail("open", err)
+		return nil, s.fail(ctx, "open", err)
 	}
 	return s, nil
 }
@@ -132,7 +146,7 @@ var privileges = []struct{ name, probe string }{
 func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	value, rev, err := s.load(ctx)
 	if err != nil {
-		return nil, "", s.fail("load", err)
+		return nil, "", s.fail(ctx, "load", err)
 	}
 	return value, rev, nil
 }
@@ -153,18 +167,45 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 	if rev != "" {
 		statement, args = s.dialect.update, append(args, string(rev))
 	}
-	var rows int64
-	result, err := s.db.ExecContext(ctx, statement, args...)
-	if err == nil {
-		rows, err = result.RowsAffected()
-	}
+	rows, err := s.once(ctx, statement, args)
 	if err = whole(ctx, err); err == nil && rows == 0 {
 		err = store.ErrConflict
 	}
 	if err != nil {
-		return "", s.fail("swap", err)
+		return "", s.fail(ctx, "swap", err)
 	}
 	return next, nil
+}
+
+// once executes a statement, and returns how many rows it has changed. Methods of a [sql.DB]
+// execute it again after driver.ErrBadConn, also if the connection broke when it had been
+// executed. The second one changes nothing, and would be taken for a conflict.
+func (s *record) once(ctx context.Context, statement string, args []any) (rows int64, err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	result, err := conn.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// kind returns the name of the dialect that the database speaks, empty if it is none of these.
+func (s *record) kind(ctx context.Context) string {
+	var version string
+	if s.db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version) == nil {
+		return SQLite.name
+	}
+	switch err := s.db.QueryRowContext(ctx, `SELECT version()`).Scan(&version); {
+	case err == nil && strings.HasPrefix(version, PostgreSQL.name):
+		return PostgreSQL.name
+	case err == nil && version != "" && version[0] >= '0' && version[0] <= '9': // also of MariaDB
+		return MySQL.name
+	}
+	return ""
 }
 
 // whole does not trust a success that comes after the end of the context. Some drivers ask the
@@ -178,10 +219,18 @@ func whole(ctx context.Context, err error) error {
 }
 
 // fail names the group in an error, and marks an error that only an operator can mend.
-func (s *record) fail(op string, err error) error {
+func (s *record) fail(ctx context.Context, op string, err error) error {
 	told := error(line{err})
-	if denied(err) || strings.Contains(err.Error(), "readonly database") || slices.Contains(lasting, state(err)) {
+	// The prepared statement of the driver is not there, is there already, or is another one.
+	pooled := state(err) == "26000" || state(err) == "42P05" || strings.Contains(err.Error(), "bind message supplies")
+	if pooled {
+		told = fmt.Errorf("a connection pooler with transaction pooling? Package sqlstore says what that needs: %w", told)
+	}
+	if pooled || denied(err) || strings.Contains(err.Error(), "readonly database") || slices.Contains(lasting, state(err)) {
 		told = fmt.Errorf("%w: %w", store.ErrUnusable, told)
+	}
+	if pool := s.db.Stats(); ctx.Err() != nil && pool.MaxOpenConnections > 0 && pool.InUse >= pool.MaxOpenConnections {
+		told = fmt.Errorf("the application uses all connections of the pool, %d: give the store a sql.DB of its own: %w", pool.InUse, told)
 	}
 	return fmt.Errorf("sqlstore: %s group %q: %w", op, s.group, told)
 }

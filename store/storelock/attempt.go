@@ -1,6 +1,7 @@
 package storelock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -42,10 +43,12 @@ type attempt struct {
 	slept    int64
 	giveUpAt int64 // after a release
 
+	failed [lockrecord.Swap + 1]error // the last load and swap, until another succeeds
+
 	// Of a wait for a life.
-	blind string // a life whose end the store cannot tell
+	blind string // a life whose end the store can never tell
 	first string // the revision that was seen first without such proof
-	doubt error  // why nobody can tell, until another revision shows that the life lives
+	busy  error  // who holds the lock, and why nobody can tell whether it lives
 }
 
 // now reads the clock, and tells the machine how far it has leapt.
@@ -58,7 +61,10 @@ func (a *attempt) now() int64 {
 
 func (a *attempt) run() {
 	_, a.slept = a.l.clock.Read()
-	a.m = lockrecord.New(a.l.Lock, a.live(), int64(a.l.lease))
+	a.m = lockrecord.New(a.l.Lock, a.live(), a.l.process, int64(a.l.lease))
+	if a.life != nil {
+		a.m.Lasts()
+	}
 	defer func() {
 		if a.life != nil { // last: others may take the lock then
 			_ = a.life.Close() // the kernel has closed the file in any case
@@ -71,25 +77,28 @@ func (a *attempt) run() {
 			a.perform(op, value, rev)
 			continue
 		}
-		life, rev, waits := a.m.Awaits()
+		r, rev, waits := a.m.Awaits()
 		left := time.Duration(a.m.Deadline() - a.now())
 		switch {
 		case !waits:
 			a.sleep(left)
 		case a.try:
-			if a.why = a.busy(life, left); a.why == nil {
+			if a.why = a.taken(r, left); a.why == nil {
 				a.m.Proved(rev)
 			}
 		default:
-			proves := a.l.prover != nil && life != a.blind
+			proves := a.l.prover != nil && r.Holder != a.blind
+			a.failed[lockrecord.Swap] = nil // it is not what the caller waits for
+			a.busy = held(r)
 			if !proves && a.first == "" {
-				a.first, a.doubt = rev, noProof(life, left)
-			} else if rev != a.first {
-				a.doubt = nil
+				a.first = rev
 			}
-			a.trouble.Note(a.doubt)
+			if !proves && a.first == rev {
+				a.busy = noProof(a.busy, left)
+			}
+			a.note()
 			if wait := min(jitter(pause), left); proves {
-				a.await(life, rev, wait)
+				a.await(r.Holder, rev, wait)
 				pause = min(pause*3/2, a.l.lease/leases.Renew)
 			} else {
 				a.sleep(wait)
@@ -100,18 +109,30 @@ func (a *attempt) run() {
 	}
 }
 
-// await waits for so long, or until the store has proved that this life is over.
+// note says what stands in the way now.
+func (a *attempt) note() {
+	a.trouble.Note(cmp.Or(a.failed[lockrecord.Load], a.failed[lockrecord.Swap], a.busy))
+}
+
+// await waits for so long, or until the store has proved that this life is over. While the store cannot
+// look, which says nothing about the life, no time passes for the wait for its lease.
 func (a *attempt) await(life, rev string, d time.Duration) {
 	a.m.Guard(life)
 	ctx, cancel := context.WithTimeout(a.leave, d)
 	defer cancel()
+	began := a.now()
 	switch err := a.l.prover.Over(ctx, life); {
 	case err == nil: // but a swap of this life may still take effect
 		a.sleep(mrand.N(stampede))
 		a.m.Proved(rev)
-	case ctx.Err() == nil:
+	case ctx.Err() != nil:
+	case errors.Is(err, store.ErrNoProof):
 		a.m.Guard("") // the lease decides
 		a.blind = life
+	default:
+		a.trouble.Note(fmt.Errorf("%w; the store cannot tell whether it lives: %w", a.busy, err))
+		<-ctx.Done()
+		a.m.Leapt(a.now() - began)
 	}
 }
 
@@ -136,9 +157,13 @@ func (a *attempt) settled() bool {
 	}
 	phase := a.m.Phase(now)
 	if a.Hold == nil && (phase == lockrecord.Held || phase == lockrecord.Ended) { // perhaps it ended at once
-		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), a.lapsed)
-		a.doubt = nil
-		a.trouble.Note(nil)
+		lapsed := a.lapsed
+		if a.life != nil {
+			lapsed = nil
+		}
+		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), lapsed)
+		a.busy = nil
+		a.note()
 		close(a.granted)
 	}
 	switch {
@@ -152,6 +177,9 @@ func (a *attempt) settled() bool {
 		a.m.End() // and renew it no more
 	case phase == lockrecord.Held:
 		a.Extend(a.m.LeaseEnd())
+	}
+	if phase == lockrecord.Ended && now >= a.m.LeaseEnd() { // nobody need call Release then
+		a.release()
 	}
 	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
 }
@@ -174,12 +202,8 @@ func (a *attempt) live() string {
 	return rand.Text()
 }
 
-// floor is below the fences of a new record: the milliseconds since 2020, and room for four
-// million grants in each.
-func floor() uint64 {
-	since := time.Now().UnixMilli() - time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
-	return uint64(max(since, 0)) << 22
-}
+// floor is below the fences of a new record.
+func floor() uint64 { return lockrecord.Floor(time.Now().UnixNano()) }
 
 // perform asks the store, and gives the machine the outcome. If that is unknown, it then waits.
 func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
@@ -206,34 +230,64 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	}
 	switch {
 	case err == nil || errors.Is(err, store.ErrConflict):
-		a.trouble.Note(a.doubt)
+		a.failed[op] = nil
+		a.note()
 		return
 	case errors.Is(err, store.ErrUnusable) && a.Hold == nil:
 		a.why = err
 		return
 	case parent.Err() == nil:
-		a.trouble.Note(fmt.Errorf("the store does not answer: %w", err))
+		a.failed[op] = fmt.Errorf("the store does not answer: %w", err)
+		a.note()
+	}
+	if a.Hold != nil && a.life != nil && a.now() >= a.m.LeaseEnd() {
+		a.look()
 	}
 	a.sleep(jitter(min(slowPoll, a.l.lease/leases.Margin)))
 }
 
-// busy is why a try fails, nil if this life is proved to be over.
-func (a *attempt) busy(life string, left time.Duration) error {
-	if a.l.prover != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
-		defer cancel()
-		switch living, err := a.l.prover.Living(ctx); {
-		case slices.Contains(living, life):
-			return fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
-		case err == nil && a.l.prover.Over(ctx, life) == nil:
-			return nil
-		}
+// look ends a hold past its lease if the others cannot see its life any more, as when its file was removed.
+func (a *attempt) look() {
+	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
+	defer cancel()
+	if living, err := a.l.prover.Living(ctx); err == nil && !slices.Contains(living, a.life.Name()) {
+		a.m.End()
 	}
-	return fmt.Errorf("%w: %w", lock.ErrBusy, noProof(life, left))
 }
 
-// noProof is what a caller learns of a life that is replaced if the record does not change for so long.
-func noProof(life string, left time.Duration) error {
-	return fmt.Errorf("life %s holds it; if that has crashed, a wait of more than %v replaces it: %w",
-		life, left.Truncate(time.Millisecond)+time.Millisecond, store.ErrNoProof)
+// taken is why a try fails, nil if the holder is proved to be dead.
+func (a *attempt) taken(r lockrecord.Record, left time.Duration) error {
+	busy := held(r)
+	if a.l.prover == nil {
+		return noProof(busy, left)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
+	defer cancel()
+	living, err := a.l.prover.Living(ctx)
+	switch {
+	case slices.Contains(living, r.Holder):
+		return busy
+	case err == nil:
+		err = a.l.prover.Over(ctx, r.Holder)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNoProof):
+		return noProof(busy, left)
+	}
+	return fmt.Errorf("%w; the store cannot tell whether it lives: %w", busy, err)
+}
+
+// held says who holds the lock, and for how long: a fence begins at the clock of the grant.
+func held(r lockrecord.Record) error {
+	now := floor()
+	age := time.Duration((now-min(now, r.Fence))>>22) * time.Millisecond
+	return fmt.Errorf("%w: %s has held it for %v", lock.ErrBusy, cmp.Or(r.Name, "life "+r.Holder), age.Round(time.Second))
+}
+
+// noProof adds what a caller learns of a holder that is replaced if the record does not change for so long.
+func noProof(busy error, left time.Duration) error {
+	return fmt.Errorf("%w; if that has crashed, a wait of more than %v replaces it: %w",
+		busy, left.Truncate(time.Millisecond)+time.Millisecond, store.ErrNoProof)
 }

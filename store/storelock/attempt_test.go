@@ -16,8 +16,8 @@ import (
 // The handle is lost then.
 func TestPausedAtGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &attempt{l: &mutex{lease: time.Second, clock: clock.New()}, ctx: t.Context(), leave: t.Context(), granted: make(chan struct{})}
-		a.m = lockrecord.New("job", "A", int64(a.l.lease))
+		a := &attempt{l: &mutex{lease: time.Second, clock: clock.New()}, ctx: t.Context(), leave: t.Context(), release: func() {}, granted: make(chan struct{})}
+		a.m = lockrecord.New("job", "A", "", int64(a.l.lease))
 		a.m.Operation(a.now(), 0)
 		a.m.Loaded(a.now(), nil, "0")
 		a.m.Operation(a.now(), 0)

@@ -11,7 +11,10 @@
 // The holder renews its lease in the record. If it cannot, its handle is lost before the lease
 // ends; docs/modes.md has the times. A holder that has crashed is replaced after a
 // lease. If the store is a [store.Prover], such as filestore, it is replaced at once, and a
-// holder whose process lives, even if it is stopped, is not replaced.
+// holder whose process lives, even if it is stopped, is not replaced. So its handle does not end with the
+// lease: it has no Until, and is Suspended while the store does not answer. All processes that use the
+// lock must then run on the machine of the store: on another one, which cannot see that the holder
+// lives, a process would replace it after a lease.
 //
 // The record needs no preparation, and serves one lock. Do not delete it while the lock is
 // held: two could hold it then, until the first renews it.
@@ -45,18 +48,19 @@ var ErrRecord = lockrecord.ErrRecord
 // A mutex is a lock in a record.
 type mutex struct {
 	hold.Mutex
-	store  store.Store
-	prover store.Prover // nil if the store is none
-	lease  time.Duration
-	clock  *clock.Clock
+	store   store.Store
+	prover  store.Prover // nil if the store is none
+	process string       // its name, for people
+	lease   time.Duration
+	clock   *clock.Clock
 }
 
 // New returns the lock of this name in the record of the store. The lease is how long others wait
 // for a holder that has crashed, 100 ms to 1 h; 0 is 10 s.
 //
 // Acquire also waits while the store does not answer. If its context ends first, the error wraps
-// that of the context, that of a store that did not answer, and [store.ErrNoProof] if the holder
-// may have crashed, and the context left too little time to replace it. Other errors are those
+// that of the context, that of a store that did not answer, [lock.ErrBusy] with the name of the holder if there
+// was one, and [store.ErrNoProof] if that may have crashed, and the context left too little time to replace it. Other errors are those
 // that waiting does not mend: [ErrRecord] and [store.ErrUnusable].
 //
 // TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
@@ -67,7 +71,7 @@ type mutex struct {
 // The handle's Release waits until the store has confirmed it, but for less than two leases. If the
 // store does not answer until then, others replace this process as if it had crashed.
 func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
-	lease = cmp.Or(lease, 10*time.Second)
+	lease = cmp.Or(lease, time.Duration(leases.Default))
 	switch {
 	case s == nil:
 		return nil, errors.New("storelock: the store is nil")
@@ -77,6 +81,10 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 		return nil, fmt.Errorf("storelock: lock %q: the lease is 100ms to 1h, not %v", name, lease)
 	}
 	l := &mutex{store: s, lease: lease, clock: clock.New()}
+	host, _ := os.Hostname()
+	if l.process = fmt.Sprintf("%s/%d", host, os.Getpid()); !lockrecord.IsName(l.process) {
+		l.process = fmt.Sprintf("process %d", os.Getpid())
+	}
 	l.Mutex = hold.Mutex{Package: "storelock", Lock: name, Take: l.acquire}
 	l.prover, _ = s.(store.Prover)
 	return l, nil
@@ -85,6 +93,7 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
 	a.leave, a.release = context.WithCancel(context.Background())
+	hold.Show(ctx, &a.trouble)
 	go a.run()
 	select {
 	case <-a.granted:

@@ -15,8 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/locktest"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"
@@ -336,126 +337,56 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// A prover is a store that knows which lives are over.
-type prover struct {
-	store.Memory
-	mu     sync.Mutex
-	lives  map[string]chan struct{}
-	ignore bool   // it proves nothing
-	last   func() // called before a life ends
-}
-
-func (p *prover) Live(context.Context) (store.Life, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lives == nil {
-		p.lives = make(map[string]chan struct{})
-	}
-	l := life{fmt.Sprint("L", len(p.lives)), make(chan struct{}), p.last}
-	p.lives[l.name] = l.over
-	return l, nil
-}
-
-func (p *prover) Over(ctx context.Context, name string) error {
-	p.mu.Lock()
-	over := p.lives[name]
-	p.mu.Unlock()
-	if over == nil || p.ignore {
-		return store.ErrNoProof
-	}
-	select {
-	case <-over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *prover) Living(context.Context) (living []string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, over := range p.lives {
-		select {
-		case <-over:
-		default:
-			living = append(living, name)
-		}
-	}
-	return living, nil
-}
-
-type life struct {
-	name string
-	over chan struct{}
-	last func()
-}
-
-func (l life) Name() string   { return l.name }
-func (l life) File() *os.File { return nil }
-func (l life) Close() error {
-	if l.last != nil {
-		l.last()
-	}
-	close(l.over)
-	return nil
-}
-
-// A handle ends before others learn that its life is over.
-func TestLifeOutlastsHold(t *testing.T) {
+// What stands in the way of a caller is what failed last: a load that succeeds does not hide that swaps fail.
+// A caller that waits for a holder learns its name, and for how long it has held the lock.
+func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var h lock.Held
-		var ended error
-		s := new(prover)
-		s.last = func() { ended = h.Err() }
-		h = acquire(t, open(t, s))
-		_, rev, err := s.Load(t.Context())
+		time.Sleep(30 * 365 * 24 * time.Hour)
+		s := &prover{full: errors.New("no space left on device")}
+		patience := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*lease)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		_, err := open(t, s).Acquire(patience())
+		require.ErrorIs(t, err, s.full)
+		require.NotErrorIs(t, err, lock.ErrBusy, "nobody holds it")
+		s.full = nil
+		h := acquire(t, open(t, s))
+		time.Sleep(time.Hour)
+		host, err := os.Hostname()
 		require.NoError(t, err)
-		_, err = s.Swap(t.Context(), []byte("spoiled"), rev)
-		require.NoError(t, err)
-		<-s.lives["L0"]
-		require.ErrorIs(t, ended, storelock.ErrRecord)
-		require.ErrorIs(t, h.Release(), lock.ErrLost)
+		holder := fmt.Sprintf("%s/%d has held it for 1h0m0s", host, os.Getpid())
+		_, err = open(t, s).TryAcquire(t.Context())
+		require.ErrorContains(t, err, "lock is busy: "+holder)
+		_, err = open(t, s).Acquire(patience())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, lock.ErrBusy)
+		require.ErrorContains(t, err, "lock is busy: ")
+		require.NoError(t, h.Release())
 	})
 }
 
-// If the store proves death, a dead holder is replaced at once, and a living one is not
-// replaced, although it does not renew. Without proof, the lease decides.
-func TestProof(t *testing.T) {
-	dead := func(name string) []byte {
-		return []byte("dmutex lock 1\nlock \"job\"\nfence 7\nlease 1000000000\nholder " + name + "\n")
+// A record that is deleted, and made again at once, has a higher fence.
+func TestMadeAgain(t *testing.T) {
+	s, last := new(store.Memory), uint64(0)
+	for range 100 {
+		h := acquire(t, open(t, s))
+		require.Greater(t, h.Fence(), last)
+		last = h.Fence()
+		require.NoError(t, h.Release())
+		_, rev, err := s.Load(t.Context())
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), nil, rev)
+		require.NoError(t, err)
 	}
-	for _, how := range []string{"dead", "dies", "unknown"} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				x := make(chan struct{})
-				s := &prover{lives: map[string]chan struct{}{"X": x}, ignore: how == "unknown"}
-				_, err := s.Swap(t.Context(), dead("X"), "0")
-				require.NoError(t, err)
-				_, err = open(t, s).TryAcquire(t.Context())
-				require.ErrorIs(t, err, lock.ErrBusy)
-				if how == "dead" {
-					close(x)
-					h, err := open(t, s).TryAcquire(t.Context())
-					require.NoError(t, err)
-					require.NoError(t, h.Release())
-					return
-				}
-				begin := time.Now()
-				time.AfterFunc(time.Hour, func() { close(x) })
-				h := acquire(t, open(t, s))
-				took := time.Since(begin)
-				if how == "unknown" {
-					require.Greater(t, took, lease)
-					require.Less(t, took, 3*lease)
-				} else {
-					require.GreaterOrEqual(t, took, time.Hour)
-					require.Less(t, took, time.Hour+50*time.Millisecond)
-				}
-				require.NoError(t, h.Release())
-				time.Sleep(2 * time.Hour)
-			})
-		})
-	}
+}
+
+// A handle of another package has no file.
+func TestForeignFile(t *testing.T) {
+	h, err := locktest.New("job").Acquire(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, storelock.File(h))
 }
 
 // Over a file, processes hold the lock one at a time, and a handle has a file for a child to inherit.

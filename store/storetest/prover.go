@@ -249,7 +249,10 @@ func (c *court) unknown() {
 
 // No canceled call waits, and none leaves a life behind.
 func (c *court) canceled() {
-	l := c.live()
+	ctx, cancel := context.WithCancel(c.ctx)
+	l, err := c.Live(ctx)
+	require.NoError(c, err)
+	cancel() // ends no life that has begun
 	for range 20 {
 		ctx, cancel := context.WithCancel(c.ctx)
 		over := make(chan error)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storetest"
 )

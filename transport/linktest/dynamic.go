@@ -55,7 +55,7 @@ func (b *bench) dynamic(self dmutex.NodeID) *dynamic {
 // open opens the link. Frames of strangers, and hellos, do not reach deliver.
 func (m *dynamic) open(deliver func(from dmutex.NodeID, frame []byte)) {
 	m.b.Helper()
-	require.NoError(m.b, m.Open(func(from dmutex.NodeID, frame []byte) {
+	require.NoError(m.b, m.Open(host(func(from dmutex.NodeID, frame []byte) {
 		select {
 		case m.noticed <- from:
 		default:
@@ -70,7 +70,7 @@ func (m *dynamic) open(deliver func(from dmutex.NodeID, frame []byte)) {
 		default:
 			deliver(from, frame)
 		}
-	}))
+	})))
 }
 
 func (m *dynamic) become(self dmutex.NodeID) {
@@ -155,13 +155,13 @@ func (b *bench) become() {
 	require.ErrorIs(b, never.SetPeer(2, never.Address()), transport.ErrClosed)
 	never.RemovePeer(2)
 	require.ErrorIs(b, never.Send(2, []byte{1}), transport.ErrClosed)
-	require.ErrorIs(b, never.Open(ignore), transport.ErrClosed)
+	require.ErrorIs(b, never.Open(host(ignore)), transport.ErrClosed)
 
 	one, two := b.dynamic(1), b.dynamic(dmutex.None)
 	require.ErrorIs(b, two.Send(1, []byte{1}), transport.ErrClosed, "it is not open")
 	one.open(one.keep)
 	two.open(two.keep)
-	require.ErrorIs(b, two.Open(ignore), dmutex.ErrMisuse)
+	require.ErrorIs(b, two.Open(host(ignore)), dmutex.ErrMisuse)
 	two.isNobody()
 	two.become(2)
 	one.refused(2)
@@ -275,7 +275,7 @@ func (b *bench) churn() {
 			require.ErrorIs(b, gone.SetPeer(stay[0].self, stay[0].Address()), transport.ErrClosed)
 			gone.RemovePeer(stay[0].self)
 			require.ErrorIs(b, gone.Send(stay[0].self, []byte{1}), transport.ErrClosed)
-			require.ErrorIs(b, gone.Open(ignore), transport.ErrClosed)
+			require.ErrorIs(b, gone.Open(host(ignore)), transport.ErrClosed)
 			require.Equal(b, address, gone.Address())
 			members[i] = b.dynamic(dmutex.None)
 			members[i].open(members[i].keep)
@@ -335,12 +335,7 @@ func (b *bench) atOnce() {
 			func(n int) error { return m.SetPeer(peer(n), other.Address()) },
 			func(n int) error { return m.Send(peer(n), []byte{1}) },
 			func(n int) error { m.RemovePeer(dmutex.NodeID(n)); return nil },
-			func(int) error {
-				if r, ok := m.DynamicLink.(transport.Reporter); ok {
-					_ = r.Trouble(1)
-				}
-				return nil
-			},
+			func(int) error { _ = m.DynamicLink.Trouble(1); return nil },
 		} {
 			running.Go(func() {
 				for n := range 100 {

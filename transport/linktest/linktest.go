@@ -38,9 +38,9 @@ type Links struct {
 	Synctest bool
 }
 
-// TestLink tests that a kind of link keeps the contract of [transport.Link], and of
-// [transport.BurstLink] if it is one. It must not run in parallel with other tests of
-// the link's package, because it looks for goroutines that were left behind.
+// TestLink tests that a kind of link keeps the contract of [transport.Link], also in a type that
+// embeds it. It must not run in parallel with other tests of the link's package, because it looks
+// for goroutines that were left behind.
 func TestLink(t *testing.T, links Links) {
 	for _, test := range []struct {
 		name string
@@ -48,7 +48,6 @@ func TestLink(t *testing.T, links Links) {
 	}{
 		{"frames arrive once, as they were sent", (*bench).frames},
 		{"Send refuses what it cannot send", (*bench).refusals},
-		{"bursts are what Open would deliver", (*bench).bursts},
 		{"Open is called once, and Close at any time", (*bench).openAndClose},
 		{"Close waits for deliver", (*bench).closeWaits},
 		{"deliver may send, and ends with Close", (*bench).bounce},
@@ -97,12 +96,16 @@ type arrival struct {
 	frame []byte
 }
 
-// make returns a link that is closed with the test.
+// make returns a link that is closed with the test. A type embeds it, as the wrapper of a user
+// does: so the tests see only what is left of it then.
 func (b *bench) make(self dmutex.NodeID) transport.Link {
 	l := b.link(self)
 	b.Cleanup(func() { require.NoError(b, l.Close()) })
 	b.pkg = reflect.Indirect(reflect.ValueOf(l)).Type().PkgPath()
-	return l
+	if d, ok := l.(transport.DynamicLink); ok && self == dmutex.None {
+		return struct{ transport.DynamicLink }{d}
+	}
+	return struct{ transport.Link }{l}
 }
 
 // open returns nodes that keep what arrives.
@@ -111,7 +114,7 @@ func (b *bench) open(ids ...dmutex.NodeID) (nodes []*member) {
 		nodes = append(nodes, b.member(id))
 	}
 	for _, m := range nodes {
-		require.NoError(b, m.Open(m.keep))
+		require.NoError(b, m.Open(host(m.keep)))
 	}
 	return nodes
 }
@@ -123,6 +126,11 @@ func (b *bench) member(self dmutex.NodeID) *member {
 
 // ignore takes what arrives.
 func ignore(dmutex.NodeID, []byte) {}
+
+// host returns a host that gives the link nothing else.
+func host(deliver func(from dmutex.NodeID, frame []byte)) transport.Host {
+	return transport.Host{Deliver: transport.Each(deliver)}
+}
 
 func (m *member) keep(from dmutex.NodeID, frame []byte) {
 	if goroutine() == m.b.home {
@@ -201,40 +209,22 @@ func (m *member) tell(to *member, frame []byte) {
 	require.Equal(m.b, arrival{m.self, frame}, to.next())
 }
 
+// frames lets several goroutines of two nodes send at once to a third node. That one is blocked
+// meanwhile, so that frames can gather in bursts.
 func (b *bench) frames() {
-	b.crowd(func(to *member, gate *gate) error {
-		return to.Open(func(from dmutex.NodeID, frame []byte) {
-			to.keep(from, frame)
-			gate.pass(from, frame)
-		})
-	})
-}
-
-func (b *bench) bursts() {
-	b.crowd(func(to *member, gate *gate) error {
-		link, ok := to.Link.(transport.BurstLink)
-		if !ok {
-			b.Skip("it is no BurstLink")
-		}
-		return link.OpenBursts(func(from dmutex.NodeID, frames [][]byte) {
-			if len(frames) == 0 {
-				b.Error("a burst without frames")
-			}
-			for _, frame := range frames {
-				to.keep(from, frame)
-			}
-			gate.pass(from, nil)
-		})
-	})
-}
-
-// crowd lets several goroutines of two nodes send at once to a third node, which open opens.
-// The gate blocks that node meanwhile, so that frames can gather in bursts.
-func (b *bench) crowd(open func(to *member, gate *gate) error) {
 	const senders, frames = 8, 200
 	to, gate := b.member(1), b.gate()
-	require.NoError(b, open(to, gate))
-	require.ErrorIs(b, to.Open(ignore), dmutex.ErrMisuse)
+	require.ErrorIs(b, to.Open(transport.Host{}), dmutex.ErrMisuse, "it has no Deliver")
+	require.NoError(b, to.Open(transport.Host{Deliver: func(from dmutex.NodeID, frames [][]byte) {
+		if len(frames) == 0 {
+			b.Error("a burst without frames")
+		}
+		for _, frame := range frames {
+			to.keep(from, frame)
+		}
+		gate.pass(from, nil)
+	}}))
+	require.ErrorIs(b, to.Open(host(ignore)), dmutex.ErrMisuse)
 	content := func(from dmutex.NodeID, sender, i byte) []byte {
 		frame := make([]byte, 3+int(i)*int(i)%200)
 		if sender == 0 && i < 2 {
@@ -298,13 +288,11 @@ func (b *bench) openAndClose() {
 	require.ErrorIs(b, never.Send(2, []byte{1}), transport.ErrClosed, "it is not open")
 	require.NoError(b, never.Close())
 	require.NoError(b, never.Close())
-	require.ErrorIs(b, never.Open(ignore), transport.ErrClosed)
-	if link, ok := never.(transport.BurstLink); ok {
-		require.ErrorIs(b, link.OpenBursts(func(dmutex.NodeID, [][]byte) {}), transport.ErrClosed)
-	}
+	require.ErrorIs(b, never.Open(host(ignore)), transport.ErrClosed)
+	require.ErrorIs(b, never.Trouble(2), transport.ErrClosed)
 
 	nodes := b.open(1, 2)
-	require.ErrorIs(b, nodes[0].Open(ignore), dmutex.ErrMisuse)
+	require.ErrorIs(b, nodes[0].Open(host(ignore)), dmutex.ErrMisuse)
 	nodes[0].tell(nodes[1], []byte{1})
 	var closing sync.WaitGroup
 	for range 4 {
@@ -321,7 +309,7 @@ func (b *bench) openAndClose() {
 
 func (b *bench) closeWaits() {
 	to, nodes, gate := b.make(2), b.open(1, 3), b.gate()
-	require.NoError(b, to.Open(gate.pass))
+	require.NoError(b, to.Open(host(gate.pass)))
 	gate.holds(nodes[0], 2, []byte{1})
 	closing, closed := make(chan bool), make(chan bool)
 	go func() {
@@ -351,7 +339,7 @@ func (b *bench) bounce() {
 	var closing, closed atomic.Bool
 	flowing := make(chan bool)
 	for _, m := range nodes {
-		require.NoError(b, m.Open(func(from dmutex.NodeID, ball []byte) {
+		require.NoError(b, m.Open(host(func(from dmutex.NodeID, ball []byte) {
 			if m.self == 2 && closed.Load() {
 				b.Error("delivered after Close")
 			}
@@ -361,7 +349,7 @@ func (b *bench) bounce() {
 			if err := m.Send(from, ball); err != nil && !closing.Load() {
 				b.Errorf("Send from deliver: %v", err)
 			}
-		}))
+		})))
 	}
 	throw := func() {
 		for range balls {
@@ -396,7 +384,7 @@ func (b *bench) flood() {
 	before := heap()
 	for _, peer := range []string{"absent", "deaf"} {
 		if peer == "deaf" {
-			require.NoError(b, b.make(2).Open(b.gate().pass))
+			require.NoError(b, b.make(2).Open(host(b.gate().pass)))
 		}
 		for i := range flood / len(frame) {
 			for range 20 { // while it is refused the others may run
@@ -435,7 +423,7 @@ func (b *bench) restart() {
 		}
 		require.NoError(b, nodes[i].Close())
 		s := b.member(nodes[i].self)
-		require.NoError(b, s.Open(s.keep))
+		require.NoError(b, s.Open(host(s.keep)))
 		nodes[i] = s
 		for _, other := range nodes {
 			if other != s {

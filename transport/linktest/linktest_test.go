@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -34,13 +34,15 @@ func TestLinkCatches(t *testing.T) {
 		{"loses frames", "frames arrive once", "one is lost"},
 		{"repeats frames", "frames arrive once", "a second time"},
 		{"reorders frames", "frames arrive once", "out of order"},
-		{"forgets the rest of a burst", "bursts are", "out of order"},
-		{"repeats a burst", "bursts are", "a second time"},
+		{"forgets the rest of a burst", "frames arrive once", "one is lost"},
+		{"repeats a burst", "frames arrive once", "a second time"},
 		{"takes little", "Send refuses", "is not greater"},
 		{"takes anything", "Send refuses", "transport: frame is empty"},
 		{"knows nobody", "Send refuses", "transport: no address"},
+		{"needs no Deliver", "frames arrive once", "it has no Deliver"},
 		{"opens twice", "Open is called once", "misuse"},
 		{"is never closed", "Open is called once", "transport: link is closed"},
+		{"forgets that it is closed", "Open is called once", "transport: link is closed"},
 		{"closes later", "Close waits", "Close has not waited"},
 		{"delivers late", "deliver may send", "delivered after Close"},
 		{"waits for readers", "a silent peer", "deadlock"},
@@ -105,8 +107,12 @@ type dynamicMutant struct {
 	peers []dmutex.NodeID
 }
 
-func (m *dynamicMutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return m.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+func (m *dynamicMutant) Open(host transport.Host) error {
+	if host.Deliver == nil {
+		return m.DynamicLink.Open(host)
+	}
+	deliver := host.Deliver
+	host.Deliver = func(from dmutex.NodeID, frames [][]byte) {
 		switch m.name {
 		case "ignores strangers":
 			m.mu.Lock()
@@ -120,11 +126,12 @@ func (m *dynamicMutant) Open(deliver func(from dmutex.NodeID, frame []byte)) err
 			defer func() { <-m.delivering }()
 		}
 		before := m.number()
-		deliver(from, frame)
+		deliver(from, frames)
 		if m.name == "keeps frames" && m.number() != before {
-			deliver(from, []byte{2})
+			deliver(from, [][]byte{{2}})
 		}
-	})
+	}
+	return m.DynamicLink.Open(host)
 }
 
 func (m *dynamicMutant) number() dmutex.NodeID {
@@ -213,44 +220,47 @@ type mutant struct {
 	name    string
 	self    dmutex.NodeID
 	others  map[dmutex.NodeID]*mutant
-	deliver func(from dmutex.NodeID, frame []byte)
+	deliver func(from dmutex.NodeID, frames [][]byte)
 	sent    atomic.Int32
 	kept    [][]byte
 }
 
-func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+// Open delivers two frames at a time.
+func (m *mutant) Open(host transport.Host) error {
+	deliver := host.Deliver
+	if deliver == nil {
+		if m.name == "needs no Deliver" {
+			return nil
+		}
+		return m.Link.Open(host)
+	}
 	m.deliver = deliver
 	switch m.name {
-	case "confuses senders":
-		return m.Link.Open(func(from dmutex.NodeID, frame []byte) { deliver(from+1, frame) })
 	case "leaves a goroutine", "leaves a goroutine, no bubble":
 		go func() { select {} }()
+	case "forgets the rest of a burst", "repeats a burst":
+		bursts := make(map[dmutex.NodeID][][]byte)
+		host.Deliver = func(from dmutex.NodeID, frames [][]byte) {
+			burst := append(bursts[from], bytes.Clone(frames[0]))
+			if bursts[from] = burst; len(burst) == 1 {
+				return
+			}
+			delete(bursts, from)
+			if m.name == "forgets the rest of a burst" {
+				burst = burst[:1]
+			} else {
+				deliver(from, burst)
+			}
+			deliver(from, burst)
+		}
+	case "confuses senders":
+		host.Deliver = func(from dmutex.NodeID, frames [][]byte) { deliver(from+1, frames) }
 	}
-	err := m.Link.Open(deliver)
+	err := m.Link.Open(host)
 	if m.name == "opens twice" && errors.Is(err, dmutex.ErrMisuse) {
 		return nil
 	}
 	return err
-}
-
-// OpenBursts delivers two frames at a time.
-func (m *mutant) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
-	bursts := make(map[dmutex.NodeID][][]byte)
-	return m.Open(func(from dmutex.NodeID, frame []byte) {
-		burst := append(bursts[from], bytes.Clone(frame))
-		bursts[from] = burst
-		if len(burst) == 1 {
-			return
-		}
-		if m.name == "forgets the rest of a burst" {
-			burst = burst[:1]
-		}
-		deliver(from, burst)
-		if m.name == "repeats a burst" {
-			deliver(from, burst)
-		}
-		delete(bursts, from)
-	})
 }
 
 func (m *mutant) Send(to dmutex.NodeID, frame []byte) error {
@@ -267,7 +277,7 @@ func (m *mutant) Send(to dmutex.NodeID, frame []byte) error {
 		time.AfterFunc(time.Millisecond, func() { _ = m.Link.Send(to, frame) })
 		return nil
 	case "delivers within Send":
-		m.others[to].deliver(m.self, frame)
+		m.others[to].deliver(m.self, [][]byte{frame})
 		return nil
 	case "loses frames":
 		if sent%100 == 0 {
@@ -296,6 +306,13 @@ func (m *mutant) Send(to dmutex.NodeID, frame []byte) error {
 	return err
 }
 
+func (m *mutant) Trouble(to dmutex.NodeID) error {
+	if m.name == "forgets that it is closed" {
+		return nil
+	}
+	return m.Link.Trouble(to)
+}
+
 func (m *mutant) MaxFrame() int {
 	if m.name == "takes little" {
 		return 1000
@@ -307,7 +324,7 @@ func (m *mutant) Close() error {
 	switch m.name {
 	case "delivers late":
 		if m.self == 2 {
-			time.AfterFunc(time.Millisecond, func() { m.deliver(1, []byte{1}) })
+			time.AfterFunc(time.Millisecond, func() { m.deliver(1, [][]byte{{1}}) })
 		}
 	case "closes later":
 		go m.Link.Close()

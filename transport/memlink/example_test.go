@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -16,13 +17,13 @@ func Example() {
 	one, two := network.Link(1), network.Link(2)
 
 	heard := make(chan string)
-	err = one.Open(func(from dmutex.NodeID, frame []byte) {
+	err = one.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
 		heard <- fmt.Sprintf("node %d says %s", from, frame)
-	})
+	})})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := two.Open(func(dmutex.NodeID, []byte) {}); err != nil {
+	if err := two.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}); err != nil {
 		log.Fatal(err)
 	}
 

@@ -188,8 +188,18 @@ var frames = sync.Pool{New: func() any { return new(frame) }} // delivered, to b
 // MaxFrame implements [transport.Link].
 func (l *link) MaxFrame() int { return maxFrame }
 
+// Trouble implements [transport.Link]. It knows nothing but that the link is closed.
+func (l *link) Trouble(dmutex.NodeID) error {
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	if l.closed {
+		return transport.ErrClosed
+	}
+	return nil
+}
+
 // Open implements [transport.Link].
-func (l *link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+func (l *link) Open(host transport.Host) error {
 	n := l.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -198,12 +208,14 @@ func (l *link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		return transport.ErrClosed
 	case l.opened:
 		return dmutex.Misuse("memlink: the link is open already")
+	case host.Deliver == nil:
+		return dmutex.Misuse("memlink: Host.Deliver is missing")
 	case n.open(l.self) != nil:
 		return errTwice(l.self)
 	}
 	l.opened = true
 	l.enlist()
-	go l.run(deliver)
+	go l.run(host.Deliver)
 	return nil
 }
 
@@ -344,7 +356,7 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 
 // run delivers, one frame after the other, until the link is closed. Its timer calls a
 // function, for the reason that mail has.
-func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
+func (l *link) run(deliver func(from dmutex.NodeID, frames [][]byte)) {
 	defer close(l.ended)
 	n := l.network
 	timer := time.AfterFunc(time.Hour, func() {
@@ -353,6 +365,7 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 		l.wake.Signal()
 	})
 	defer timer.Stop()
+	burst := make([][]byte, 1)
 	n.mu.Lock()
 	for !l.closed {
 		if l.head == len(l.queue) || n.still[l.place] {
@@ -370,7 +383,8 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 		}
 		l.bytes -= len(f.data) + overhead
 		n.mu.Unlock()
-		deliver(f.from, f.data)
+		burst[0] = f.data
+		deliver(f.from, burst)
 		frames.Put(f)
 		n.mu.Lock()
 	}

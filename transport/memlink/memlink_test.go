@@ -109,9 +109,9 @@ func open(t *testing.T, network *memlink.Network, n int) []*receiver {
 	for i := range nodes {
 		r := &receiver{Link: network.Link(dmutex.NodeID(i + 1))}
 		t.Cleanup(func() { require.NoError(t, r.Close()) })
-		require.NoError(t, r.Open(func(from dmutex.NodeID, frame []byte) {
+		require.NoError(t, r.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
 			r.got = append(r.got, arrival{from, frame[0], time.Since(birth)})
-		}))
+		})}))
 		nodes[i] = r
 	}
 	return nodes
@@ -244,10 +244,10 @@ func TestRestart(t *testing.T) {
 		third := network.Link(3)
 		require.NoError(t, nodes[0].Send(3, []byte{1}))
 		second := network.Link(2)
-		require.ErrorIs(t, second.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+		require.ErrorIs(t, second.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), dmutex.ErrMisuse)
 		require.NoError(t, nodes[1].Close())
 		require.NoError(t, nodes[0].Send(2, []byte{1}))
-		require.NoError(t, second.Open(func(dmutex.NodeID, []byte) { t.Error("a frame from before the restart arrives") }))
+		require.NoError(t, second.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { t.Error("a frame from before the restart arrives") })}))
 		synctest.Wait()
 		require.NoError(t, second.Close())
 		require.NoError(t, third.Close())
@@ -260,7 +260,7 @@ func TestNobody(t *testing.T) {
 		require.NoError(t, err)
 		for range 2 {
 			nobody := network.Link(dmutex.None)
-			require.NoError(t, nobody.Open(func(dmutex.NodeID, []byte) { t.Error("delivered to nobody") }))
+			require.NoError(t, nobody.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { t.Error("delivered to nobody") })}))
 			t.Cleanup(func() { require.NoError(t, nobody.Close()) })
 		}
 		one := open(t, network, 1)[0]
@@ -290,8 +290,8 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	require.NoError(t, err)
 	one, two := network.Link(1), network.Link(2)
 	pong := make(chan struct{}, 1)
-	require.NoError(t, one.Open(func(dmutex.NodeID, []byte) { pong <- struct{}{} }))
-	require.NoError(t, two.Open(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) }))
+	require.NoError(t, one.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
+	require.NoError(t, two.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) })}))
 	frame := make([]byte, 32)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		_ = one.Send(2, frame)
@@ -306,8 +306,8 @@ func BenchmarkPingPong(b *testing.B) {
 	require.NoError(b, err)
 	one, two := network.Link(1), network.Link(2)
 	pong := make(chan struct{}, 1)
-	require.NoError(b, one.Open(func(dmutex.NodeID, []byte) { pong <- struct{}{} }))
-	require.NoError(b, two.Open(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) }))
+	require.NoError(b, one.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
+	require.NoError(b, two.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) })}))
 	frame := make([]byte, 32)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -406,12 +406,12 @@ func TestFaultsStay(t *testing.T) {
 		require.NoError(t, err)
 		one, three := open(t, network, 1)[0], network.Link(3)
 		defer three.Close()
-		require.NoError(t, three.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, three.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		moving := &receiver{Link: network.Link(dmutex.None)}
 		defer moving.Close()
-		require.NoError(t, moving.Open(func(from dmutex.NodeID, frame []byte) {
+		require.NoError(t, moving.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
 			moving.got = append(moving.got, arrival{from, frame[0], 0})
-		}))
+		})}))
 		last := dmutex.NodeID(4)
 		become := func() {
 			l := moving.Link.(transport.DynamicLink)
@@ -474,11 +474,11 @@ func TestDynamicRefuses(t *testing.T) {
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
 	fixed := network.Link(1)
-	require.NoError(t, fixed.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, fixed.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	require.ErrorIs(t, fixed.Become(2), dmutex.ErrMisuse)
 	require.ErrorIs(t, fixed.SetPeer(2, ""), dmutex.ErrMisuse)
 	l := network.Link(dmutex.None)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	require.ErrorContains(t, l.Become(1), "another link of node 1 is open")
 	require.NoError(t, l.Become(2))
 	require.ErrorContains(t, l.SetPeer(1, "127.0.0.1:7000"), "another kind of link")

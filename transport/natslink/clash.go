@@ -25,7 +25,7 @@ const (
 // say queues a word for the other links with the number of this one. The caller has l.mu.
 func (l *Link) say(word byte) {
 	self := l.self.String()
-	_ = l.put(l.subject(self, self), binary.BigEndian.AppendUint64([]byte{word}, l.name))
+	_ = l.put(outgoing{subject: l.subject(self, self), frame: binary.BigEndian.AppendUint64([]byte{word}, l.name)})
 }
 
 // namesake handles a word from the subject of frames from this node to itself, which may be
@@ -37,7 +37,7 @@ func (l *Link) namesake(m *nats.Msg, self dmutex.NodeID) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.self != self || binary.BigEndian.Uint64(m.Data[1:]) == l.name {
+	if l.over != nil || l.self != self || binary.BigEndian.Uint64(m.Data[1:]) == l.name {
 		return
 	}
 	now := time.Now()

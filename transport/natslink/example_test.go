@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -23,9 +24,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer link.Close()
-	err = link.Open(func(from dmutex.NodeID, frame []byte) {
+	err = link.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
 		log.Printf("node %d says %s", from, frame) // it was published on locks.billing.3.<from>
-	})
+	})})
 	if err != nil {
 		log.Fatal(err)
 	}

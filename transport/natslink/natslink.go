@@ -35,6 +35,20 @@
 // FlusherTimeout, a minute by default. Close may have to wait as long, because it hands
 // everything that was sent to the server, if there is one.
 //
+// A frame with a reply subject or headers is dropped: NATS does not check the permission to publish
+// where a service answers on a reply subject, so it is no word of a node.
+//
+// # Deaths and reconnections
+//
+// A link of a node with a store tells the node that the process of a peer has ended, when the server
+// has said for an eighth of a lease that nobody subscribes to the peer's subject, and the own
+// connection has been up for a third of one. The peer is then excluded. Any other subscriber to the
+// group's subjects, such as a monitor, hides this.
+//
+// A process that reconnects looks dead for as long. By default nats.go waits 2 s after it has tried all
+// servers: an outage of 3.0 s costs 4.1 s. With nats.ReconnectWait(250*time.Millisecond) it costs
+// 3.2 s, and a process that lost its only server is back before it is excluded.
+//
 // The link never closes the connection. When the application closes or drains it, or
 // nats.go stops reconnecting, the link refuses to send. nats.go does so after about two
 // minutes: connect with nats.MaxReconnects(-1). Nodes that share one connection do not
@@ -71,9 +85,8 @@ type Config struct {
 	// contains no spaces and no wildcards, and does not begin with $.
 	Prefix string
 
-	// Logger logs when nats.go refuses frames, once a minute for each reason. If it is
-	// nil, the link takes the logger of its node, if there is one. See
-	// [transport.LoggerTaker], also for the cost of a slow handler.
+	// Logger logs when nats.go refuses frames, once a minute for each reason. Nil
+	// stands for the logger of the node. See [transport.Link] for the cost of a slow handler.
 	Logger *slog.Logger
 }
 
@@ -103,35 +116,47 @@ type Link struct {
 	name     uint64 // of this link, drawn at random
 	prefix   string
 	maxFrame int
-	late     *latelog.Log // behind log; nil without a logger
+
+	// Open sets these.
+	host transport.Host // without Deliver before that
+	log  *slog.Logger
+	late *latelog.Log // behind log
 
 	running    sync.WaitGroup
 	delivering sync.Mutex // held while deliver runs
 	unsent     atomic.Uint64
 	unread     atomic.Uint64
 
-	mu       sync.Mutex
-	wake     *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
-	self     dmutex.NodeID
-	log      *slog.Logger                           // does not change once the link is open
-	deliver  func(from dmutex.NodeID, frame []byte) // nil before Open
-	closed   bool
-	sub      *nats.Subscription
-	heard    dmutex.NodeID            // that sub is for
-	dropped  int                      // by nats.go of sub, as far as unread counts it
-	subjects map[dmutex.NodeID]string // of the peers; without dynamic, of those that were sent to
-	queue    []outgoing
-	queued   int // bytes, as backlog counts
+	mu      sync.Mutex
+	wake    *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
+	self    dmutex.NodeID
+	over    error         // why the link is closed; nil while it is not
+	done    chan struct{} // closed then
+	sub     *nats.Subscription
+	heard   dmutex.NodeID           // that sub is for
+	dropped int                     // by nats.go of sub, as far as unread counts it
+	peers   map[dmutex.NodeID]*peer // without dynamic, those that were sent to
+	queue   []outgoing
+	queued  int // bytes, as backlog counts
+
+	reconnects uint64    // of the connection
+	upSince    time.Time // it has been up at each look
 
 	// Another group's link with this number: see namesake. Zero if it never did.
 	heardAt time.Time // when it spoke last
 	askedAt time.Time // when it was asked last
 }
 
+// A peer is a node that is sent to.
+type peer struct {
+	subject string // of frames to it
+	silence
+}
+
 // An outgoing frame waits for publish.
 type outgoing struct {
-	subject string
-	frame   []byte
+	subject, reply string
+	frame          []byte
 }
 
 // New returns a link over a connection, which may be reconnecting or not yet connected. It
@@ -161,11 +186,12 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 		self:     c.Self,
 		prefix:   c.Prefix,
 		maxFrame: frame,
-		log:      slog.New(slog.DiscardHandler),
-		subjects: make(map[dmutex.NodeID]string),
+		host:     transport.Host{Logger: c.Logger},
+		peers:    make(map[dmutex.NodeID]*peer),
+		done:     make(chan struct{}),
+		upSince:  time.Now(),
 	}
 	l.wake = sync.NewCond(&l.mu)
-	l.TakeLogger(c.Logger)
 	return l, nil
 }
 
@@ -186,17 +212,6 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// TakeLogger implements [transport.LoggerTaker].
-func (l *Link) TakeLogger(logger *slog.Logger) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if logger == nil || l.late != nil || l.deliver != nil {
-		return
-	}
-	l.late = latelog.New(logger.Handler())
-	l.log = slog.New(l.late.Often())
-}
-
 // Address implements [transport.DynamicLink]. It is empty: the number is enough.
 func (l *Link) Address() string { return "" }
 
@@ -205,13 +220,13 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.closed:
-		return transport.ErrClosed
+	case l.over != nil:
+		return l.over
 	case !l.dynamic:
 		return dmutex.Misuse(fmt.Sprintf("natslink: the link was made for node %d: leave Config.Self 0", l.self))
 	}
 	l.self = self
-	clear(l.subjects)
+	clear(l.peers)
 	l.queue, l.queued = nil, 0
 	l.heardAt = time.Time{}
 	l.wake.Signal()
@@ -224,8 +239,8 @@ func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.closed:
-		return transport.ErrClosed
+	case l.over != nil:
+		return l.over
 	case l.self == dmutex.None || !l.dynamic:
 		return dmutex.Misuse("natslink: SetPeer is for a link that has its number from Become")
 	case id == dmutex.None || id == l.self:
@@ -233,7 +248,9 @@ func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
 	case address != "":
 		return dmutex.Misuse(fmt.Sprintf("natslink: node %d has the address %q: it uses another kind of link", id, address))
 	}
-	l.subjects[id] = l.subject(id.String(), l.self.String())
+	if l.peers[id] == nil {
+		l.peers[id] = &peer{subject: l.subject(id.String(), l.self.String())}
+	}
 	return nil
 }
 
@@ -241,22 +258,23 @@ func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
 func (l *Link) RemovePeer(id dmutex.NodeID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	subject := l.subjects[id]
-	delete(l.subjects, id)
-	l.queue = slices.DeleteFunc(l.queue, func(f outgoing) bool { return f.subject == subject })
+	if p := l.peers[id]; p != nil {
+		delete(l.peers, id)
+		l.queue = slices.DeleteFunc(l.queue, func(f outgoing) bool { return f.subject == p.subject })
+	}
 }
 
-// Trouble implements [transport.Reporter]. It knows only whether there is a server, whether
+// Trouble implements [transport.Link]. It knows only whether there is a server, whether
 // the server last refused frames to that node, and, with Config.Self 0, whether another group
 // uses the prefix.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
-	closed, self, clash := l.closed, l.self, l.clash()
+	over, self, clash := l.over, l.self, l.clash()
 	l.mu.Unlock()
 	err := l.nc.LastError()
 	switch {
-	case closed:
-		return transport.ErrClosed
+	case over != nil:
+		return over
 	case self == dmutex.None:
 		return errors.New("natslink: this node has no number yet")
 	case !l.nc.IsConnected():
@@ -280,14 +298,16 @@ func (l *Link) MaxFrame() int { return l.maxFrame }
 // Open implements [transport.Link]. Without Config.Self 0, and if there is a server, it waits
 // until that knows of the subscription, and fails if the server does not permit it or has
 // said on this connection that there are too many.
-func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+func (l *Link) Open(host transport.Host) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.closed:
-		return transport.ErrClosed
-	case l.deliver != nil:
+	case l.over != nil:
+		return l.over
+	case l.host.Deliver != nil:
 		return dmutex.Misuse("natslink: the link is open already")
+	case host.Deliver == nil:
+		return dmutex.Misuse("natslink: Host.Deliver is missing")
 	case l.nc.IsClosed():
 		return fmt.Errorf("natslink: open: %w", nats.ErrConnectionClosed)
 	}
@@ -305,8 +325,13 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		}
 		l.sub, l.heard = sub, l.self
 	}
-	l.deliver = deliver
+	host.Logger = cmp.Or(l.host.Logger, host.Logger, slog.New(slog.DiscardHandler))
+	l.host, l.late = host, latelog.New(host.Logger.Handler())
+	l.log = slog.New(l.late.Often())
 	l.running.Go(l.publish)
+	if l.dynamic && host.Died != nil && host.Apart > 0 {
+		l.running.Go(l.watch)
+	}
 	return nil
 }
 
@@ -340,7 +365,7 @@ func (l *Link) follow(self dmutex.NodeID) {
 		var err error
 		if sub, err = l.subscribe(self); err != nil {
 			l.log.Warn("natslink: frames from others are lost", "err", err)
-			l.shut() // the connection is closed
+			l.shut(l.ended(err)) // the connection is closed
 		}
 	}
 	l.mu.Lock()
@@ -360,30 +385,42 @@ func denied(err error, subject string) bool {
 // receive delivers what comes from a node, unless the link is closed or has another
 // number by now.
 func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
-	from := sender(m.Subject)
-	if from == self {
+	from := node(last(m.Subject))
+	switch {
+	case len(m.Header) != 0 && m.Reply == "":
+		l.answered(m)
+		return
+	case m.Reply != "" || len(m.Header) != 0: // a question, or of a service that was asked to speak for a node
+		if len(m.Data) != 0 {
+			l.unread.Add(1)
+		}
+		return
+	case from == self:
 		l.namesake(m, self)
 		return
-	}
-	if from == dmutex.None || len(m.Data) == 0 || len(m.Data) > maxFrame {
+	case from == dmutex.None || len(m.Data) == 0 || len(m.Data) > maxFrame:
 		l.unread.Add(1)
 		return
 	}
 	l.delivering.Lock()
 	defer l.delivering.Unlock()
 	l.mu.Lock()
-	deliver := l.deliver // nil if Open has failed
-	late := l.closed || l.self != self
+	deliver := l.host.Deliver // nil if Open has failed
+	late := l.over != nil || l.self != self
+	if p := l.peers[from]; p != nil {
+		p.silence = silence{}
+	}
 	l.mu.Unlock()
 	if !late && deliver != nil {
-		deliver(from, m.Data)
+		deliver(from, [][]byte{m.Data})
 	}
 }
 
-// sender reads the last token. It takes only the form that permissions name:
-// decimal without leading zeros.
-func sender(subject string) dmutex.NodeID {
-	token := subject[strings.LastIndexByte(subject, '.')+1:]
+// last returns the last token of a subject.
+func last(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
+
+// node reads a token. It takes only the form that permissions name: decimal without leading zeros.
+func node(token string) dmutex.NodeID {
 	id, err := strconv.ParseUint(token, 10, 64)
 	if err != nil || token[0] == '0' {
 		return dmutex.None
@@ -396,29 +433,35 @@ func sender(subject string) dmutex.NodeID {
 func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	subject, found := l.subjects[to]
+	p := l.peers[to]
 	switch {
-	case l.closed || l.deliver == nil:
+	case l.over != nil:
+		return l.over
+	case l.host.Deliver == nil:
 		return transport.ErrClosed
-	case to == dmutex.None || to == l.self || l.dynamic && !found:
+	case to == dmutex.None || to == l.self || l.dynamic && p == nil:
 		return transport.ErrUnknownNode
 	case len(frame) == 0 || len(frame) > l.maxFrame:
 		return transport.ErrFrameSize
 	}
-	if !found {
-		subject = l.subject(to.String(), l.self.String())
-		l.subjects[to] = subject
+	if p == nil {
+		p = &peer{subject: l.subject(to.String(), l.self.String())}
+		l.peers[to] = p
 	}
-	return l.put(subject, frame)
+	if p.frames++; p.frames == 1 {
+		p.since = time.Now()
+	}
+	return l.put(outgoing{subject: p.subject, frame: frame})
 }
 
 // put queues a frame for publish. The caller has l.mu.
-func (l *Link) put(subject string, frame []byte) error {
-	if l.queued+len(frame)+overhead > backlog {
+func (l *Link) put(f outgoing) error {
+	if l.queued+len(f.frame)+overhead > backlog {
 		return transport.ErrFull
 	}
-	l.queued += len(frame) + overhead
-	l.queue = append(l.queue, outgoing{subject, bytes.Clone(frame)})
+	l.queued += len(f.frame) + overhead
+	f.frame = bytes.Clone(f.frame)
+	l.queue = append(l.queue, f)
 	l.wake.Signal()
 	return nil
 }
@@ -427,10 +470,10 @@ func (l *Link) put(subject string, frame []byte) error {
 func (l *Link) publish() {
 	for {
 		l.mu.Lock()
-		for len(l.queue) == 0 && l.self == l.heard && !l.closed {
+		for len(l.queue) == 0 && l.self == l.heard && l.over == nil {
 			l.wake.Wait()
 		}
-		self, closed, batch := l.self, l.closed, l.queue
+		self, closed, batch := l.self, l.over != nil, l.queue
 		l.queue, l.queued = nil, 0
 		l.mu.Unlock()
 		if closed && len(batch) == 0 {
@@ -440,22 +483,42 @@ func (l *Link) publish() {
 			l.follow(self)
 		}
 		for _, f := range batch {
-			if err := l.nc.Publish(f.subject, f.frame); err != nil {
+			if err := l.hand(f); err != nil {
 				l.unsent.Add(1)
 				l.log.Warn("natslink: frames are lost", "subject", f.subject, "err", err)
 				if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
-					l.shut() // it will never take a frame again
+					l.shut(l.ended(err)) // it will never take a frame again
 				}
 			}
 		}
 	}
 }
 
-func (l *Link) shut() {
+// hand gives a frame, or a question, to nats.go.
+func (l *Link) hand(f outgoing) error {
+	if f.reply != "" {
+		return l.nc.PublishRequest(f.subject, f.reply, nil)
+	}
+	return l.nc.Publish(f.subject, f.frame)
+}
+
+// ended says why the link has lost its connection: nats.go closes it by itself when a server refuses
+// its credentials twice, for example.
+func (l *Link) ended(err error) error {
+	if why := l.nc.LastError(); why != nil {
+		err = fmt.Errorf("%w (its last error: %v)", err, why) // perhaps why
+	}
+	return fmt.Errorf("%w: %w", transport.ErrClosed, err)
+}
+
+func (l *Link) shut(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
-	l.wake.Signal()
+	if l.over == nil {
+		l.over = why
+		close(l.done)
+		l.wake.Signal()
+	}
 }
 
 // Lost returns how many frames were lost at this node: those that Send took and nats.go
@@ -473,9 +536,9 @@ func (l *Link) Lost() (sending, receiving uint64) {
 // Close implements [transport.Link]. It publishes the frames that wait, and waits for
 // the server's confirmation; the connection stays open.
 func (l *Link) Close() error {
-	l.shut()
+	l.shut(transport.ErrClosed)
 	l.mu.Lock()
-	opened := l.deliver != nil
+	opened := l.host.Deliver != nil
 	l.mu.Unlock()
 	if !opened {
 		return nil

@@ -165,9 +165,9 @@ func TestOpenOnClosedConnection(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	require.ErrorContains(t, l.Open(func(dmutex.NodeID, []byte) {}), "control line exceeded")
+	require.ErrorContains(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), "control line exceeded")
 	require.True(t, nc.IsClosed())
-	require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrConnectionClosed)
+	require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrConnectionClosed)
 	require.NoError(t, l.Close())
 }
 
@@ -178,7 +178,7 @@ func TestStuckServer(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	s.getStuck()
 	frame := make([]byte, l.MaxFrame())
 	accepted, refused := 0, 0
@@ -222,7 +222,7 @@ func TestOpenIgnoresOtherErrors(t *testing.T) {
 		}
 		l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 		require.NoError(t, err)
-		require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		require.NoError(t, l.Close())
 		nc.Close()
 	}
@@ -232,7 +232,7 @@ func TestOpenIgnoresOtherErrors(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrPermissionViolation)
+	require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrPermissionViolation)
 	nc.Close()
 }
 
@@ -247,7 +247,7 @@ func TestCloseWaitsForPublishers(t *testing.T) {
 	for range 50 {
 		l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 		require.NoError(t, err)
-		require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		before := nc.Stats().OutMsgs
 		const frames = 10_000
 		for range frames {
@@ -272,9 +272,9 @@ func TestStuckLog(t *testing.T) {
 	release := make(stuckLog)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	var taker transport.LoggerTaker = l
-	taker.TakeLogger(slog.New(slog.NewTextHandler(release, nil)))
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{
+		Deliver: func(dmutex.NodeID, [][]byte) {}, Logger: slog.New(slog.NewTextHandler(release, nil)),
+	}))
 	nc.Close()
 	for late := time.Now().Add(30 * time.Second); !errors.Is(l.Send(2, []byte("frame")), transport.ErrClosed); runtime.Gosched() {
 		require.True(t, time.Now().Before(late), "the goroutine that publishes waits for the log")
@@ -290,17 +290,16 @@ func TestTrouble(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
-	var reporter transport.Reporter = l
-	require.NoError(t, reporter.Trouble(2))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	require.NoError(t, l.Trouble(2))
 	require.NoError(t, l.Send(2, []byte("frame")))
 	awaitError(t, nc, "locks.2.1")
-	require.ErrorContains(t, reporter.Trouble(2), "natslink: frames to node 2 are lost: nats: permissions violation")
-	require.NoError(t, reporter.Trouble(3))
+	require.ErrorContains(t, l.Trouble(2), "natslink: frames to node 2 are lost: nats: permissions violation")
+	require.NoError(t, l.Trouble(3))
 	nc.Close()
-	require.ErrorContains(t, reporter.Trouble(3), "natslink: no connection to a server: ")
+	require.ErrorContains(t, l.Trouble(3), "natslink: no connection to a server: ")
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, reporter.Trouble(3), transport.ErrClosed)
+	require.ErrorIs(t, l.Trouble(3), transport.ErrClosed)
 }
 
 func TestDynamicRefuses(t *testing.T) {
@@ -316,7 +315,7 @@ func TestDynamicRefuses(t *testing.T) {
 	require.NoError(t, l.Become(1))
 	require.ErrorContains(t, l.SetPeer(2, "127.0.0.1:7000"), "another kind of link")
 	nc.Close()
-	require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrConnectionClosed)
+	require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrConnectionClosed)
 	require.NoError(t, l.Close())
 }
 
@@ -327,7 +326,7 @@ func TestBecomeDoesNotWait(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	s.getStuck()
 	frame := make([]byte, l.MaxFrame())
 	for self := range dmutex.NodeID(1000) { // the socket buffers less than all these frames
@@ -348,7 +347,7 @@ func TestNothingIsLeftOfPeers(t *testing.T) {
 	defer nc.Close()
 	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	last := dmutex.NodeID(1)
 	round := func() {
 		for range 1000 {
@@ -390,7 +389,7 @@ func TestTroubleOfNumbers(t *testing.T) {
 	var log strings.Builder
 	l, err := natslink.New(nc, natslink.Config{Prefix: "locks", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	require.ErrorContains(t, l.Trouble(2), "natslink: this node has no number yet")
 	require.NoError(t, l.Become(7))
 	require.NoError(t, l.SetPeer(2, ""))

@@ -61,7 +61,7 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	}
 	from := g.From
 	l.mu.RLock()
-	self, p, life, maxLife := l.self, l.peers[from], l.life, l.maxLife
+	self, p := l.self, l.peers[from]
 	l.mu.RUnlock()
 	switch {
 	case self == dmutex.None:
@@ -70,7 +70,7 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 		return nil, nil, passing{misled(g.To)}
 	case p == nil && l.dynamic && from != dmutex.None && from != self:
 		nc.Close()
-		l.deliver(from, nil)
+		l.host.Deliver(from, nil)
 		return nil, nil, passing{fmt.Errorf("node %d is not a peer", from)}
 	case p == nil:
 		return nil, nil, fmt.Errorf("node %d is not in the address book", from)
@@ -80,15 +80,18 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	if err := l.guard.Load().check(nc, from, p.addr); err != nil {
 		return p, nil, err
 	}
-	if maxLife != nil && g.Life > maxLife() {
+	if _, highest := l.host.Life(); g.Life > highest {
 		return p, nil, fmt.Errorf("node %d claims a life far ahead of the clock: a clock is wrong", from)
 	}
 	p.mu.Lock()
 	present := p.conn
 	p.mu.Unlock()
-	answer := greeting{From: self, To: from, Life: life}
+	answer := greeting{From: self, To: from}
 	if present != nil && (g.Life < present.life || p.answers(present)) {
-		answer.Taken = max(present.life, 1)
+		answer.Taken = 1
+		if g.Life <= present.life {
+			answer.Taken = max(present.life, 1)
+		}
 		_, _ = nc.Write(answer.bytes())
 		return p, nil, fmt.Errorf("another process of node %d is connected", from)
 	}

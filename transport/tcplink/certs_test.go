@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/certtest"
+	"github.com/dmutex/dmutex/internal/kit/certtest"
 )
 
 // An Authority issues certificates, here and in the tests outside the package.

@@ -15,13 +15,10 @@ const looks = 10
 // refuses two connections in a row, and no other connection comes.
 func (p *peer) watch() {
 	l := p.link
-	l.mu.RLock()
-	apart, died := l.apart, l.died
-	l.mu.RUnlock()
 	p.mu.Lock()
 	lost := p.lost
 	p.mu.Unlock()
-	if died == nil || p.addr == "" || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
+	if l.host.Died == nil || p.addr == "" || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
 	refused := 0
@@ -34,10 +31,10 @@ func (p *peer) watch() {
 		}
 		if refused = refusals(refused, l.knock(p.ctx, p.addr)); refused == 2 {
 			l.log.Warn("tcplink: no process listens at the peer's address anymore", "node", p.self, "peer", p.id, "address", p.addr)
-			died(p.id)
+			l.host.Died(p.id)
 			return
 		}
-		if !wait(p.ctx, apart) {
+		if !wait(p.ctx, l.host.Apart) {
 			return
 		}
 	}

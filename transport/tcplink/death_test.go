@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // watched opens a link that reports deaths.
@@ -20,8 +21,10 @@ func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died 
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100)
-	l.WatchDeaths(time.Millisecond, func(peer dmutex.NodeID) { died <- peer })
-	require.NoError(t, l.Open(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }))
+	require.NoError(t, l.Open(transport.Host{
+		Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }),
+		Died:    func(peer dmutex.NodeID) { died <- peer }, Apart: time.Millisecond,
+	}))
 	require.NoError(t, l.Become(self))
 	return l, got, died
 }
@@ -59,7 +62,7 @@ func TestNoDeath(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	died := 0
-	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) { died++ })
+	l.serve(transport.Host{Died: func(dmutex.NodeID) { died++ }, Apart: time.Millisecond})
 
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
@@ -28,14 +29,14 @@ func Example() {
 	}
 
 	done := make(chan struct{})
-	err = one.Open(func(from dmutex.NodeID, frame []byte) {
+	err = one.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
 		fmt.Printf("node %d says %s\n", from, frame)
 		close(done)
-	})
+	})})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := two.Open(func(dmutex.NodeID, []byte) {}); err != nil {
+	if err := two.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}); err != nil {
 		log.Fatal(err)
 	}
 	if err := two.Send(1, []byte("hello")); err != nil {

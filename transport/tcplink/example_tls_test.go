@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
@@ -59,10 +60,10 @@ func Example_certificates() {
 	check(links[2].SetPeer(1, links[1].Addr().String()))
 
 	heard := make(chan string)
-	check(links[1].Open(func(from dmutex.NodeID, frame []byte) {
+	check(links[1].Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
 		heard <- fmt.Sprintf("node %d says %s", from, frame)
-	}))
-	check(links[2].Open(func(dmutex.NodeID, []byte) {}))
+	})}))
+	check(links[2].Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	check(links[2].Send(1, []byte("hello")))
 	fmt.Println(<-heard)
 	check(links[1].Close())

@@ -37,6 +37,12 @@ func openLink(t *testing.T, self dmutex.NodeID, pace pace) (*Link, <-chan arriva
 
 func openLinkWith(t *testing.T, config Config, pace pace) (*Link, <-chan arrival) {
 	t.Helper()
+	return openLinkFor(t, transport.Host{}, config, pace)
+}
+
+// openLinkFor opens the link for a host. What arrives goes to the channel.
+func openLinkFor(t *testing.T, host transport.Host, config Config, pace pace) (*Link, <-chan arrival) {
+	t.Helper()
 	config.Listen = "127.0.0.1:0"
 	if config.Peers == nil {
 		config.Peers = map[dmutex.NodeID]string{1: "", 2: "", 3: "", 4: ""}
@@ -45,7 +51,8 @@ func openLinkWith(t *testing.T, config Config, pace pace) (*Link, <-chan arrival
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got := make(chan arrival, 100)
-	require.NoError(t, l.Open(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }))
+	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })
+	require.NoError(t, l.Open(host))
 	return l, got
 }
 
@@ -266,7 +273,7 @@ func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arriv
 	l, err := newLink(config, pace)
 	require.NoError(t, err)
 	got = make(chan arrival)
-	l.burst, l.deliver = 1, func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
+	l.serve(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })})
 	l.running.Go(l.keepAlive)
 	return l, got
 }

@@ -3,6 +3,7 @@ package tcplink
 import (
 	"encoding/binary"
 	"io"
+	"math"
 	"net"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 func (g greeting) write(w io.Writer) error {
@@ -59,11 +61,11 @@ func answerByHand(t *testing.T, c net.Conn, frame string) {
 	}
 }
 
-// A process whose connection answers is not replaced. Another process with its number is
-// told the life of the first. Any frame is an answer: behind many frames a heartbeat comes
+// A process whose connection answers is not replaced. Another process with its number is told that
+// the first has a lower life, and none of the two lives that are connected. Any frame is an answer: behind many frames a heartbeat comes
 // too late, or finds no room.
 func TestConnectedProcessStays(t *testing.T) {
-	l, got := openLink(t, 1, slowGrace())
+	l, got := openLinkFor(t, transport.Host{Life: func() (own, highest uint64) { return 5, 100 }}, Config{Self: 1}, slowGrace())
 	first, answer := greetAs(t, l, 10)
 	require.Equal(t, greeting{From: 1, To: 2}, answer)
 	for _, frame := range []string{"", "", "busy"} {
@@ -73,7 +75,7 @@ func TestConnectedProcessStays(t *testing.T) {
 			answerByHand(t, first, frame)
 		}()
 		second, answer := greetAs(t, l, 20) // with the higher life
-		require.Equal(t, greeting{From: 1, To: 2, Taken: 10}, answer)
+		require.Equal(t, greeting{From: 1, To: 2, Taken: 1}, answer)
 		requireEnd(t, second)
 		<-done
 	}
@@ -114,7 +116,7 @@ func TestLowerLifeIsRefused(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	first, _ := greetAs(t, l, 20)
 	second, answer := greetAs(t, l, 10)
-	require.EqualValues(t, 20, answer.Taken)
+	require.Equal(t, greeting{From: 1, To: 2, Taken: 20}, answer)
 	requireEnd(t, second)
 	sendByHand(t, first, "hello")
 	require.Equal(t, arrival{2, "hello"}, next(t, got))
@@ -122,8 +124,7 @@ func TestLowerLifeIsRefused(t *testing.T) {
 
 // A life that no correct process can have is refused, so it cannot keep the true process out.
 func TestLifeFarAheadIsRefused(t *testing.T) {
-	l, got := openLink(t, 1, slowGrace())
-	l.SetLife(5, func() uint64 { return 100 }, nil)
+	l, got := openLinkFor(t, transport.Host{Life: func() (own, highest uint64) { return 5, 100 }}, Config{Self: 1}, slowGrace())
 	impostor := dialByHand(t, l)
 	require.NoError(t, greeting{From: 2, To: 1, Life: 101}.write(impostor))
 	requireEnd(t, impostor)
@@ -142,8 +143,11 @@ func TestTwoLinksWithOneNumber(t *testing.T) {
 	first, err := newLink(Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
 	require.NoError(t, err)
 	defer first.Close()
-	first.SetLife(10, nil, func(dmutex.NodeID, uint64) { t.Error("the first is refused") })
-	require.NoError(t, first.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, first.Open(transport.Host{
+		Deliver: func(dmutex.NodeID, [][]byte) {},
+		Life:    func() (own, highest uint64) { return 10, math.MaxUint64 },
+		Taken:   func(dmutex.NodeID, uint64) { t.Error("the first is refused") },
+	}))
 	require.NoError(t, first.Send(1, []byte("first")))
 	require.Equal(t, arrival{2, "first"}, next(t, got))
 
@@ -155,10 +159,13 @@ func TestTwoLinksWithOneNumber(t *testing.T) {
 	second, err := newLink(Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
 	require.NoError(t, err)
 	defer second.Close()
-	second.SetLife(20, nil, func(peer dmutex.NodeID, life uint64) { taken <- word{peer, life} })
-	require.NoError(t, second.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, second.Open(transport.Host{
+		Deliver: func(dmutex.NodeID, [][]byte) {},
+		Life:    func() (own, highest uint64) { return 20, math.MaxUint64 },
+		Taken:   func(peer dmutex.NodeID, life uint64) { taken <- word{peer, life} },
+	}))
 	for range 2 { // at the second refusal, Trouble knows the first
-		require.Equal(t, word{1, 10}, <-taken)
+		require.Equal(t, word{1, 1}, <-taken)
 	}
 	require.ErrorContains(t, second.Trouble(1), "another process that uses the number of this node, 2")
 	require.NoError(t, first.Send(1, []byte("again")))

@@ -194,12 +194,11 @@ var (
 	errSilent    = errors.New("the peer is silent")
 )
 
-const maxBurst = 64 // frames delivered together, see [transport.BurstLink]
+const maxBurst = 64 // frames delivered together
 
 // read delivers the frames that arrive, until the connection breaks.
 func (p *peer) read(c *conn) error {
-	burst := p.link.burst
-	frames := make([][]byte, 0, burst)
+	frames := make([][]byte, 0, maxBurst)
 	buf := make([]byte, headerSize+maxFrame)
 	start, end := 0, 0
 	silent := int32(0)
@@ -227,7 +226,7 @@ func (p *peer) read(c *conn) error {
 			if size > 0 {
 				frames = append(frames, buf[start+headerSize:next:next])
 			}
-			if len(frames) == burst {
+			if len(frames) == maxBurst {
 				p.deliver(frames)
 				frames = frames[:0]
 			}
@@ -252,7 +251,7 @@ func (p *peer) read(c *conn) error {
 // deliver delivers frames, unless the peer was removed meanwhile.
 func (p *peer) deliver(frames [][]byte) {
 	if p.ctx.Err() == nil {
-		p.link.deliver(p.id, frames)
+		p.link.host.Deliver(p.id, frames)
 	}
 }
 
@@ -302,55 +301,54 @@ func (p *peer) connect() (lasted time.Duration, err error) {
 	}
 	nc = l.guard.Load().over(nc, true)
 	defer hold(p.ctx, nc)()
-	life, err := p.greet(nc)
-	if err != nil {
+	if err := p.greet(nc); err != nil {
 		return 0, fmt.Errorf("no greeting: %w", reason(err))
 	}
 	began := time.Now()
-	if c := p.take(nc, life, nil); c != nil {
+	if c := p.take(nc, 0, nil); c != nil {
 		p.serve(c)
 	}
 	return time.Since(began), nil
 }
 
 // greet is the dialing side of the greeting.
-func (p *peer) greet(nc net.Conn) (life uint64, err error) {
+func (p *peer) greet(nc net.Conn) error {
 	l := p.link
 	_ = nc.SetDeadline(time.Now().Add(l.pace.greeting)) // what fails to set it fails to write
 	if err := l.guard.Load().check(nc, p.id, p.addr); err != nil {
-		return 0, err
+		return err
 	}
-	l.mu.RLock()
-	own, taken := l.life, l.taken
-	l.mu.RUnlock()
+	own, _ := l.host.Life()
 	if _, err := nc.Write(greeting{From: p.self, To: p.id, Life: own}.bytes()); err != nil {
-		return 0, err
+		return err
 	}
 	var g greeting
 	switch err := g.read(nc); {
 	case errors.Is(err, io.EOF) && l.dynamic:
-		return 0, passing{errNotPeer}
+		return passing{errNotPeer}
 	case err != nil:
-		return 0, err
+		return err
 	case g.To != p.self:
-		return 0, misled(g.To)
+		return misled(g.To)
 	case g.From != p.id:
-		return 0, fmt.Errorf("node %d answers there", g.From)
+		return fmt.Errorf("node %d answers there", g.From)
 	case g.Taken != 0:
-		if taken != nil && g.Taken != own {
-			taken(p.id, g.Taken)
+		if g.Taken != own {
+			l.host.Taken(p.id, g.Taken)
 		}
-		return 0, fmt.Errorf("it is connected with another process that uses the number of this node, %d", p.self)
+		return fmt.Errorf("it is connected with another process that uses the number of this node, %d", p.self)
 	}
 	_ = nc.SetDeadline(time.Time{})
-	return g.Life, nil
+	return nil
 }
 
 // A greeting is what each side says first, behind greetingMark.
 type greeting struct {
 	From, To dmutex.NodeID
-	Life     uint64 // of the sender, 0 if it has told none
-	Taken    uint64 // in an answer: the life of another process, for which the receiver is refused; else 0
+	Life     uint64 // of the dialing side, 0 if it has told none
+
+	// Taken is not 0 in an answer that refuses: the life of the other process, or 1 if that is lower.
+	Taken uint64
 }
 
 const greetingMark = "dmutex\x00\x02" // the last byte is the version

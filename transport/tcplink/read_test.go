@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // A stream is a connection that brings bytes in pieces of given lengths.
@@ -59,7 +60,7 @@ func split(b []byte) (frames [][]byte, err error) {
 
 // reader returns a peer whose frames are delivered.
 func reader(deliver func(from dmutex.NodeID, frames [][]byte)) *peer {
-	return newPeer(&Link{ctx: context.Background(), deliver: deliver, burst: maxBurst}, 1, "")
+	return newPeer(&Link{ctx: context.Background(), host: transport.Host{Deliver: deliver}}, 1, "")
 }
 
 // FuzzRead sends any bytes in any pieces. Whatever the pieces are, the frames

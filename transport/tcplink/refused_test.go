@@ -56,7 +56,7 @@ func TestLogOfRefusals(t *testing.T) {
 	}
 	l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Logger: logger})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	for range 3 {
 		c, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
@@ -212,8 +212,8 @@ func (l stuckLog) Write(record []byte) (int, error) {
 	return len(record), nil
 }
 
-// A link takes the logger of its node, if it has none of its own and is not open.
-func TestTakeLogger(t *testing.T) {
+// A link takes the logger of its node, if it has none of its own.
+func TestLogger(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		ours, told := lines()
 		nodes, toldNode := lines()
@@ -223,15 +223,9 @@ func TestTakeLogger(t *testing.T) {
 		}
 		l, err := New(config)
 		require.NoError(t, err)
-		var taker transport.LoggerTaker = l
-		taker.TakeLogger(nil)
-		taker.TakeLogger(nodes)
-		require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
-		late, toldLate := lines()
-		taker.TakeLogger(late)
+		require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}, Logger: nodes}))
 		l.refuse(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil, errors.New("reason"))
 		require.NoError(t, l.Close())
-		require.Empty(t, toldLate)
 		if !own {
 			told, toldNode = toldNode, told
 		}
@@ -253,7 +247,7 @@ func TestLogOfClose(t *testing.T) {
 			Logger: slog.New(slog.NewTextHandler(&text[i], nil)),
 		})
 		require.NoError(t, err)
-		require.NoError(t, links[i].Open(func(dmutex.NodeID, []byte) { close(heard) }))
+		require.NoError(t, links[i].Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { close(heard) })}))
 	}
 	require.NoError(t, links[1].SetPeer(1, links[0].Addr().String()))
 	require.NoError(t, links[1].Send(1, []byte("frame")))

@@ -13,10 +13,12 @@
 //
 // A connection begins with a greeting, first from the dialing side, then from the
 // other: "dmutex", a zero byte, a version byte, the number of the sender, the number of
-// the intended receiver, the life of the sender (see [transport.LifeLink]) and, in an
-// answer that refuses, the life of the other process, each 8 bytes, big endian. A life
+// the intended receiver, the life of the dialing side (see [transport.Host]) and, in an
+// answer that refuses, the life of the other process, each 8 bytes, big endian. An
+// answer may go to a stranger, so it tells no life of its sender, and 1 in place of the life of
+// the other process if that is lower: only a process with a lower life must know the other. A life
 // below that of the present connection is refused without a question, and one above the
-// bound of SetLife always: a claim that no process can outdo would keep the true peer out.
+// highest that is believed always: a claim that no process can outdo would keep the true peer out.
 // A node closes the connection if the greeting is malformed, does not arrive within five
 // seconds, is from a node that is not a peer or is for another node. With [Config.Self] 0 it
 // tells its node of one that is not a peer yet, which tries again.
@@ -55,6 +57,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -109,8 +112,8 @@ type Config struct {
 	// other than localhost, which might resolve to such addresses.
 	AllowPlain bool
 
-	// Logger logs connections made, lost and refused; nil stands for the logger of the node,
-	// see [transport.LoggerTaker], also for the cost of a slow handler. A reason why a
+	// Logger logs connections made, lost and refused; nil stands for the logger of the node.
+	// See [transport.Link] for the cost of a slow handler. A reason why a
 	// connection was refused, or a peer cannot be reached, is logged at most once a minute,
 	// with the number of times that it occurred again.
 	Logger *slog.Logger
@@ -153,27 +156,24 @@ type Link struct {
 	anywhere bool                                           // beyond loopback too
 	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error) // nil if dynamic
 	guard    atomic.Pointer[guard]                          // nil if connections are plain
-	log      *slog.Logger                                   // does not change once the link is open
-	often    *slog.Logger                                   // the same, for what others can cause at will
-	late     *latelog.Log                                   // behind both; nil without a logger
 	pace     pace
 	listener net.Listener
 	door     door
+
+	// serve sets these, before it starts the goroutines that use them.
+	host  transport.Host // its Life and Taken are never nil
+	log   *slog.Logger
+	often *slog.Logger // the same, for what others can cause at will
+	late  *latelog.Log // behind both
 
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.RWMutex
-	self    dmutex.NodeID                             // None if nobody
-	life    uint64                                    // of this process; 0 if nobody has told it
-	maxLife func() uint64                             // the highest that is believed; nil if nobody has told it
-	taken   func(peer dmutex.NodeID, life uint64)     // nil if nobody has given it
-	apart   time.Duration                             // between the connections that a dead peer refuses
-	died    func(peer dmutex.NodeID)                  // nil if nobody watches
-	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
-	burst   int                                       // how many frames it takes at most
-	peers   map[dmutex.NodeID]*peer
+	mu     sync.RWMutex
+	opened bool
+	self   dmutex.NodeID // None if nobody
+	peers  map[dmutex.NodeID]*peer
 
 	refused atomic.Pointer[error] // of the last connection that named no peer; nil once a peer has connected
 }
@@ -189,13 +189,11 @@ func newLink(c Config, pace pace) (*Link, error) {
 		self:     c.Self,
 		anywhere: c.AllowPlain || c.TLS != nil,
 		nodeOf:   c.NodeOf,
-		log:      slog.New(slog.DiscardHandler),
-		often:    slog.New(slog.DiscardHandler),
+		host:     transport.Host{Logger: c.Logger},
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
 		door:     door{places: pace.maxGreeters, pick: pace.pick},
 	}
-	l.TakeLogger(c.Logger)
 	if l.nodeOf == nil && !l.dynamic {
 		l.nodeOf = NodeOf
 	}
@@ -321,32 +319,7 @@ func (l *Link) SetTLS(c *tls.Config) error {
 	return l.secure(c)
 }
 
-// SetLife implements [transport.LifeLink].
-func (l *Link) SetLife(life uint64, maxLife func() uint64, taken func(peer dmutex.NodeID, life uint64)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.life, l.maxLife, l.taken = life, maxLife, taken
-}
-
-// WatchDeaths implements [transport.DeathLink].
-func (l *Link) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.apart, l.died = apart, died
-}
-
-// TakeLogger implements [transport.LoggerTaker].
-func (l *Link) TakeLogger(logger *slog.Logger) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if logger == nil || l.late != nil || l.deliver != nil {
-		return
-	}
-	l.late = latelog.New(logger.Handler())
-	l.log, l.often = slog.New(l.late), slog.New(l.late.Often())
-}
-
-// Trouble implements [transport.Reporter].
+// Trouble implements [transport.Link].
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.RLock()
 	p, self := l.peers[to], l.self
@@ -380,7 +353,7 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 
 // start begins to dial a peer, if it is for us to dial and the link is open.
 func (l *Link) start(p *peer) {
-	if l.deliver != nil && p.id < p.self && p.addr != "" {
+	if l.opened && p.id < p.self && p.addr != "" {
 		l.running.Go(p.dial)
 	}
 }
@@ -388,34 +361,21 @@ func (l *Link) start(p *peer) {
 // MaxFrame implements [transport.Link].
 func (l *Link) MaxFrame() int { return maxFrame }
 
-// Open implements [transport.Link].
-func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return l.open(1, func(from dmutex.NodeID, frames [][]byte) {
-		if len(frames) == 0 {
-			deliver(from, nil)
-			return
-		}
-		deliver(from, frames[0])
-	})
-}
-
-// OpenBursts implements [transport.BurstLink]: up to 64 frames that one read has brought,
-// together no longer than the longest frame, are delivered together. With [Config.Self] 0,
-// a list without frames tells of a node that is not a peer.
-func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
-	return l.open(maxBurst, deliver)
-}
-
-func (l *Link) open(burst int, deliver func(from dmutex.NodeID, frames [][]byte)) error {
+// Open implements [transport.Link]. Up to 64 frames that one read has brought, together no longer
+// than the longest frame, are delivered together.
+func (l *Link) Open(host transport.Host) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.ctx.Err() != nil:
 		return transport.ErrClosed
-	case l.deliver != nil:
+	case l.opened:
 		return dmutex.Misuse("tcplink: the link is open already")
+	case host.Deliver == nil:
+		return dmutex.Misuse("tcplink: Host.Deliver is missing")
 	}
-	l.deliver, l.burst = deliver, burst
+	l.serve(host)
+	l.opened = true
 	l.running.Go(l.accept)
 	l.running.Go(l.keepAlive)
 	for _, p := range l.peers {
@@ -424,10 +384,23 @@ func (l *Link) open(burst int, deliver func(from dmutex.NodeID, frames [][]byte)
 	return nil
 }
 
+// serve begins to use a host.
+func (l *Link) serve(host transport.Host) {
+	host.Logger = cmp.Or(l.host.Logger, host.Logger, slog.New(slog.DiscardHandler))
+	if host.Life == nil {
+		host.Life = func() (own, highest uint64) { return 0, math.MaxUint64 }
+	}
+	if host.Taken == nil {
+		host.Taken = func(dmutex.NodeID, uint64) {}
+	}
+	l.host, l.late = host, latelog.New(host.Logger.Handler())
+	l.log, l.often = slog.New(l.late), slog.New(l.late.Often())
+}
+
 // Send implements [transport.Link].
 func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	l.mu.RLock()
-	p, opened := l.peers[to], l.deliver != nil
+	p, opened := l.peers[to], l.opened
 	l.mu.RUnlock()
 	switch {
 	case !opened || l.ctx.Err() != nil:

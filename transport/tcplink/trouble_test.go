@@ -77,9 +77,8 @@ func TestTroubleOfDialing(t *testing.T) {
 func TestTroubleOfAccepting(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	l, _ := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
-	var reporter transport.Reporter = l
 	const waits = "tcplink: node 2 has not connected: the node with the higher number dials"
-	require.EqualError(t, reporter.Trouble(2), waits)
+	require.EqualError(t, l.Trouble(2), waits)
 	greet := func(c *tls.Config) net.Conn {
 		nc := tls.Client(dialByHand(t, l), c)
 		_, _ = nc.Write(greetingBytes(2, 1))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -20,6 +21,7 @@ var (
 	ErrConfig      = errors.New("configured differently: Members, Algorithm, Group, Deadlock and Lease must be the same in all members")
 	ErrNumberTaken = errors.New("another process uses this node's number: give each process its own, or stop the other one first")
 	ErrEvicted     = errors.New("evicted: the group goes on without this process; restart it to join again")
+	ErrFull        = fmt.Errorf("the group has %d members, which is the most: this process joins when one leaves; processes that only need locks can be clients of the members", membership.MaxMembers)
 	ErrStore       = errors.New("the store does not answer: nothing is granted until it does")
 	ErrLease       = errors.New("the lease was not renewed in time")
 	ErrExcluded    = errors.New("the other members did not hear from this process, and excluded it")
@@ -47,6 +49,7 @@ func (g *Group) stop(why error) {
 	why = &stopError{why}
 	g.end(why)
 	g.Locks.Abandon(why, false)
+	g.who.halt(g.who.now())
 	g.finish()
 	if !errors.Is(why, transport.ErrClosed) {
 		g.running.Go(func() { _ = g.Mail.Close(g.done) }) // at once: the group goes on without this process
@@ -89,16 +92,31 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 	return lost, err
 }
 
-// awaitWork waits until no function of Do runs here any more.
+// awaitWork waits until no function of Do runs here any more and, at the last member, until no lock is
+// lent: no other member could take it over.
 func (g *Group) awaitWork(ctx context.Context) error {
-	for name := g.Locks.Working(); name != ""; name = g.Locks.Working() {
+	for {
+		what, name := "the function that runs under lock %q has not returned", g.Locks.Working()
+		if name == "" && g.alone() {
+			what, name = "the client that holds lock %q has not released it", g.Locks.Lent()
+		}
+		if name == "" {
+			return nil
+		}
 		select {
 		case <-g.Locks.Rested():
 		case <-ctx.Done():
-			return fmt.Errorf("close: the function that runs under lock %q has not returned: %w", name, hold.ContextError(ctx))
+			return fmt.Errorf("close: "+what+": %w", name, hold.ContextError(ctx))
 		}
 	}
-	return nil
+}
+
+// alone reports whether this node is the only member of the record.
+func (g *Group) alone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l, ok := g.who.(*record)
+	return ok && len(l.Record().Members) < 2
 }
 
 // depart waits until no member needs this node.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -16,31 +17,29 @@ import (
 // An authority is a machine of package membership with its driver: a consent or a record. It is
 // guarded by the mutex of the Group.
 type authority interface {
-	// The machine's own. A driver adds to some.
-	Phase() membership.Phase
+	// The inputs of the machine. A driver adds to some.
+	Tick(now int64) membership.Output
+	Met(now int64, peer dmutex.NodeID, life uint64) membership.Output
+	Lost(now int64, peer dmutex.NodeID) membership.Output
+	Handle(now int64, m membership.Message) (membership.Output, error)
+	Report(now int64, holds []membership.Hold, word *membership.Word) membership.Output
+	Trouble(now int64, epoch uint64) membership.Output
+	Leave(now int64) membership.Output
+	taken(now int64, by dmutex.NodeID, life uint64) membership.Output // a peer has met that life of this number
+	stranger(now int64) membership.Output                             // a node that is no peer has sent a frame
+
+	now() int64                           // the time of an input; what a lease has not covered until then ends first
+	event(now int64, e *membership.Event) // does what an event says that is not the same in both modes
+	halt(now int64)                       // this node takes no part in the group any more
+	departed(late error) error            // returns the error of a Close; late if its context has ended first
+	closed(released bool)                 // ends what outlives the group, if all locks were released
+
+	// How it stands.
+	Deadline() int64 // when to Tick
 	View() membership.View
 	Missing(b []dmutex.NodeID) []dmutex.NodeID
-	Holders() []membership.Holder
-	Deadline() int64
-	Clock(clock uint64)
-	Tick(now int64) []membership.Message
-	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
-	Lost(now int64, peer dmutex.NodeID) []membership.Message
-	Handle(now int64, m membership.Message) ([]membership.Message, error)
-	Report(now int64, holds []membership.Hold, word *membership.Word) []membership.Message
-	Past() *membership.Past
-	Trouble(now int64, epoch uint64) []membership.Message
-	Leave(now int64) []membership.Message
-
-	now() int64                                                          // the time of an input; what a lease has not covered until then ends first
-	follow(now int64)                                                    // does what its machine wants besides views
-	taken(now int64, by dmutex.NodeID, life uint64) []membership.Message // a peer has met that life of this number
-	stranger(now int64) []membership.Message                             // a node that is no peer has sent a frame
-	obstacle() error                                                     // says for what but members this node waits
-	stopped() error                                                      // says why the machine has stopped
-	departed(late error) error                                           // returns the error of a Close; late if its context has ended first
-	closed(released bool)                                                // ends what outlives the group, if all locks were released
-	lease(now int64) *Lease
+	obstacle() error         // for what but members this node waits
+	status(now int64) *Lease // nil without one
 }
 
 // consent is the authority of the strict mode: the members agree.
@@ -63,7 +62,7 @@ func newConsent(g *Group) (err error) {
 	c := &consent{group: g}
 	g.who, g.life = c, c.newLife(0)
 	g.limit = len(cfg.Members)
-	g.state.Store(leaseValid)
+	g.lease = leases.Valid
 	if err := g.describe(cfg.Members); err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func newConsent(g *Group) (err error) {
 func (c *consent) newMachine(life uint64) (*membership.Machine, error) {
 	cfg := &c.group.cfg
 	return membership.New(membership.Config{
-		Self: cfg.Self, Members: cfg.Members, Life: life, Fence: cfg.Fence, Clock: clockNow(),
+		Self: cfg.Self, Members: cfg.Members, Life: life, Fence: cfg.Fence, Clock: clockNow(), Speaks: c.group.speak,
 	})
 }
 
@@ -85,59 +84,84 @@ func (c *consent) newLife(above uint64) uint64 {
 	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
-func (c *consent) Report(now int64, holds []membership.Hold, _ *membership.Word) []membership.Message {
+func (c *consent) Report(now int64, holds []membership.Hold, _ *membership.Word) membership.Output {
 	return c.Machine.Report(now, holds)
 }
 
-func (c *consent) now() int64                          { return c.group.Mail.Now() }
-func (c *consent) Past() *membership.Past              { return &membership.Past{} }
-func (c *consent) stranger(int64) []membership.Message { return nil }
-func (c *consent) lease(int64) *Lease                  { return nil }
-func (c *consent) closed(bool)                         {}
+func (c *consent) now() int64 {
+	c.Clock(clockNow())
+	return c.group.Mail.Now()
+}
+
+func (c *consent) halt(int64)                       {}
+func (c *consent) stranger(int64) membership.Output { return membership.Output{} }
+func (c *consent) status(int64) *Lease              { return nil }
+func (c *consent) closed(bool)                      {}
 
 // Met tells the peer the name of this process.
-func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
+func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) membership.Output {
 	_, _ = c.group.Mail.Send(peer, wire.Write(nil, func(f *wire.Fields) { nameFields(f, &c.group.cfg.Name) }))
 	return c.Machine.Met(now, peer, life)
 }
 
 // Handle forgives a message that was for the former life.
-func (c *consent) Handle(now int64, m membership.Message) ([]membership.Message, error) {
+func (c *consent) Handle(now int64, m membership.Message) (membership.Output, error) {
 	out, err := c.Machine.Handle(now, m)
 	if err != nil && c.renaming {
-		return nil, nil
+		err = nil
 	}
 	return out, err
 }
 
-// follow lets nothing be granted while this member is in doubt. It goes on under a higher
-// life if this one was in no view and a higher one of its number is known.
-func (c *consent) follow(now int64) {
-	switch doubt := c.obstacle(); {
-	case doubt == nil && c.Phase() != membership.Stopped:
-		c.group.Locks.Resume()
-	case doubt != nil && c.group.Locks.Halt():
-		c.group.pause(now)
-		c.group.logOften(slog.LevelWarn, "in doubt", slog.Any("err", doubt))
+// Leave is over at once for a life that was in no view, and has learnt of a higher one.
+func (c *consent) Leave(now int64) membership.Output {
+	if c.Phase() == membership.Older {
+		c.group.finish()
 	}
-	if c.Phase() != membership.Older {
-		return
-	}
-	switch later := c.Later(); {
-	case c.group.Locks.Why() != nil:
-		c.group.finish() // it was in no view
-	case former(later):
-		c.rename(later)
-	default:
-		c.group.stop(ErrNumberTaken)
+	return c.Machine.Leave(now)
+}
+
+// event lets nothing be granted while this member is in doubt.
+func (c *consent) event(now int64, e *membership.Event) {
+	g := c.group
+	switch e.Kind {
+	case membership.Doubted:
+		g.Locks.Halt()
+		g.pause(now)
+		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.obstacle()))
+	case membership.Trusted:
+		g.Locks.Resume()
+		g.mayAct(now)
+	case membership.Ended:
+		c.ended(e)
 	}
 }
 
-func (c *consent) stopped() error {
-	if c.Later() == 0 {
-		return ErrEvicted
+func (c *consent) ended(e *membership.Event) {
+	g := c.group
+	switch {
+	case e.Phase == membership.Older:
+		c.older(e.Life)
+		return
+	case e.Phase == membership.Left:
+	case e.Life == 0:
+		g.stop(ErrEvicted)
+	default:
+		g.stop(locks.ErrReplaced)
 	}
-	return locks.ErrReplaced
+	g.finish() // also if it was leaving
+}
+
+// older goes on under a higher life: this one was in no view.
+func (c *consent) older(later uint64) {
+	switch g := c.group; {
+	case g.Locks.Why() != nil:
+		g.finish()
+	case former(later):
+		c.rename(later)
+	default:
+		g.stop(ErrNumberTaken)
+	}
 }
 
 func (c *consent) departed(late error) error {
@@ -160,7 +184,7 @@ func (c *consent) obstacle() error {
 	}
 }
 
-func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) []membership.Message {
+func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) membership.Output {
 	switch g := c.group; {
 	case c.Phase() != membership.Outside && c.Phase() != membership.Older:
 		return c.Taken(now, by, life)
@@ -169,7 +193,7 @@ func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) []membership.M
 	case now-g.rival > int64(rivalPatience):
 		g.stop(ErrNumberTaken)
 	}
-	return nil
+	return membership.Output{}
 }
 
 // former reports whether a higher life of this number can be that of a former process, whose
@@ -196,8 +220,10 @@ func (c *consent) rename(above uint64) {
 		}
 		g.mu.Unlock()
 		g.Mail.Rename(life)
-		g.do(func(now int64) []membership.Message {
-			c.renaming = false // if that life is not high enough either, the next input shows it
+		g.do(func(now int64) membership.Output {
+			if c.renaming = false; c.Phase() == membership.Older { // that life is not high enough either
+				c.older(c.Later())
+			}
 			return c.Tick(now)
 		})
 	})

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/wire"
 )
 
@@ -26,14 +27,14 @@ func TestGolden(t *testing.T) {
 		return membership.View{Epoch: epoch, Members: []membership.Member{{Node: 1, Life: 77}, {Node: 2, Life: 1 << 40}}}
 	}
 	past := &membership.Past{
-		Former: []membership.Former{{Node: 3, Epoch: 5}},
+		Former: []membership.Former{{Node: 3, Epoch: 5, Name: "web-3"}},
 		Words: []membership.Word{{Node: 2, Epoch: 6, Members: []dmutex.NodeID{1, 2}, Of: 4,
 			Differs: []membership.Differ{{Lock: "x", Bits: 3}}}},
 	}
 	for i, what := range []string{"PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED"} {
 		kind := membership.Kind(i + 1)
 		m := &membership.Message{Kind: kind, Round: 9, Leaving: true, Life: 77, Installed: view(6), Completed: view(5), View: view(7),
-			Cleared: 4, Holds: []membership.Hold{{Lock: "x", Fence: 300}}}
+			Speaks: protocol.Versions{Oldest: 2, Newest: 3}, Cleared: 4, Holds: []membership.Hold{{Lock: "x", Fence: 300}}}
 		if kind == membership.Report {
 			m.Past = past
 		}
@@ -49,5 +50,8 @@ func TestGolden(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, m, &got)
 	}
+	shared := someReport()
+	share(shared)
+	text += goldentest.Line("REPORT of what is shared", Parts(shared, 1<<20)[0])
 	goldentest.Compare(t, "testdata/wire.txt", text)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/latelog"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
@@ -78,33 +79,36 @@ type Group struct {
 	speak    protocol.Versions
 	settings string // see describe
 	late     *latelog.Log
-	peers    atomic.Pointer[map[dmutex.NodeID]*peer] // the other members; another map takes the place of this one
-	refused  atomic.Uint64                           // messages and frames that no correct peer sends
+	peers    atomic.Pointer[map[dmutex.NodeID]*peer]  // the other members; replaced as a whole
+	former   atomic.Pointer[map[dmutex.NodeID]string] // the names of former members; likewise
+	refused  atomic.Uint64                            // messages and frames that no correct peer sends
 	running  sync.WaitGroup
 
 	who   authority
+	host  transport.Host
 	limit int          // of the members of a view
 	clock func() int64 // by which locks are held for a time; nil if they are not
 
-	state  atomic.Value // of the lease
-	acting atomic.Bool  // the locks act
+	acting atomic.Bool // the locks act
 
 	troubled atomic.Uint64   // the last epoch whose view is to be replaced
 	done     context.Context // ends when no member needs this life any more
 	finish   context.CancelFunc
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex   // guards the fields below
+	lease   leases.State // as far as was noticed; always Valid in the strict mode
 	life    uint64
-	next    chan struct{}   // closed when the next view acts
-	sendAt  int64           // when to try again to send what is pending
-	frozen  int64           // when the present view was installed
-	last    membership.View // the last that acted
-	shown   View            // how it began to act
-	cause   error           // why this node has asked for the present view
-	refusal error           // why the algorithm does not take the present view
-	rival   int64           // when a peer first met another process with our number; 0 if none did
-	since   int64           // when the locks began to act, or ceased to
-	nagAt   int64           // when to log next which members this node waits for
+	next    chan struct{}     // closed when the next view acts
+	sendAt  int64             // when to try again to send what is pending
+	frozen  int64             // when the present view was installed
+	last    membership.View   // the last that acted
+	shown   View              // how it began to act
+	cause   error             // why this node has asked for the present view
+	ready   *membership.Event // that the installed view acts; nil if it does not
+	refusal error             // why the algorithm does not take the present view
+	rival   int64             // when a peer first met another process with our number; 0 if none did
+	since   int64             // when the locks began to act, or ceased to
+	nagAt   int64             // when to log next which members this node waits for
 }
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
@@ -112,10 +116,10 @@ func New(cfg Config) (g *Group, err error) {
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
-	g = &Group{cfg: cfg, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
+	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
 	g.self.Store(uint64(cfg.Self))
-	g.state.Store(leaseEnded)
-	g.setPeers(nil)
+	g.peers.Store(new(map[dmutex.NodeID]*peer))
+	g.former.Store(&map[dmutex.NodeID]string{})
 	g.done, g.finish = context.WithCancel(context.Background())
 	join := newConsent
 	if cfg.Store != nil {
@@ -127,18 +131,15 @@ func New(cfg Config) (g *Group, err error) {
 	if room := roomFor(g.limit) + len(g.settings); cfg.Link.MaxFrame() < room {
 		return nil, dmutex.Misuse(fmt.Sprintf("the link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
 	}
-	if l, ok := cfg.Link.(transport.LoggerTaker); ok && cfg.Logger != nil {
-		l.TakeLogger(cfg.Logger)
-	}
 	g.late = latelog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).Handler())
 	g.setPeers(slices.DeleteFunc(slices.Clone(cfg.Members), func(id dmutex.NodeID) bool { return id == cfg.Self }))
 	for _, id := range g.Others() {
-		if l, ok := cfg.Link.(transport.Reporter); ok && errors.Is(l.Trouble(id), transport.ErrUnknownNode) {
+		if errors.Is(cfg.Link.Trouble(id), transport.ErrUnknownNode) {
 			return nil, dmutex.Misuse(fmt.Sprintf("the link has no address for member %v: add it", id))
 		}
 	}
 	if g.Mail, err = mail.New(mail.Config{
-		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Handler: g, MaxLife: maxLife,
+		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Host: g.host, Handler: g, MaxLife: maxLife,
 	}); err != nil {
 		return nil, err
 	}
@@ -186,7 +187,7 @@ type peer struct {
 // About is what a process tells of itself, for people. The address is that of the record.
 type About struct{ Name, Address string }
 
-// About returns what is known of a member.
+// About returns what is known of a member, and the name of a former one.
 func (g *Group) About(id dmutex.NodeID) (a About) {
 	if id == g.Self() {
 		return About{Name: g.cfg.Name}
@@ -195,8 +196,9 @@ func (g *Group) About(id dmutex.NodeID) (a About) {
 		if known := p.about.Load(); known != nil {
 			a = *known
 		}
+		return a
 	}
-	return a
+	return About{Name: (*g.former.Load())[id]}
 }
 
 func (g *Group) peer(id dmutex.NodeID) *peer { return (*g.peers.Load())[id] }
@@ -206,10 +208,16 @@ func (g *Group) Others() []dmutex.NodeID { return slices.Sorted(maps.Keys(*g.pee
 
 // setPeers replaces the other members. Those that stay keep what is known of them.
 func (g *Group) setPeers(ids []dmutex.NodeID) {
-	all := make(map[dmutex.NodeID]*peer)
+	all, names := make(map[dmutex.NodeID]*peer), make(map[dmutex.NodeID]string)
 	for _, id := range ids {
 		all[id] = cmp.Or(g.peer(id), new(peer))
 	}
+	for _, id := range g.Others() {
+		if all[id] == nil {
+			names[id] = g.About(id).Name
+		}
+	}
+	g.remember(names) // first, so that a name is known all the time
 	g.peers.Store(&all)
 }
 
@@ -228,8 +236,8 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	}
 	p.life, p.part = life, nil
 	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
-	g.logOften(slog.LevelInfo, "peer met", g.peerAttr(id))
-	g.do(func(now int64) []membership.Message {
+	g.LogOften(slog.LevelInfo, "peer met", g.peerAttr(id))
+	g.do(func(now int64) membership.Output {
 		p.pending = nil // it was for a former life
 		return g.who.Met(now, id, life)
 	})
@@ -243,8 +251,8 @@ func (g *Group) Left(id dmutex.NodeID) {
 	}
 	p.part = nil
 	g.trace(trace.Event{What: trace.Left, Peer: id})
-	g.logOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
-	g.do(func(now int64) []membership.Message {
+	g.LogOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
+	g.do(func(now int64) membership.Output {
 		p.pending = nil
 		return g.who.Lost(now, id)
 	})
@@ -284,10 +292,10 @@ func (g *Group) Stranger(dmutex.NodeID) { g.do(g.who.stranger) }
 
 // Taken reports that a peer has met another process with this node's number.
 func (g *Group) Taken(by dmutex.NodeID, life uint64) {
-	g.do(func(now int64) []membership.Message {
+	g.do(func(now int64) membership.Output {
 		if g.rival == 0 {
 			g.rival = max(now, 1)
-			g.logOften(slog.LevelWarn, "peer has met another process with this node's number", g.peerAttr(by))
+			g.LogOften(slog.LevelWarn, "peer has met another process with this node's number", g.peerAttr(by))
 		}
 		return g.who.taken(now, by, life)
 	})
@@ -297,10 +305,17 @@ func (g *Group) Taken(by dmutex.NodeID, life uint64) {
 func (g *Group) Refused(from dmutex.NodeID, err error) {
 	text := "refused what no correct peer sends"
 	if other, ok := errors.AsType[session.GroupError](err); ok {
-		text, err = "peer is configured differently", g.differs(other)
+		text, err = "peer is configured differently", g.differs("it", other.Versions, g.settings, other.Settings)
+	}
+	if errors.Is(err, session.ErrBroken) && g.cfg.Store == nil { // with a store, the record replaces the peer that seems silent
+		g.running.Go(func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.stop(fmt.Errorf("member %v: %w", from, err))
+		})
 	}
 	g.refused.Add(1)
-	g.logOften(slog.LevelWarn, text, g.peerAttr(from), slog.Any("err", err))
+	g.LogOften(slog.LevelWarn, text, g.peerAttr(from), slog.Any("err", err))
 }
 
 // Closed stops this node: without its link it can do nothing more.

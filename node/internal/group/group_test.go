@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
@@ -90,19 +92,20 @@ func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 func TestLeaseRenewedAtItsEnd(t *testing.T) {
 	alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
 		l := g.who.(*record)
-		time.Sleep(DefaultLease / 10)
+		time.Sleep(leases.Default / 10)
 		var w *locks.Waiter
 		for w == nil {
 			g.mu.Lock()
 			now := g.now()
-			l.Hint(now) // begins a load, now or when its pause is over
-			if op, _ := l.Operation(); op == membership.Load {
-				g.StepWall(time.Duration(l.until()-now) + time.Millisecond)
-				w = g.Locks.Join(t.Context(), "fresh", false, nil)
+			out := l.Hint(now) // begins a load, now or when its pause is over
+			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { return e.Op == membership.Load }) {
+				g.StepWall(time.Duration(l.term.Until()-now) + time.Millisecond)
+				w, _, _ = g.Locks.Join(t.Context(), "fresh", false, false, nil)
 				require.False(t, w.Over())
 				value, _, _ := g.cfg.Store.Load(t.Context())
-				g.follow(now, l.Done(now, value, nil))
+				out = l.Done(now, value, nil)
 			}
+			g.apply(now, out)
 			g.mu.Unlock()
 		}
 		<-w.Ready()
@@ -167,4 +170,19 @@ func TestEndlessReport(t *testing.T) {
 	require.Greater(t, most, maxReport/2)
 	require.LessOrEqual(t, most, maxReport)
 	require.EqualValues(t, 1, g.refused.Load())
+}
+
+// What is told of former members has their names, and what the machine keeps has none.
+func TestNamesAreNotKept(t *testing.T) {
+	alone(t, Config{Self: 1, Members: []dmutex.NodeID{1}}, func(g *Group) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.remember(map[dmutex.NodeID]string{3: "web-3"})
+		g.setPeers([]dmutex.NodeID{2})
+		kept := &membership.Past{Former: []membership.Former{{Node: 3, Epoch: 5}}}
+		require.Equal(t, "web-3", g.withNames(kept).Former[0].Name)
+		g.post(0, &membership.Output{Messages: []membership.Message{{Kind: membership.Report, From: 1, To: 2, Past: kept}}})
+		require.Empty(t, kept.Former[0].Name)
+		require.Nil(t, g.withNames(nil))
+	})
 }

@@ -17,8 +17,8 @@ func (g *Group) Log(level slog.Level, text string, attrs ...slog.Attr) {
 	g.write(g.late, level, text, attrs)
 }
 
-// logOften is Log for records that a peer can trigger at will.
-func (g *Group) logOften(level slog.Level, text string, attrs ...slog.Attr) {
+// LogOften is Log for records that a peer can trigger at will.
+func (g *Group) LogOften(level slog.Level, text string, attrs ...slog.Attr) {
 	g.write(g.late.Often(), level, text, attrs)
 }
 
@@ -56,7 +56,7 @@ func (g *Group) logTrouble(why error) {
 	if e, ok := errors.AsType[*locks.Error](why); ok && e.Lock != "" {
 		attrs = append(attrs, slog.String("lock", e.Lock))
 	}
-	g.logOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
+	g.LogOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
 }
 
 // trace records what happened to the node or to a peer, beside what its locks do.

@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -28,13 +30,13 @@ type record struct {
 	link  transport.DynamicLink
 	time  *clock.Clock
 
-	length int64 // of the lease
-	margin int64 // before its end the locks are lost, and after that they are given back
+	length int64       // of the lease
+	term   leases.Term // of what is held
 
 	busy    chan struct{}  // full while the store has not returned
 	rev     store.Revision // of the record that the machine was shown last
-	epoch   uint64         // of the record whose members are the peers
 	err     error          // why the last operation failed; nil if it did not
+	over    bool           // the machine has ended
 	watchAt int64          // when to look next who is there
 	giveAt  int64          // when to release lost holds
 	slept   int64          // by the clock, as the machine knows
@@ -44,9 +46,6 @@ type record struct {
 }
 
 const (
-	// DefaultLease is Config.Lease if it is 0.
-	DefaultLease = 10 * time.Second
-
 	// maxWatch bounds the time from one look who is there to the next. It is also how late a
 	// lease is seen to have ended after the machine has slept.
 	maxWatch = int64(time.Second)
@@ -63,9 +62,12 @@ const (
 // newRecord makes the members of the record the group.
 func newRecord(g *Group) (err error) {
 	cfg := &g.cfg
-	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
+	cfg.Lease = cmp.Or(cfg.Lease, leases.Default)
 	if err := g.describe([]dmutex.NodeID{1, 2, 3}); err != nil { // the members come and go
 		return err
+	}
+	if cfg.Lease < leases.Min || cfg.Lease > leases.Max {
+		return dmutex.Misuse(fmt.Sprintf("Config.Lease is %v: it must be from %v to %v", cfg.Lease, time.Duration(leases.Min), time.Duration(leases.Max)))
 	}
 	link := cfg.Link.(transport.DynamicLink)         // of node.Open
 	if err := link.Become(dmutex.None); err != nil { // it has a number of its own
@@ -73,21 +75,19 @@ func newRecord(g *Group) (err error) {
 	}
 	l := &record{
 		group: g, link: link, time: clock.New(),
-		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leases.Margin,
+		length:  int64(cfg.Lease),
 		watchAt: math.MaxInt64, giveAt: math.MaxInt64, sayAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
 	}
 	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients {
 		l.prover, l.patience = prover, proofPatience
 	}
-	if link, ok := cfg.Link.(transport.DeathLink); ok {
-		link.WatchDeaths(cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
-			g.do(func(now int64) []membership.Message { return l.died(now, peer, false) })
-		})
+	g.host.Apart, g.host.Died = cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
+		g.do(func(now int64) membership.Output { return l.died(now, peer, false) })
 	}
 	g.who, g.life, g.limit, g.clock = l, newLife(0), membership.MaxMembers, l.time.Now
 	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
 		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,
-		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil,
+		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil, Serves: cfg.Clients,
 	})
 	return err
 }
@@ -97,35 +97,43 @@ func newRecord(g *Group) (err error) {
 func newLife(above uint64) uint64 { return drawLife(above, 33) }
 
 // stranger asks the record, which may be newer than this node has read.
-func (l *record) stranger(now int64) []membership.Message { return l.Hint(now) }
+func (l *record) stranger(now int64) membership.Output { return l.Hint(now) }
+
+// Leave is the exclusion of oneself if locks are lent: clients may still hold them.
+func (l *record) Leave(now int64) membership.Output {
+	if l.group.Locks.Lent() != "" {
+		return l.LeaveHolding(now)
+	}
+	return l.LeaseMachine.Leave(now)
+}
 
 // taken asks the record, too: it knows whose number it is.
-func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
+func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) membership.Output { return l.Hint(now) }
 
 // died takes the evidence that a peer's process has ended.
-func (l *record) died(now int64, id dmutex.NodeID, proved bool) []membership.Message {
+func (l *record) died(now int64, id dmutex.NodeID, proved bool) membership.Output {
 	if l.group.peer(id) != nil && !l.group.Mail.Status(id).Left {
 		e := trace.Event{What: trace.Dead, Peer: id}
 		if proved {
 			e.N = 1
 		}
 		l.group.trace(e)
-		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", proved))
+		l.group.LogOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(id), slog.Bool("proved", proved))
 	}
 	return l.Dead(now, id, proved)
 }
 
 // Handle takes a message for a sign of life, too.
-func (l *record) Handle(now int64, m membership.Message) (met []membership.Message, err error) {
+func (l *record) Handle(now int64, m membership.Message) (met membership.Output, err error) {
 	if here, _ := l.Here(m.From); !here {
 		met = l.Met(now, m.From, l.group.Mail.Status(m.From).Life)
 	}
 	out, err := l.LeaseMachine.Handle(now, m)
-	return append(met, out...), err
+	return met.And(out), err
 }
 
 // Tick also tells the machine who is there, and who is not.
-func (l *record) Tick(now int64) (out []membership.Message) {
+func (l *record) Tick(now int64) (out membership.Output) {
 	if g := l.group; now >= l.watchAt {
 		l.watchAt = now + min(l.length/leases.Ask, maxWatch)
 		for _, id := range g.Others() {
@@ -133,12 +141,12 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 			here, since := l.Here(id)
 			switch heard := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/leases.Away; {
 			case heard && !here && now-int64(st.Silent) > since:
-				out = append(out, l.Met(now, id, st.Life)...)
+				out = out.And(l.Met(now, id, st.Life))
 			case !heard && here:
-				out = append(out, l.Lost(now, id)...)
+				out = out.And(l.Lost(now, id))
 				if !st.Left {
 					g.trace(trace.Event{What: trace.Silent, Peer: id})
-					g.logOften(slog.LevelWarn, "peer gives no sign of life", g.peerAttr(id), slog.Duration("silent", st.Silent))
+					g.LogOften(slog.LevelWarn, "peer gives no sign of life", g.peerAttr(id), slog.Duration("silent", st.Silent))
 				}
 			}
 			if int64(st.Silent) >= l.length/leases.Ask {
@@ -146,79 +154,90 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 			}
 		}
 	}
-	return append(out, l.LeaseMachine.Tick(now)...)
+	out = out.And(l.LeaseMachine.Tick(now))
+	if now >= l.sayAt {
+		l.sayAt = math.MaxInt64
+		if until, dead, _ := l.Waits(); until != 0 {
+			l.group.Log(slog.LevelWarn, "waiting", slog.Duration("waited", l.patience), slog.Any("err", l.drains(until-now, dead)))
+		}
+	}
+	return out
 }
 
 // Deadline also says when Tick and check have something to do.
 func (l *record) Deadline() int64 {
-	at := min(l.LeaseMachine.Deadline(), l.watchAt, l.giveAt, l.sayAt)
-	if l.group.covered() {
-		at = min(at, l.until())
-	}
-	return at
+	return min(l.LeaseMachine.Deadline(), l.watchAt, l.giveAt, l.sayAt)
 }
 
-func (l *record) follow(now int64) {
-	g := l.group
+// event does what the machine says, until this node has nothing to do with the group any more.
+func (l *record) event(now int64, e *membership.Event) {
 	if l.idle() {
-		l.watchAt, l.sayAt = math.MaxInt64, math.MaxInt64
-		g.Locks.SetUntil(l.until())
-		l.set(now)
-		if l.Phase() != membership.Left {
-			l.retire(now)
-		}
 		return // if it has stopped by itself, the others are to exclude it
 	}
-	switch self := l.Self(); {
-	case self == g.Self():
-	case self == dmutex.None:
+	switch g := l.group; e.Kind {
+	case membership.Joined:
+		l.rename(e.Self)
+	case membership.Excluded:
 		l.excluded(now)
-	default:
-		l.rename(self)
-	}
-	if r := l.Record(); r.Epoch != l.epoch && l.Self() != dmutex.None {
-		// The members tell a process that joins whether earlier leases have ended.
-		if r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch {
-			l.sayAt = min(l.sayAt, now+int64(l.patience))
+	case membership.Members:
+		l.meet(now, e)
+	case membership.Renewed:
+		l.renewed(now, e.Term)
+	case membership.Waiting:
+		if g.Locks.Clear(e.Epoch, e.Until); e.Until == 0 {
+			l.sayAt = math.MaxInt64
 		}
-		l.meet(now, &r)
-		l.epoch = r.Epoch
-	}
-	if end := l.LeaseEnd(); end > l.lasts {
-		if l.lasts = end; end-l.margin > now {
-			g.trace(trace.Event{What: trace.Lease, N: uint64(end - l.margin - now)})
-		}
-	}
-	l.prove()
-	until, dead, _ := l.Waits()
-	if until == 0 {
-		l.sayAt = math.MaxInt64
-	} else if now >= l.sayAt {
-		g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", l.patience), slog.Any("err", drains(until-now, dead)))
-		l.sayAt = math.MaxInt64
-	}
-	g.Locks.SetUntil(l.until())
-	g.Locks.Clear(l.Cleared(), until)
-	l.set(now)
-	if g.covered() {
-		g.Locks.Resume()
-	}
-	if op, value := l.Operation(); op != membership.NoOperation {
-		rev := l.rev
+		l.prove(e)
+	case membership.Ask:
+		op, value, rev := e.Op, e.Value, l.rev
 		g.running.Go(func() { l.operate(op, value, rev) })
+	case membership.Ended:
+		l.over = true
+		l.rest(now)
+		if e.Phase == membership.Stopped {
+			g.stop(l.stopped())
+			l.retire(now) // also if it was leaving
+		}
+		g.finish()
 	}
+}
+
+// rest ends what this node does for its lease.
+func (l *record) rest(now int64) {
+	l.watchAt, l.sayAt, l.term = math.MaxInt64, math.MaxInt64, leases.Term{}
+	l.group.Locks.SetTerm(l.term)
+	l.set(now)
+}
+
+func (l *record) halt(now int64) {
+	l.rest(now)
+	l.retire(now)
+}
+
+// renewed lets the locks go on until the term ends.
+func (l *record) renewed(now int64, term leases.Term) {
+	g := l.group
+	if l.term = term; term.End() > l.lasts {
+		l.lasts = term.End()
+		g.trace(trace.Event{What: trace.Lease, N: uint64(term.Until() - now)})
+	}
+	l.gaveBack(g.Locks.Return(term.End() - term.Length))
+	g.Locks.SetTerm(term)
+	l.set(now)
+	g.Locks.Resume()
+	g.mayAct(now)
 }
 
 // idle reports whether this node has nothing to do with the group any more.
 func (l *record) idle() bool {
-	phase, why := l.Phase(), l.group.Locks.Why()
-	return phase == membership.Left || phase == membership.Stopped || why != nil && why != ErrClosed
+	why := l.group.Locks.Why()
+	return l.over || why != nil && why != ErrClosed
 }
 
 // rename makes this node speak under another number, or as nobody, to no peers yet.
 func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
-	l.epoch, l.watchAt = 0, math.MaxInt64
+	l.watchAt = math.MaxInt64
 	l.try(l.link.Become(self))
 	l.watch()
 }
@@ -227,13 +246,16 @@ func (l *record) rename(self dmutex.NodeID) {
 // name nobody here until it joins again.
 func (l *record) excluded(now int64) {
 	g := l.group
+	l.term = leases.Term{}
 	l.end(now, ErrExcluded)
 	l.retire(now)
-	g.cause = nil
+	g.cause, g.ready = nil, nil
 	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
 	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
+	l.gaveBack(g.Locks.Return(math.MaxInt64))
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
+	g.remember(map[dmutex.NodeID]string{g.Self(): g.cfg.Name}) // its leases are waited for, too
 	l.rename(dmutex.None)
 	former, life := g.Others(), newLife(g.life)
 	g.setPeers(nil)
@@ -242,7 +264,7 @@ func (l *record) excluded(now int64) {
 		for _, id := range former {
 			g.Mail.Remove(id)
 		}
-		g.do(func(now int64) []membership.Message {
+		g.do(func(now int64) membership.Output {
 			g.life = life
 			return l.Rejoin(now, life)
 		})
@@ -252,20 +274,29 @@ func (l *record) excluded(now int64) {
 // try logs what the link refuses. Peers cannot be reached then, and that shows.
 func (l *record) try(err error) {
 	if err != nil && !errors.Is(err, transport.ErrClosed) {
-		l.group.logOften(slog.LevelWarn, "the link refuses what the record says", slog.Any("err", err))
+		l.group.LogOften(slog.LevelWarn, "the link refuses what the record says", slog.Any("err", err))
 	}
 }
 
 // meet makes the members of the record, and nobody else, peers.
-func (l *record) meet(now int64, r *membership.Record) {
-	g := l.group
+func (l *record) meet(now int64, members *membership.Event) {
+	g, r := l.group, members.Record
+	if members.Excludes { // those that were there before tell a process that joins whether earlier leases have ended
+		l.sayAt = min(l.sayAt, now+int64(l.patience))
+	}
+	var others []dmutex.NodeID
+	for _, e := range r.Members {
+		if e.Node != g.Self() {
+			others = append(others, e.Node)
+		}
+	}
 	former := g.Others()
-	g.setPeers(slices.DeleteFunc(l.View().Nodes(), func(id dmutex.NodeID) bool { return id == g.Self() }))
+	g.setPeers(others)
 	for _, id := range former {
 		if g.peer(id) == nil {
 			g.Mail.Remove(id)
 			l.link.RemovePeer(id)
-			if r.Unclean > l.epoch { // else it has left
+			if members.Excludes { // else it has left
 				g.trace(trace.Event{What: trace.Excluded, Peer: id})
 			}
 		}
@@ -290,7 +321,9 @@ func (l *record) obstacle() error {
 	case l.Phase() == membership.Acting:
 		return nil
 	case all:
-		return drains(until-l.time.Now(), dead)
+		return l.drains(until-l.time.Now(), dead)
+	case l.Self() == dmutex.None && len(l.Record().Members) >= membership.MaxMembers:
+		return ErrFull
 	case l.Self() == dmutex.None:
 		return errors.New("this process is not in the record yet, and joins")
 	}
@@ -298,20 +331,24 @@ func (l *record) obstacle() error {
 }
 
 // drains says that the leases of the dead may run for some time.
-func drains(most int64, dead []dmutex.NodeID) error {
+func (l *record) drains(most int64, dead []dmutex.NodeID) error {
 	whose := "former members, if there were any,"
 	if len(dead) > 0 {
-		whose = fmt.Sprintf("members %v, which were excluded,", dead)
+		whose = fmt.Sprintf("members %s, which were excluded,", strings.Join(l.group.AllCalled(dead), ", "))
 	}
 	return fmt.Errorf("waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(most, 0)).Round(100*time.Millisecond))
 }
 
 func (l *record) stopped() error {
-	err := l.Err()
-	if errors.Is(err, membership.ErrSettings) {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+	other, ok := errors.AsType[membership.SettingsError](l.Err())
+	if !ok {
+		return l.Err()
 	}
-	return err
+	describe := func(lease int64, settings string) string {
+		return fmt.Sprintf("lease %v, %s", time.Duration(lease), settings)
+	}
+	return fmt.Errorf("%w; the record names members: if none of them runs any more, delete it, as docs/operating.md says",
+		l.group.differs("member "+other.Member.String(), other.Speaks, describe(l.length, l.group.settings), describe(other.Lease, other.Settings)))
 }
 
 func (l *record) departed(late error) error {
@@ -328,6 +365,7 @@ func (l *record) departed(late error) error {
 
 // now also tells the machine how long the computer has slept.
 func (l *record) now() int64 {
+	l.Clock(clockNow())
 	now, slept := l.time.Read()
 	leapt := slept - l.slept
 	l.slept = slept
@@ -337,14 +375,6 @@ func (l *record) now() int64 {
 	}
 	l.check(now)
 	return now
-}
-
-// until returns the time to which the locks may go by the lease.
-func (l *record) until() int64 {
-	if l.idle() || l.Self() == dmutex.None {
-		return math.MinInt64
-	}
-	return l.LeaseEnd() - l.margin
 }
 
 // check ends what is held if the lease has ended, before an input may extend the lease.
@@ -358,7 +388,7 @@ func (l *record) check(now int64) {
 	if now >= l.giveAt {
 		l.giveBack()
 	}
-	if now >= l.until() && g.covered() {
+	if g.covered() && l.term.State(now) == leases.Ended {
 		why := ErrLease
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
@@ -366,13 +396,14 @@ func (l *record) check(now int64) {
 		l.end(now, why)
 		g.Log(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
 	}
+	l.set(now)
 }
 
 // end ends what is held, for the reason given.
 func (l *record) end(now int64, why error) {
 	g := l.group
-	g.Locks.SetUntil(l.until()) // first, so that no grant slips in after the loss
-	l.giveAt = now + l.margin
+	g.Locks.SetTerm(l.term) // first, so that no grant slips in after the loss
+	l.giveAt = now + l.length/leases.Margin
 	g.pause(now)
 	g.Locks.Lapse(why)
 	l.set(now)
@@ -381,7 +412,13 @@ func (l *record) end(now int64, why error) {
 // giveBack releases lost holds.
 func (l *record) giveBack() {
 	l.giveAt = math.MaxInt64
-	holds := l.group.Locks.GiveBack()
+	l.gaveBack(l.group.Locks.GiveBack())
+}
+
+func (l *record) gaveBack(holds []locks.Hold) {
+	if len(holds) == 0 {
+		return
+	}
 	l.group.running.Go(func() {
 		for _, h := range holds {
 			l.group.Ended(h)
@@ -392,27 +429,22 @@ func (l *record) giveBack() {
 // set notes how the lease stands, and reports it if that has changed.
 func (l *record) set(now int64) {
 	g := l.group
-	state := leaseValid
-	switch {
-	case now >= l.until():
-		state = leaseEnded
-	case l.Suspended():
-		state = leaseLate
-	}
-	if g.state.Swap(state) == state {
+	state := l.term.State(now)
+	if g.lease == state {
 		return
 	}
-	lease := l.lease(now)
-	if state == leaseLate {
+	g.lease = state
+	lease := l.status(now)
+	if state == leases.Late {
 		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Remains), slog.Any("err", l.err))
 	}
 	g.cfg.Up.Lease(*lease)
 }
 
-func (l *record) lease(now int64) *Lease {
-	lease := &Lease{State: l.group.state.Load().(string), Err: l.err, Exclusions: l.Exclusions()}
+func (l *record) status(now int64) *Lease {
+	lease := &Lease{State: l.group.lease, Length: time.Duration(l.length), Err: l.err, Exclusions: l.Exclusions()}
 	if l.group.covered() {
-		lease.Remains = time.Duration(l.until() - now)
+		lease.Remains = time.Duration(l.term.Until() - now)
 	}
 	return lease
 }

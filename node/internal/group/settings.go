@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 )
 
@@ -48,12 +49,13 @@ func (g *Group) describe(members []dmutex.NodeID) error {
 	return nil
 }
 
-// differs is the ErrConfig of a peer that no session is possible with.
-func (g *Group) differs(peer session.GroupError) error {
-	if g.speak.Common(peer.Versions) == 0 {
-		return fmt.Errorf("%w; it speaks %s", ErrConfig, g.speak.Differs(peer.Versions))
+// differs is the ErrConfig of another member that speaks those versions, and has other settings than
+// this one.
+func (g *Group) differs(who string, speaks protocol.Versions, own, others string) error {
+	if g.speak.Common(speaks) == 0 {
+		return fmt.Errorf("%w; %s speaks %s", ErrConfig, who, g.speak.Differs(speaks))
 	}
-	here, there := strings.Split(g.settings, ", "), strings.Split(peer.Settings, ", ")
+	here, there := strings.Split(own, ", "), strings.Split(others, ", ")
 	only := func(these, those []string) string {
 		return strings.Join(slices.DeleteFunc(slices.Clone(these), func(s string) bool { return slices.Contains(those, s) }), ", ")
 	}

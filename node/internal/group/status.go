@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/node/internal/locks"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // A View is the group as this node sees it, and how the last view that acted came about.
@@ -34,13 +34,14 @@ type View struct {
 	Cause   error
 }
 
-func (v *View) attrs() []slog.Attr {
+// attrs are those of a record. Those that left have their names, for they have none elsewhere any more.
+func (v *View) attrs(left []string) []slog.Attr {
 	attrs := []slog.Attr{slog.Uint64("epoch", v.Epoch), slog.Any("members", v.Members)}
 	if len(v.Joined) > 0 {
 		attrs = append(attrs, slog.Any("joined", v.Joined))
 	}
 	if len(v.Left) > 0 {
-		attrs = append(attrs, slog.Any("left", v.Left))
+		attrs = append(attrs, slog.Any("left", left))
 	}
 	return append(attrs, slog.Duration("took", v.Took))
 }
@@ -54,29 +55,27 @@ func ahead(epoch uint64) time.Duration {
 	return by
 }
 
-// The states of a lease. The strict mode, without leases, is always in leaseValid.
-const (
-	leaseEnded = "ended" // or not begun
-	leaseValid = "valid"
-	leaseLate  = "late"
-)
-
 // A Lease is how the lease of this node stands. Package node documents the fields.
 type Lease struct {
-	State      string
+	State      leases.State
+	Length     time.Duration
 	Remains    time.Duration
 	Err        error
 	Exclusions int
 }
 
 // covered reports whether locks may be held now, as far as was noticed.
-func (g *Group) covered() bool { return g.state.Load() != leaseEnded }
-
-// Late reports whether the lease is late to be renewed.
-func (g *Group) Late() bool { return g.state.Load() == leaseLate }
+func (g *Group) covered() bool { return g.lease != leases.Ended }
 
 // Ended passes on a hold that has ended.
 func (g *Group) Ended(h locks.Hold) { g.cfg.Up.Ended(h) }
+
+// Recheck asks the record whether this life is a member still, by an operation that is sent later than
+// now: then what was lent and lost is given back.
+func (g *Group) Recheck() {
+	g.do(func(now int64) membership.Output { return g.who.stranger(now + 1) })
+	g.Mail.Flush()
+}
 
 // Acting reports whether the locks act.
 func (g *Group) Acting() bool { return g.acting.Load() }
@@ -98,7 +97,7 @@ func (g *Group) Status() Status {
 	lives, v := g.who.View(), g.shown
 	v.Epoch, v.Members, v.Acts, v.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
 	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives.Epoch)
-	return Status{v, lives, g.who.lease(now), g.life, g.refused.Load()}
+	return Status{v, lives, g.who.status(now), g.life, g.refused.Load()}
 }
 
 // Waits returns the members that this node waits for, and what else it waits for.
@@ -143,24 +142,26 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	gone, err := false, g.Locks.Why()
 	for err == nil {
 		var next <-chan struct{}
-		g.do(func(now int64) (say []membership.Message) {
+		g.do(func(now int64) (say membership.Output) {
 			next = g.next
 			view := c.View().Nodes()
 			if len(view) > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
 				return slices.Contains(view, id) || !slices.Contains(g.cfg.Members, id)
 			}) {
 				gone = c.Phase() == membership.Acting
-				return nil // such a view acts when it is due, and another would be due later
+				return say // such a view acts when it is due, and another would be due later
 			}
 			for _, id := range members {
 				newest := c.Newest(id)
 				if known, again := lives[id]; again && newest > known {
 					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
-					return nil
+					return say
 				}
 				lives[id] = newest
 			}
-			say, err = c.Evict(now, members...)
+			if !c.Evicting(members...) {
+				say, err = c.Evict(now, members...)
+			}
 			return say
 		})
 		g.Mail.Flush()
@@ -179,9 +180,9 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	st = g.Mail.Status(id)
 	if st.Other != (session.GroupError{}) {
-		trouble = g.differs(st.Other)
-	} else if l, ok := g.cfg.Link.(transport.Reporter); ok {
-		trouble = l.Trouble(id)
+		trouble = g.differs("it", st.Other.Versions, g.settings, st.Other.Settings)
+	} else {
+		trouble = g.cfg.Link.Trouble(id)
 	}
 	return st, trouble
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -24,6 +25,10 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 			value, rev, err = l.group.cfg.Store.Load(ctx)
 		case membership.Swap:
 			rev, err = l.group.cfg.Store.Swap(ctx, value, rev)
+		case membership.Look:
+			var living []string
+			living, err = l.prover.Living(ctx)
+			value = []byte(strings.Join(living, " "))
 		default:
 			if life, err = l.prover.Live(ctx); err == nil && ctx.Err() != nil { // it may be too late
 				_ = life.Close()
@@ -33,10 +38,15 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 		return err
 	})
 	g := l.group
-	g.do(func(now int64) []membership.Message {
+	g.do(func(now int64) membership.Output {
 		switch l.err = nil; {
 		case op == membership.Live && errors.Is(err, store.ErrNoProof):
 			g.Log(slog.LevelInfo, "the store cannot prove that a process is dead", slog.Any("err", err))
+			err = nil
+		case op == membership.Look && errors.Is(err, store.ErrNoProof): // all may live
+			for _, e := range l.Record().Members {
+				value = append(append(value, e.Proof...), ' ')
+			}
 			err = nil
 		case op == membership.Swap && errors.Is(err, store.ErrConflict):
 			err = membership.ErrConflict
@@ -46,6 +56,7 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 			}
 		case op == membership.Live:
 			l.life, value = life, []byte(life.Name())
+		case op == membership.Look:
 		default:
 			l.rev = rev
 		}
@@ -101,18 +112,27 @@ type proof struct {
 	lasts int64      // the lease of this life, or of the one before it, until then
 
 	watches map[string]context.CancelFunc // by the name of a life
-	looked  uint64                        // the epoch of the record at the last look who lives; 0 if another is due
+	unclean uint64                        // the last exclusion whose leases are waited for; 0 if none are
 	looking bool
+	again   bool     // another look is due
 	living  []string // by the last look, if leases are waited for
 }
 
 // prove looks who lives while this node waits for leases: when the record has changed, and when
 // a life is over.
-func (l *record) prove() {
-	r := l.Record()
-	if until, _, _ := l.Waits(); l.prover != nil && until != 0 && !l.looking && r.Epoch != l.looked {
-		l.looking, l.looked = true, r.Epoch
-		l.group.running.Go(func() { l.look(r.Unclean) })
+func (l *record) prove(waiting *membership.Event) {
+	if l.unclean = waiting.Unclean; waiting.Until == 0 {
+		l.unclean = 0
+	}
+	l.seek()
+}
+
+// seek looks who lives, if that may spare a wait.
+func (l *record) seek() {
+	if l.again = l.looking; l.prover != nil && l.unclean != 0 && !l.looking {
+		l.looking = true
+		unclean := l.unclean
+		l.group.running.Go(func() { l.look(unclean) })
 	}
 }
 
@@ -124,12 +144,14 @@ func (l *record) look(unclean uint64) {
 		names, err = l.prover.Living(ctx)
 		return err
 	})
-	g.do(func(now int64) []membership.Message {
-		l.looking, l.living = false, nil
-		if err != nil {
-			return nil // the leases are waited for
+	g.do(func(now int64) (out membership.Output) {
+		if l.looking, l.living = false, nil; l.again {
+			l.seek()
 		}
-		out := l.Living(now, unclean, names)
+		if err != nil {
+			return out // the leases are waited for
+		}
+		out = l.Living(now, unclean, names)
 		if until, _, _ := l.Waits(); until == 0 {
 			g.trace(trace.Event{What: trace.Dead, N: 1})
 			if l.sayAt != math.MaxInt64 {
@@ -179,14 +201,14 @@ func (l *record) await(ctx context.Context, name string) {
 		return
 	}
 	g := l.group
-	g.do(func(now int64) []membership.Message {
-		l.looked = 0
+	g.do(func(now int64) membership.Output {
+		l.seek()
 		for _, e := range l.Record().Members {
 			if e.Proof == name && err == nil {
 				return l.died(now, e.Node, true)
 			}
 		}
-		return nil
+		return membership.Output{}
 	})
 	g.Mail.Flush()
 }

@@ -34,7 +34,7 @@ func (g *Group) Trouble(epoch uint64, err error) {
 }
 
 func (g *Group) replace(epoch uint64, why error) {
-	g.do(func(now int64) []membership.Message {
+	g.do(func(now int64) membership.Output {
 		if epoch == g.Locks.Epoch() {
 			g.cause = why
 			g.logTrouble(why)
@@ -46,17 +46,17 @@ func (g *Group) replace(epoch uint64, why error) {
 }
 
 // do gives the machine an input, and follows it.
-func (g *Group) do(input func(now int64) []membership.Message) {
+func (g *Group) do(input func(now int64) membership.Output) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
-	g.follow(now, input(now))
+	g.apply(now, input(now))
+	g.wake()
 }
 
 // now returns the time of an input, and tells the machine the wall clock. What a lease has not
 // covered until now ends first, as an input may extend the lease.
 func (g *Group) now() int64 {
-	g.who.Clock(clockNow())
 	return g.who.now()
 }
 
@@ -75,46 +75,61 @@ func (g *Group) pause(now int64) {
 	}
 }
 
-// follow does what the machine wants after an input.
-func (g *Group) follow(now int64, out []membership.Message) {
-	for {
-		g.who.follow(now)
-		for _, m := range out {
-			if p := g.peer(m.To); p != nil {
-				p.pending = append(p.pending, Parts(&m, g.Mail.MaxMessage())...)
-			}
+// apply does what an input of the machine has caused.
+func (g *Group) apply(now int64, out membership.Output) {
+	for i := range out.Events {
+		switch e := &out.Events[i]; e.Kind {
+		case membership.Installed:
+			g.post(now, &out)
+			g.freeze(now, e.View)
+		case membership.Acts:
+			g.post(now, &out)
+			g.ready = e
+			g.mayAct(now)
+		default:
+			g.who.event(now, e)
 		}
-		g.send(now)
-		view := g.who.View()
-		if view.Epoch <= g.Locks.Epoch() {
-			break
-		}
-		g.frozen = now
-		g.pause(now)
-		start := dmutex.Start{ // but for the holder
-			Self: g.Self(), Members: view.Nodes(), Fence: membership.FirstFence(view.Epoch), Limit: membership.LastFence(view.Epoch),
-		}
-		holds, word := g.Locks.Freeze(view.Epoch, start)
-		if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
-			g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
-			g.logTrouble(g.refusal)
-		}
-		g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: view.Epoch, Members: start.Members, Limit: start.Limit})
-		out = g.who.Report(now, holds, word)
 	}
-	switch phase := g.who.Phase(); {
-	case phase == membership.Left:
-		g.finish()
-	case phase == membership.Stopped:
-		g.stop(g.who.stopped())
-		g.finish() // also if it was leaving
-	case phase != membership.Acting || g.acting.Load() || g.refusal != nil || !g.covered():
-	case g.last.Epoch == g.who.View().Epoch:
+	g.post(now, &out)
+}
+
+// post takes messages for the peers that the record or the configuration has.
+func (g *Group) post(now int64, out *membership.Output) {
+	for _, m := range out.Messages {
+		if p := g.peer(m.To); p != nil {
+			m.Past = g.withNames(m.Past)
+			p.pending = append(p.pending, Parts(&m, g.Mail.MaxMessage())...)
+		}
+	}
+	out.Messages = nil
+	g.send(now)
+}
+
+// freeze ends the locks of the former view, and reports them in a newer one.
+func (g *Group) freeze(now int64, view membership.View) {
+	g.frozen, g.ready = now, nil
+	g.pause(now)
+	start := dmutex.Start{ // but for the holder
+		Self: g.Self(), Members: view.Nodes(), Fence: membership.FirstFence(view.Epoch), Limit: membership.LastFence(view.Epoch),
+	}
+	holds, word := g.Locks.Freeze(view.Epoch, start)
+	if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
+		g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
+		g.logTrouble(g.refusal)
+	}
+	g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: view.Epoch, Members: start.Members, Limit: start.Limit})
+	g.apply(now, g.who.Report(now, holds, word))
+}
+
+// mayAct lets the locks act if their view does, and nothing else forbids it.
+func (g *Group) mayAct(now int64) {
+	switch {
+	case g.ready == nil || g.acting.Load() || g.refusal != nil || !g.covered():
+	case g.last.Epoch == g.ready.View.Epoch:
 		g.begin(now)
 	default:
-		g.act(now)
+		g.act(now, g.ready)
 	}
-	g.wake()
 }
 
 // wake asks for a Tick when there is something to do by time alone.
@@ -145,9 +160,9 @@ func (g *Group) send(now int64) {
 }
 
 // act lets the locks of the installed view begin.
-func (g *Group) act(now int64) {
-	view := g.who.View()
-	g.Locks.Act(view.Epoch, g.who.Holders(), g.who.Past())
+func (g *Group) act(now int64, e *membership.Event) {
+	view := e.View
+	g.Locks.Act(view.Epoch, e.Holders, &e.Past)
 	if g.shown.Changes++; g.shown.Changes > 1 {
 		g.frozen = g.since // views between the last that acted and this one have not
 	}
@@ -159,9 +174,13 @@ func (g *Group) act(now int64) {
 	g.last, g.cause, g.rival = view, nil, 0
 	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
 	if ahead := ahead(view.Epoch); ahead > 0 {
-		g.logOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and a restart of all members needs Config.Fence", slog.Duration("ahead", ahead))
+		after := "a restart of all members"
+		if g.cfg.Store != nil {
+			after = "a loss of the record"
+		}
+		g.LogOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and "+after+" needs Config.Fence", slog.Duration("ahead", ahead))
 	}
-	g.logOften(slog.LevelInfo, "view acts", g.shown.attrs()...)
+	g.LogOften(slog.LevelInfo, "view acts", g.shown.attrs(g.AllCalled(g.shown.Left))...)
 	g.cfg.Up.Acts(g.shown)
 }
 
@@ -189,8 +208,9 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		return
 	}
 	msg.From, msg.To = from, g.Self()
-	g.do(func(now int64) (out []membership.Message) {
+	g.do(func(now int64) (out membership.Output) {
 		if g.peer(from) != nil {
+			g.hearNames(msg.Past)
 			if out, err = g.who.Handle(now, msg); err != nil {
 				g.Refused(from, err)
 			}
@@ -205,11 +225,12 @@ const maxReport = 32 << 20
 
 // Tick does what is due by time.
 func (g *Group) Tick(int64) int64 {
-	var missing []dmutex.NodeID // to be logged,
-	var why error               // and what else is waited for
+	var missing []dmutex.NodeID // to be logged
+	var why error               // what else is waited for
 	g.mu.Lock()
 	now := g.now()
-	g.follow(now, g.who.Tick(now))
+	g.apply(now, g.who.Tick(now))
+	g.wake()
 	waited := slog.Duration("waited", time.Duration(now-g.since))
 	if now >= g.nagAt {
 		g.nagAt = now + max(now-g.since, int64(nagAfter))

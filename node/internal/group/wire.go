@@ -2,6 +2,7 @@ package group
 
 import (
 	"math"
+	"slices"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -9,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// What a message says that is about neither a lock nor of package node.
+// The first byte of a message of this package.
 const (
 	saysMore = iota + 1 // bytes of a membership.Message: more of it follows
 	saysLast            // likewise, and it is complete
@@ -49,11 +50,48 @@ func fields(f *wire.Fields, m *membership.Message, members int) {
 			wire.Number(f, &who.Life)
 		})
 	}
+	wire.Number(f, &m.Speaks.Oldest)
+	wire.Number(f, &m.Speaks.Newest)
 	wire.Number(f, &m.Cleared)
-	wire.List(f, &m.Holds, math.MaxInt, func(h *membership.Hold) {
+	var holds [2][]membership.Hold // alone, and shared
+	for _, h := range m.Holds {
+		k := 0
+		if h.Shared {
+			k = 1
+		}
+		holds[k] = append(holds[k], h)
+	}
+	holdFields(f, &holds[0], false)
+	pastFields(f, m)
+	if f.More(m.Shares()) { // the last fields are left out where nothing is shared
+		holdFields(f, &holds[1], true)
+		if m.Past != nil {
+			for i := range m.Past.Words {
+				differFields(f, &m.Past.Words[i].Alone)
+			}
+		}
+	}
+	if m.Holds == nil { // it is read
+		m.Holds = slices.Concat(holds[0], holds[1])
+	}
+}
+
+func holdFields(f *wire.Fields, holds *[]membership.Hold, shared bool) {
+	wire.List(f, holds, math.MaxInt, func(h *membership.Hold) {
 		f.Name(&h.Lock, transport.MaxName)
 		wire.Number(f, &h.Fence)
+		h.Shared = shared
 	})
+}
+
+func differFields(f *wire.Fields, differs *[]membership.Differ) {
+	wire.List(f, differs, math.MaxInt, func(d *membership.Differ) {
+		f.Name(&d.Lock, transport.MaxName)
+		wire.Number(f, &d.Bits)
+	})
+}
+
+func pastFields(f *wire.Fields, m *membership.Message) {
 	past := m.Past != nil
 	if f.Bool(&past); !past {
 		return
@@ -64,16 +102,15 @@ func fields(f *wire.Fields, m *membership.Message, members int) {
 	wire.List(f, &m.Past.Former, membership.MaxFormer, func(of *membership.Former) {
 		wire.Number(f, &of.Node)
 		wire.Number(f, &of.Epoch)
+		f.Name(&of.Name, transport.MaxName)
+		f.Refuse(of.Name != "" && !membership.IsName(of.Name), "a name cannot be shown")
 	})
 	wire.List(f, &m.Past.Words, membership.MaxWords, func(word *membership.Word) {
 		wire.Number(f, &word.Node)
 		wire.Number(f, &word.Epoch)
 		wire.List(f, &word.Members, membership.MaxMembers, func(id *dmutex.NodeID) { wire.Number(f, id) })
 		wire.Number(f, &word.Of)
-		wire.List(f, &word.Differs, math.MaxInt, func(d *membership.Differ) {
-			f.Name(&d.Lock, transport.MaxName)
-			wire.Number(f, &d.Bits)
-		})
+		differFields(f, &word.Differs)
 	})
 }
 

@@ -20,7 +20,7 @@ func someReport() *membership.Message {
 	}
 	for k := range 3 {
 		m.Holds = append(m.Holds, membership.Hold{Lock: fmt.Sprint("held ", k), Fence: uint64(k)})
-		m.Past.Former = append(m.Past.Former, membership.Former{Node: dmutex.NodeID(k + 3), Epoch: 8})
+		m.Past.Former = append(m.Past.Former, membership.Former{Node: dmutex.NodeID(k + 3), Epoch: 8, Name: "web"})
 		word := membership.Word{Node: dmutex.NodeID(k + 1), Epoch: 5, Members: []dmutex.NodeID{1, 2, 3, 4, 5}, Of: 4}
 		for n := range k * 5 {
 			word.Differs = append(word.Differs, membership.Differ{Lock: fmt.Sprint("lock ", n), Bits: uint64(n)})
@@ -28,6 +28,25 @@ func someReport() *membership.Message {
 		m.Past.Words = append(m.Past.Words, word)
 	}
 	return m
+}
+
+// share makes a report tell of shared locks.
+func share(m *membership.Message) {
+	m.Holds[2].Shared = true
+	m.Past.Words[1].Alone = []membership.Differ{{Lock: "held 2", Bits: 6}}
+}
+
+// A REPORT with shared holds is read as it was written.
+func TestSharedReport(t *testing.T) {
+	want := someReport()
+	share(want)
+	got, err := readMessage(Parts(want, 1<<20)[0][1:], 2)
+	require.NoError(t, err)
+	require.Equal(t, *want, got)
+	want.Past.Words[1].Alone = nil
+	got, err = readMessage(Parts(want, 1<<20)[0][1:], 2)
+	require.NoError(t, err)
+	require.Equal(t, *want, got)
 }
 
 // A message is cut into as few parts as their size allows. Joined, the parts are the message again.
@@ -53,6 +72,9 @@ func FuzzMessage(f *testing.F) {
 	whole := Parts(someReport(), 1<<20)[0][1:]
 	f.Add(whole)
 	f.Add(whole[:100])
+	shared := someReport()
+	share(shared)
+	f.Add(Parts(shared, 1<<20)[0][1:])
 	f.Add(Parts(&membership.Message{Kind: membership.Prepare, Round: 7}, 1<<20)[0][1:])
 	f.Fuzz(func(t *testing.T, message []byte) {
 		m, err := readMessage(message, membership.MaxMembers)

@@ -48,8 +48,8 @@ func (t *Table) rehandle() {
 	}
 }
 
-// keep keeps a message until its view acts. If there is no room, those of the latest
-// epoch go first: its view may never be.
+// keep keeps a message until its view acts. If there is no room, it drops those of the latest epoch
+// first, which may never be installed.
 func (t *Table) keep(e early) {
 	for t.room+e.size() > EarlyBuffer {
 		t.dropped = true

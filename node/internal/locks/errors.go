@@ -13,8 +13,13 @@ var (
 	ErrReplaced = errors.New("another process took this node's number while this one was paused or cut off")
 	ErrOverflow = errors.New("more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
 
+	ErrUnshared = errors.New("the algorithm of this group lets one node in at a time: central, lamport and ricart share")
+
 	// ErrViewChanged ends a try whose view has ended, or does not act.
 	ErrViewChanged = errors.New("the view has changed")
+
+	// ErrClaim refuses a claim: see [Table.Claim].
+	ErrClaim = errors.New("the claim is wrong, or comes too early or too late")
 
 	errEarly = errors.New("messages for a view that does not act yet exceed their buffer")
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // A Held is the handle of a grant: a lock.Held, and what package node needs besides.
@@ -14,7 +15,9 @@ type Held struct {
 	fence uint64
 	since int64               // when it was granted, by Mail.Now
 	why   atomic.Pointer[End] // it is no longer held; nil while it is
-	ctx   context.Context     // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
+	ctx   context.Context     // Join's
+
+	own *holdContext // nil until it is needed; guarded by the mutex of the Table
 }
 
 // A holdContext ends with the hold.
@@ -47,8 +50,8 @@ func (h *Held) end(why *End) {
 	if !h.why.CompareAndSwap(nil, why) {
 		return
 	}
-	if c, ok := h.ctx.(*holdContext); ok {
-		c.cancel(why)
+	if h.own != nil {
+		h.own.cancel(why)
 	}
 }
 
@@ -74,11 +77,15 @@ func (h *Held) Until() time.Time {
 		return time.Now()
 	}
 	now, at := time.Now(), t.cfg.Clock() // in this order, so that a pause between them makes it no later
-	return now.Add(time.Duration(max(t.until.Load(), at) - at))
+	return now.Add(time.Duration(max(t.term.Load().Until(), at) - at))
 }
 
 // Suspended reports whether the renewal of the lease is late.
-func (h *Held) Suspended() bool { return h.Err() == nil && h.lock.table.cfg.Up.Late() }
+func (h *Held) Suspended() bool { return h.Err() == nil && h.lock.table.late() }
+
+func (t *Table) late() bool {
+	return t.cfg.Clock != nil && t.term.Load().State(t.cfg.Clock()) == leases.Late
+}
 
 // Released reports whether the hold has ended with a Release.
 func (h *Held) Released() bool { return h.why.Load() == released }
@@ -91,7 +98,7 @@ func (h *Held) Noticed() error {
 	return nil
 }
 
-// notice ends the hold if the time of SetUntil has come.
+// notice ends the hold if the term has ended.
 func (h *Held) notice() {
 	if t := h.lock.table; h.why.Load() == nil && !t.leased() {
 		t.cfg.Up.Expired()
@@ -99,15 +106,16 @@ func (h *Held) notice() {
 }
 
 // Context returns a context that ends with the hold, and has the values of Join's.
-func (h *Held) Context() context.Context { return h.own(nil).Context }
+func (h *Held) Context() context.Context { return h.owned(nil).Context }
 
-// Asked returns a channel that is closed when Ask was called for this hold.
-func (h *Held) Asked() <-chan struct{} { return h.own(nil).asked.Done() }
+// Asked returns a channel that is closed when Ask was called for this hold, or when it shares and a
+// request waits that does not.
+func (h *Held) Asked() <-chan struct{} { return h.owned(nil).asked.Done() }
 
 // Own records who owns the hold.
-func (h *Held) Own(owner any) { h.own(owner) }
+func (h *Held) Own(owner any) { h.owned(owner) }
 
-func (h *Held) own(owner any) *holdContext {
+func (h *Held) owned(owner any) *holdContext {
 	mu := &h.lock.table.mu
 	mu.Lock()
 	defer mu.Unlock()
@@ -120,17 +128,19 @@ func (h *Held) own(owner any) *holdContext {
 
 // context returns the handle's own context, and makes it if need be.
 func (h *Held) context() *holdContext {
-	if c, ok := h.ctx.(*holdContext); ok {
-		return c
+	if h.own != nil {
+		return h.own
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(h.ctx))
 	if err := h.Noticed(); err != nil {
 		cancel(err)
 	}
-	c := &holdContext{Context: ctx, cancel: cancel}
-	c.asked, c.ask = context.WithCancel(context.Background())
-	h.ctx = c
-	return c
+	h.own = &holdContext{Context: ctx, cancel: cancel}
+	h.own.asked, h.own.ask = context.WithCancel(context.Background())
+	if h.lock.has(h) && h.lock.wanted() {
+		h.own.ask()
+	}
+	return h.own
 }
 
 // Release gives the lock back. It returns why it was lost, or a misuse if the handle is a copy.
@@ -144,9 +154,9 @@ func (h *Held) Release() error {
 	var hold Hold
 	t.mu.Lock()
 	before := t.sent
-	ended := h.lock.held == h
+	ended := h.lock.has(h)
 	if ended {
-		hold = h.lock.release(released)
+		hold = h.lock.leave(h, released)
 	}
 	before[dmutex.Release] = t.sent[dmutex.Release]
 	alone := before == t.sent
@@ -169,17 +179,60 @@ func (h *Held) Release() error {
 	}
 }
 
+// A loan is a hold for a client.
+type loan struct {
+	client string
+	lostAt int64 // when it was lost, by Config.Clock; 0 if it was not
+}
+
+// Lend notes that the hold is for a client, unless it has ended already. self is the number under which
+// this node holds the lock. The client's word releases it; without that, Return does.
+func (h *Held) Lend(client string) (self dmutex.NodeID, lent bool) {
+	t := h.lock.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if lent = h.why.Load() == nil; lent {
+		t.loans[h] = loan{client: client}
+	}
+	return t.start.Self, lent
+}
+
+// repaid notes that a hold is given back.
+func (t *Table) repaid(h *Held) {
+	if _, lent := t.loans[h]; lent {
+		delete(t.loans, h)
+		t.rest()
+	}
+}
+
+// Lose ends a hold that is lent, for the reason given: the client's session has ended without its word.
+// The lock stays taken until Return.
+func (h *Held) Lose(why error) {
+	mu := &h.lock.table.mu
+	mu.Lock()
+	defer mu.Unlock()
+	h.lose(loss(why))
+}
+
+func (h *Held) lose(why *End) {
+	t := h.lock.table
+	if l, lent := t.loans[h]; lent && l.lostAt == 0 {
+		l.lostAt = t.cfg.Clock()
+		t.loans[h] = l
+	}
+	h.end(why)
+}
+
 // Work notes that a function runs under the hold until Rest is called, unless the hold has ended
-// already. client is empty, or the name of the client for which it runs. self is the number under
-// which this node holds the lock.
-func (h *Held) Work(client string) (self dmutex.NodeID, working bool) {
+// already. self is the number under which this node holds the lock.
+func (h *Held) Work() (self dmutex.NodeID, working bool) {
 	t := h.lock.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h.why.Load() != nil {
 		return dmutex.None, false
 	}
-	t.working[h] = client
+	t.working[h] = true
 	return t.start.Self, true
 }
 
@@ -189,6 +242,10 @@ func (h *Held) Rest() {
 	t.mu.Lock()
 	delete(t.working, h)
 	t.mu.Unlock()
+	t.rest()
+}
+
+func (t *Table) rest() {
 	select {
 	case t.rested <- struct{}{}:
 	default:
@@ -203,8 +260,8 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 	if l == nil || l.machine == nil || l.held == nil {
 		return nil, false
 	}
-	if c, ok := l.held.ctx.(*holdContext); ok {
-		owner = c.owner
+	if l.held.own != nil {
+		owner = l.held.own.owner
 	}
 	return owner, true
 }
@@ -213,7 +270,9 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 func (t *Table) Ask(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.locks[name]; l != nil && l.held != nil {
-		l.held.context().ask()
+	if l := t.locks[name]; l != nil {
+		for _, h := range l.handles() {
+			h.context().ask()
+		}
 	}
 }

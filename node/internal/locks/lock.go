@@ -16,14 +16,15 @@ type lock struct {
 	table   *Table
 	name    string
 	machine dmutex.Machine // nil while the view does not act
-	held    *Held          // the present grant
+	held    *Held          // the present grant; if callers share it, one of its handles: see Table.others
 	waiters []*Waiter      // first come, first served
 
-	holder  dmutex.NodeID // what known returned after the last input,
-	learned int64         // and since when, by Mail.Now
+	holder  dmutex.NodeID // what known returned after the last input
+	learned int64         // when known first returned that, by Mail.Now
 
 	listed bool // in Table.resting
 	used   bool // since the list was last gone through
+	shared bool // the present grant shares the lock with other nodes
 }
 
 // born gives the lock the machine of this view. A holder that was reported seeds
@@ -34,10 +35,21 @@ func (l *lock) born() {
 		return
 	}
 	start := t.start
-	start.Holder = t.holders[l.name]
+	for _, h := range t.holders[l.name] {
+		if h.Shared {
+			start.Sharers = append(start.Sharers, h.Node)
+		} else {
+			start.Holder = h.Node
+		}
+	}
 	start.Home = Home(l.name, start.Members)
 	delete(t.holders, l.name)
 	machine, err := t.cfg.Algorithm(start)
+	if err != nil && len(start.Sharers) > 0 && start.Holder == dmutex.None { // nobody has it: the algorithm lets one node in at a time
+		t.cfg.Up.Refused(start.Sharers[0], &Error{l.name, start.Sharers[0], err})
+		start.Sharers = nil
+		machine, err = t.cfg.Algorithm(start)
+	}
 	if err != nil {
 		panic("node: " + err.Error()) // it took a Start with these members, or the view would not act
 	}
@@ -48,10 +60,22 @@ func (l *lock) born() {
 	if t.start.Sibling == nil {
 		t.start.Sibling = machine
 	}
-	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Home: start.Home, Phase: machine.Phase()})
+	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Sharers: start.Sharers, Home: start.Home, Phase: machine.Phase(), Shared: l.in(dmutex.Held) && l.shares()})
+	if l.sharer() == nil {
+		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
+			if w.shares {
+				w.finish(nil, ErrUnshared)
+			}
+			return w.shares
+		})
+	}
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
-		l.held.end(overruled)
+		for _, h := range l.handles() {
+			h.end(overruled)
+			t.repaid(h)
+		}
 		l.held = nil
+		delete(t.others, l)
 	}
 }
 
@@ -96,6 +120,7 @@ func (l *lock) settle() {
 	if known := l.known(); known != l.holder {
 		l.holder, l.learned = known, l.table.cfg.Mail.Now()
 	}
+	l.tellWanted()
 	if len(l.waiters) == 0 {
 		l.rest()
 		return
@@ -109,17 +134,17 @@ func (l *lock) settle() {
 		switch l.machine.Phase() {
 		case dmutex.Held:
 			switch {
-			case l.held != nil || l.table.Why() != nil:
-			case grants:
+			case l.held != nil && !l.open() || l.table.Why() != nil:
+			case grants && (l.waiters[0].shares || !l.shares()):
 				l.grant()
-			default: // a grant that comes after the lease is none
+			case l.held == nil: // a grant that comes after the lease is none, and one to share is none for a waiter that does not
 				l.release(nil)
 			}
 			return
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !grants || l.waits() || !l.request() {
+			if !grants || l.waiters[0].of == nil && (l.waits() || l.turns()) || !l.request() {
 				l.rest()
 				return
 			}
@@ -128,21 +153,32 @@ func (l *lock) settle() {
 	l.rest()
 }
 
+// grant grants the lock to the first waiter and, if that shares, to all that share and follow it.
 func (l *lock) grant() {
-	w := l.waiters[0]
-	l.waiters = slices.Delete(l.waiters, 0, 1)
-	h := &Held{lock: l, fence: l.machine.Fence(), since: w.since, ctx: w.ctx}
-	if w.tell != nil {
-		h.since = l.table.cfg.Mail.Now()
+	for batch := l.waiters[0].shares; ; {
+		w := l.waiters[0]
+		l.waiters = slices.Delete(l.waiters, 0, 1)
+		h := &Held{lock: l, fence: l.machine.Fence(), since: w.since, ctx: w.ctx}
+		if w.tell != nil {
+			h.since = l.table.cfg.Mail.Now()
+		}
+		if l.held == nil {
+			l.held, l.shared = h, l.shares()
+		} else {
+			h.fence = l.held.fence // that of the first, also if the view has changed since
+			l.table.others[l] = append(l.table.others[l], h)
+		}
+		l.table.granted++
+		w.finish(h, nil)
+		if !batch || len(l.waiters) == 0 || !l.waiters[0].shares {
+			return
+		}
 	}
-	l.held = h
-	l.table.granted++
-	w.finish(h, nil)
 }
 
 // waits reports whether former members may hold the lock.
 func (l *lock) waits() bool {
-	former := l.table.former(l.name)
+	former := l.former()
 	if len(former) > 0 {
 		l.trace(trace.Event{What: trace.Waits, Members: former})
 	}
@@ -156,16 +192,24 @@ func (l *lock) request() (asked bool) {
 		l.fail(err)
 		return false
 	}
-	out, err := l.machine.Request()
+	did := trace.Request
+	var out []dmutex.Message
+	var err error
+	if l.waiters[0].shares {
+		did = trace.Share
+		out, err = l.machine.(dmutex.Sharer).Share()
+	} else {
+		out, err = l.machine.Request()
+	}
 	switch {
 	case errors.Is(err, dmutex.ErrExhausted):
-		l.refused(trace.Request, nil, err)
+		l.refused(did, nil, err)
 		l.table.cfg.Up.Trouble(l.table.epoch, &Error{Lock: l.name, Err: err})
 		return false
 	case err != nil:
 		panic("node: " + err.Error()) // only called while Idle
 	}
-	l.send(trace.Request, nil, out)
+	l.send(did, nil, out)
 	if w := l.waiters[0]; w.try && w.ready == nil { // it is joining
 		for i := range out {
 			w.asked = append(w.asked, l.table.cfg.Mail.Receipt(out[i].To))
@@ -198,12 +242,14 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	}
 }
 
-// release ends the present grant, for the reason given if it has not ended before, and
-// returns it. While the view does not act, the peers learn of the release when it does.
+// release ends the present grant, which has one handle at most, for the reason given if it has not
+// ended before, and returns it. While the view does not act, the peers learn of the release when
+// it does.
 func (l *lock) release(why *End) (hold Hold) {
 	if l.held != nil {
 		l.held.end(why)
 		hold = l.held.outcome()
+		l.table.repaid(l.held)
 		l.held = nil
 	}
 	if l.in(dmutex.Held) {
@@ -298,7 +344,7 @@ func (l *lock) step(what trace.What, in *trace.Message) *trace.Event {
 	if l.table.cfg.Trace == nil {
 		return nil
 	}
-	e := &trace.Event{Time: l.table.cfg.Mail.Now(), What: what, Phase: l.machine.Phase(), Fence: l.machine.Fence()}
+	e := &trace.Event{Time: l.table.cfg.Mail.Now(), What: what, Phase: l.machine.Phase(), Fence: l.machine.Fence(), Shared: l.in(dmutex.Held) && l.shares()}
 	if in != nil {
 		e.In = *in
 	}

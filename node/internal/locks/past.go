@@ -18,9 +18,7 @@ func (t *Table) word() *membership.Word {
 	}
 	w := &membership.Word{Node: t.start.Self, Epoch: t.epoch, Members: t.start.Members}
 	for name, l := range t.locks {
-		if bits := membership.Excluding(l.machine, w.Members) ^ t.newborn(w, name); bits != 0 {
-			w.Differs = append(w.Differs, membership.Differ{Lock: name, Bits: bits})
-		}
+		w.Note(name, l.machine, t.newborn(w, name))
 	}
 	return w
 }
@@ -37,18 +35,21 @@ func (t *Table) newborn(w *membership.Word, name string) uint64 {
 		Self: key.self, Members: w.Members, Home: key.home, Fence: membership.FirstFence(w.Epoch), Limit: membership.LastFence(w.Epoch),
 	})
 	if err == nil { // else no correct peer has such a word
-		bits = membership.Excluding(m, w.Members)
+		bits, _ = membership.Excluding(m, w.Members)
 	}
 	t.fresh[key] = bits
 	return bits
 }
 
-// former returns the former members that may hold a lock.
-func (t *Table) former(name string) (ids []dmutex.NodeID) {
+// former returns the former members that may hold the lock so that its first waiter, or else a call
+// that wants it alone, has to wait.
+func (l *lock) former() (ids []dmutex.NodeID) {
+	t, name := l.table, l.name
 	if t.past == nil {
 		return nil
 	}
-	for _, f := range t.past.Holders(name, t.cleared, func(w *membership.Word) uint64 { return t.newborn(w, name) }) {
+	shares := len(l.waiters) > 0 && l.waiters[0].shares
+	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 { return t.newborn(w, name) }) {
 		ids = append(ids, f.Node)
 	}
 	return ids

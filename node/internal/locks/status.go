@@ -2,17 +2,22 @@ package locks
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // Status is how this node sees one lock.
 type Status struct {
 	Phase    dmutex.Phase
 	Home     dmutex.NodeID // None at rest
-	Holder   dmutex.NodeID // as far as this node knows,
-	HeldFor  time.Duration // and for how long
+	Holder   dmutex.NodeID // as far as this node knows
+	HeldFor  time.Duration // how long this node has known the holder
+	Shared   bool
+	Sharing  int
+	Sharers  []dmutex.NodeID
 	Client   string
 	Fence    uint64
 	Age      time.Duration
@@ -21,8 +26,9 @@ type Status struct {
 
 	// The former members that may hold the lock: nobody here requests it until their
 	// leases have ended, in so long at most.
-	Former []dmutex.NodeID
-	Drains time.Duration
+	Former      []dmutex.NodeID
+	FormerNames []string // for package node to set
+	Drains      time.Duration
 }
 
 // Status returns how this node sees the lock now.
@@ -45,8 +51,11 @@ func (l *lock) status() Status {
 		}
 		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
+		if m := l.sharer(); m != nil {
+			st.Shared, st.Sharers = m.Shared(), m.Sharers(nil)
+		}
 	}
-	if st.Former = l.table.former(l.name); st.Former != nil {
+	if st.Former = l.former(); st.Former != nil {
 		st.Drains = l.table.drains()
 	}
 	if !l.atRest() {
@@ -55,8 +64,15 @@ func (l *lock) status() Status {
 	switch {
 	case l.held != nil: // also while the view does not act
 		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
-		st.Holder, st.HeldFor = l.table.start.Self, st.Age
-		st.Client = l.table.working[l.held]
+		st.Client = l.table.loans[l.held].client
+		if st.Shared = l.shared; !l.shared {
+			st.Holder, st.HeldFor = l.table.start.Self, st.Age
+			break
+		}
+		st.Sharing = 1 + len(l.table.others[l])
+		if self := l.table.start.Self; !slices.Contains(st.Sharers, self) {
+			st.Sharers = append(st.Sharers, self)
+		}
 	case len(l.waiters) > 0:
 		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].since)
 	}
@@ -115,13 +131,24 @@ type Totals struct {
 
 	Draining int // of those waited for, by former members
 	Drains   time.Duration
+
+	MayHold map[dmutex.NodeID]int // how many each other member may hold, as far as the machines here know
 }
 
 // Totals looks at every lock, and is read for metrics: so it takes no Status of each.
 func (t *Table) Totals() (sum Totals) {
 	now := t.cfg.Mail.Now()
+	sum.MayHold = make(map[dmutex.NodeID]int)
 	for _, l := range t.every() {
 		t.mu.Lock()
+		if !l.atRest() && l.held == nil && l.machine != nil {
+			excluded, _ := membership.Excluding(l.machine, t.start.Members)
+			for i, id := range t.start.Members {
+				if excluded>>i&1 == 0 && id != t.start.Self {
+					sum.MayHold[id]++
+				}
+			}
+		}
 		sum.Waiters += len(l.waiters)
 		switch {
 		case l.held != nil:
@@ -130,7 +157,7 @@ func (t *Table) Totals() (sum Totals) {
 		case len(l.waiters) > 0:
 			sum.Waiting++
 			sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
-			if len(t.former(l.name)) > 0 {
+			if len(l.former()) > 0 {
 				sum.Draining, sum.Drains = sum.Draining+1, t.drains()
 			}
 		}

@@ -13,12 +13,12 @@ package locks
 import (
 	"context"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/trace"
@@ -28,13 +28,13 @@ import (
 type Config struct {
 	Algorithm dmutex.Algorithm
 	Mail      *mail.Mail
-	Clock     func() int64    // of SetUntil; nil if grants have no end
+	Clock     func() int64    // of the term; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
 	Up        Up
 }
 
-// Up is what a Table calls above it: it cannot mend these by itself. Trouble and Refused are
-// called under the mutex of the Table.
+// Up takes what a Table cannot handle itself. Trouble and Refused are called under the mutex of
+// the Table.
 type Up interface {
 	// Trouble asks for another view in place of that of the epoch.
 	Trouble(epoch uint64, err error)
@@ -42,12 +42,9 @@ type Up interface {
 	// Refused reports what no correct peer sends.
 	Refused(peer dmutex.NodeID, err error)
 
-	// Expired reports that the time of SetUntil has come, as a holder has found out. When
-	// it returns, Lapse was called.
+	// Expired reports that the term has ended, as a holder has found out. When it returns, Lapse
+	// was called.
 	Expired()
-
-	// Late reports whether the renewal of the time of SetUntil is late.
-	Late() bool
 
 	// Ended passes on the outcome of a grant that its holder has released.
 	Ended(Hold)
@@ -60,45 +57,48 @@ type Table struct {
 	ended context.Context         // nothing more is granted once it has ended
 	end   context.CancelCauseFunc // the first cause stays
 
-	until  atomic.Int64                  // by Config.Clock: nothing is granted from then on
+	term   atomic.Pointer[leases.Term]   // by Config.Clock: nothing is granted after it
 	halted atomic.Bool                   // nothing is granted for now
-	parked atomic.Bool                   // a lock waits for the end of that, or for that time to be extended
+	parked atomic.Bool                   // a lock waits for Resume
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
 	rested chan struct{}                 // see Rested
 
-	mu     sync.Mutex
-	locks  map[string]*lock
-	epoch  uint64       // of the view that is installed; 0 before the first
-	acting bool         // the machines of the view may be born
-	acted  int64        // since when, by Mail.Now
-	start  dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
+	mu      sync.Mutex
+	joining Waiter // scratch of Join
+	locks   map[string]*lock
+	others  map[*lock][]*Held // the handles that share a grant with lock.held
+	epoch   uint64            // of the view that is installed; 0 before the first
+	acting  bool              // the machines of the view may be born
+	acted   int64             // since when, by Mail.Now
+	start   dmutex.Start      // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
-	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
-	past    *membership.Past         // of the view
-	cleared uint64                   // see Clear
-	drainAt int64                    // likewise
-	fresh   map[newborn]uint64       // what new machines of free locks exclude
-	early   []early                  // messages of this view, before it acts, and of later ones
-	room    int                      // that they take
-	latest  uint64                   // epoch among them
-	dropped bool                     // one of them found no room since a view last acted
+	holders map[string][]membership.Holder // reported in the view, and no machine was born from it yet
+	past    *membership.Past               // of the view
+	cleared uint64                         // see Clear
+	drainAt int64                          // likewise
+	fresh   map[newborn]uint64             // what new machines of free locks exclude
+	early   []early                        // messages of this view, before it acts, and of later ones
+	room    int                            // that they take
+	latest  uint64                         // epoch among them
+	dropped bool                           // one of them found no room since a view last acted
 
 	resting        [keepResting]*lock // may be forgotten; some are in use again
 	oldest         int                // where to look for one to forget
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
-	message        []byte           // scratch
-	working        map[*Held]string // the holds under which a function runs, also lost ones, with its client or ""
+	message        []byte // scratch
+	loans          map[*Held]loan
+	working        map[*Held]bool // the holds under which a function runs, also lost ones
 }
 
 // New returns an empty Table, which acts in no view.
 func New(cfg Config) *Table {
 	t := &Table{
-		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
-		fresh: make(map[newborn]uint64), working: make(map[*Held]string),
+		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock), others: make(map[*lock][]*Held),
+		fresh: make(map[newborn]uint64), working: make(map[*Held]bool), loans: make(map[*Held]loan),
 	}
 	t.ended, t.end = context.WithCancelCause(context.Background())
-	t.until.Store(math.MinInt64)
+	t.SetTerm(leases.Term{})
 	lapsed := make(chan struct{})
 	t.lapsed.Store(&lapsed)
 	return t
@@ -118,21 +118,21 @@ func (t *Table) Why() error {
 // Ended is closed by End.
 func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }
 
-// SetUntil sets the time from which on nothing is granted. After a later one, call Resume.
-func (t *Table) SetUntil(until int64) { t.until.Store(until) }
+// SetTerm sets the term after which nothing is granted. After a later one, call Resume.
+func (t *Table) SetTerm(term leases.Term) { t.term.Store(&term) }
 
-// Left returns how long until that time, 0 if nothing more is granted. A Table that has lost
+// Left returns how long until its end, 0 if nothing more is granted. A Table that has lost
 // what it held tells of no later time before it has closed Lapsed.
 func (t *Table) Left() int64 {
 	if t.Why() != nil {
 		return 0
 	}
 	now := t.cfg.Clock()
-	return max(t.until.Load(), now) - now
+	return max(t.term.Load().Until(), now) - now
 }
 
-// leased reports whether that time has not come yet.
-func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.until.Load() }
+// leased reports whether the term has not ended yet.
+func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.term.Load().Until() }
 
 // grants reports whether anything may be granted at the moment.
 func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
@@ -140,7 +140,7 @@ func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
 // Halt lets nothing be granted until Resume is called. It reports whether that is new.
 func (t *Table) Halt() bool { return !t.halted.Swap(true) }
 
-// Resume ends a Halt, and lets the locks go on that waited for that, or for a later SetUntil.
+// Resume ends a Halt, and lets the locks go on that waited for that, or for a later term.
 func (t *Table) Resume() {
 	t.halted.Store(false)
 	if !t.parked.Swap(false) {
@@ -173,7 +173,7 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 		l.drop()
 		l.listed, l.used = false, false
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-			if !w.try {
+			if !w.try && w.of == nil {
 				return false
 			}
 			w.finish(nil, ErrViewChanged)
@@ -181,7 +181,7 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 		})
 		switch {
 		case l.held != nil:
-			holds = append(holds, membership.Hold{Lock: name, Fence: l.held.fence})
+			holds = append(holds, membership.Hold{Lock: name, Fence: l.held.fence, Shared: l.shared})
 		case len(l.waiters) == 0:
 			delete(t.locks, name)
 		}
@@ -200,9 +200,9 @@ func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.
 	}
 	t.acting, t.acted, t.past = true, t.cfg.Mail.Now(), past
 	clear(t.fresh)
-	t.holders = make(map[string]dmutex.NodeID, len(holders))
+	t.holders = make(map[string][]membership.Holder, len(holders))
 	for _, h := range holders {
-		t.holders[h.Lock] = h.Node
+		t.holders[h.Lock] = append(t.holders[h.Lock], h)
 	}
 	for _, l := range t.all() {
 		l.born()
@@ -237,8 +237,8 @@ func (t *Table) Lapse(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.locks {
-		if l.held != nil {
-			l.held.end(lost)
+		for _, h := range l.handles() {
+			h.lose(lost)
 		}
 	}
 	next := make(chan struct{})
@@ -248,31 +248,57 @@ func (t *Table) Lapse(why error) {
 // Lapsed is closed at the next Lapse.
 func (t *Table) Lapsed() <-chan struct{} { return *t.lapsed.Load() }
 
-// GiveBack releases lapsed holds and returns them.
-func (t *Table) GiveBack() (holds []Hold) {
+// GiveBack releases lapsed holds, but for those that are lent, and returns them.
+func (t *Table) GiveBack() []Hold {
+	return t.giveBack(func(h *Held) bool {
+		_, lent := t.loans[h]
+		return !lent && h.Noticed() != nil
+	})
+}
+
+// Return releases the lent holds that were lost before this time, and returns them: an operation on
+// the record that was sent then has shown this life as a member. Without it the others may have
+// excluded this life, and the client may go on with another member.
+func (t *Table) Return(sent int64) []Hold {
+	return t.giveBack(func(h *Held) bool {
+		at := t.loans[h].lostAt
+		return at != 0 && at < sent
+	})
+}
+
+func (t *Table) giveBack(which func(*Held) bool) (holds []Hold) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
-		if l.held != nil && l.held.Noticed() != nil {
-			holds = append(holds, l.release(nil))
+		for _, h := range l.handles() {
+			if which(h) {
+				holds = append(holds, l.leave(h, nil))
+			}
 		}
 	}
 	return holds
 }
 
 // Abandon ends all waits and all holds, for the reason given. With release it also releases the
-// locks, but for those under which a function still runs, and returns the holds.
+// locks, but for those under which a function still runs, and returns the holds. It leaves those
+// alone that are lent.
 func (t *Table) Abandon(why error, release bool) (holds []Hold) {
 	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
 		l.fail(why)
-		switch _, works := t.working[l.held]; {
-		case l.held != nil && (!release || works):
-			l.held.end(lost)
+		for _, h := range l.handles() {
+			switch _, loan := t.loans[h]; {
+			case loan && release:
+			case !release || t.working[h]:
+				h.end(lost)
+			default:
+				holds = append(holds, l.leave(h, lost))
+			}
+		}
+		switch {
 		case l.held != nil:
-			holds = append(holds, l.release(lost))
 		case l.in(dmutex.Held) && release:
 			l.release(nil)
 		case l.in(dmutex.Waiting) && release:
@@ -292,7 +318,17 @@ func (t *Table) Working() string {
 	return ""
 }
 
-// Rested gets a token when a function has ended that ran under a lock.
+// Lent returns the name of a lock that is lent to a client, "" if none is.
+func (t *Table) Lent() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h := range t.loans {
+		return h.lock.name
+	}
+	return ""
+}
+
+// Rested gets a token when a function has ended that ran under a lock, and when a lent lock was released.
 func (t *Table) Rested() <-chan struct{} { return t.rested }
 
 // Obstacle says why no new request can be made now.

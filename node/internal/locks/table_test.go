@@ -1,8 +1,9 @@
 package locks
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/ricart"
@@ -21,14 +23,14 @@ import (
 type told struct {
 	mail.Handler
 	troubles []error
+	refused  []error
 	ended    []Hold
 }
 
-func (u *told) Trouble(_ uint64, err error)  { u.troubles = append(u.troubles, err) }
-func (u *told) Refused(dmutex.NodeID, error) {}
-func (u *told) Expired()                     {}
-func (u *told) Late() bool                   { return false }
-func (u *told) Ended(h Hold)                 { u.ended = append(u.ended, h) }
+func (u *told) Trouble(_ uint64, err error)        { u.troubles = append(u.troubles, err) }
+func (u *told) Refused(_ dmutex.NodeID, err error) { u.refused = append(u.refused, err) }
+func (u *told) Expired()                           {}
+func (u *told) Ended(h Hold)                       { u.ended = append(u.ended, h) }
 
 // alone returns the Table of node 1, which acts alone in the view of epoch 1.
 func alone(t *testing.T) (*Table, *told) {
@@ -51,7 +53,7 @@ func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
 }
 
 func (t *Table) acquire(tb testing.TB, name string) *Held {
-	h, err := t.Join(tb.Context(), name, false, nil).Result()
+	_, h, err := t.Join(tb.Context(), name, false, false, nil)
 	require.NoError(tb, err)
 	return h
 }
@@ -80,9 +82,9 @@ func TestOverruled(t *testing.T) {
 func TestUntilAfterTheEnd(t *testing.T) {
 	table, _ := alone(t)
 	table.cfg.Clock = func() int64 { return 100 }
-	table.SetUntil(200)
+	table.SetTerm(leases.From(100, 100))
 	held := table.acquire(t, "x")
-	table.SetUntil(math.MinInt64) // and nothing has ended the hold yet
+	table.SetTerm(leases.Term{}) // and nothing has ended the hold yet
 	require.False(t, held.Until().After(time.Now()))
 }
 
@@ -195,13 +197,10 @@ func TestOwner(t *testing.T) {
 func TestTryWhileHalted(t *testing.T) {
 	table, _ := alone(t)
 	require.True(t, table.Halt())
-	w := table.Join(t.Context(), "x", true, nil)
-	require.True(t, w.Over())
-	_, err := w.Result()
+	_, _, err := table.Join(t.Context(), "x", true, false, nil)
 	require.ErrorIs(t, err, ErrViewChanged)
 	table.Resume()
-	w = table.Join(t.Context(), "x", true, nil)
-	h, err := w.Result()
+	_, h, err := table.Join(t.Context(), "x", true, false, nil)
 	require.NoError(t, err)
 	release(t, h)
 }
@@ -214,4 +213,56 @@ func TestTotalsAreCheap(t *testing.T) {
 	}
 	require.Equal(t, 5000, table.Totals().Held)
 	require.Less(t, testing.AllocsPerRun(10, func() { table.Totals() }), 64.0)
+}
+
+// A keeper is a machine that never equals a fresh one, and says whether it only keeps something.
+type keeper struct {
+	dmutex.Machine
+	keeps *bool
+}
+
+func (keeper) Forget() (clock, known uint64, fresh bool) { return 0, 0, false }
+func (k keeper) Keeps() bool                             { return *k.keeps }
+
+// A lock is in use until its machine is fresh, or only keeps something, such as a token.
+func TestAtRest(t *testing.T) {
+	table, _ := alone(t)
+	inUse := func() (names []string) {
+		for name := range table.InUse() {
+			names = append(names, name)
+		}
+		return names
+	}
+	h := table.acquire(t, "fresh")
+	require.Equal(t, []string{"fresh"}, inUse())
+	release(t, h)
+	require.Empty(t, inUse())
+
+	keeps := false
+	table.cfg.Algorithm = func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := ricart.New(s)
+		return keeper{m, &keeps}, err
+	}
+	release(t, table.acquire(t, "kept"))
+	require.Equal(t, []string{"kept"}, inUse())
+	keeps = true
+	require.Empty(t, inUse())
+}
+
+// A hold that is lost keeps the lock until it is released, and its outcome is the loss.
+func TestLose(t *testing.T) {
+	table, u := alone(t)
+	h := table.acquire(t, "x")
+	why := errors.New("why")
+	h.Lose(why)
+	require.ErrorIs(t, h.Err(), why)
+	require.ErrorIs(t, context.Cause(h.Context()), why)
+	w, _, _ := table.Join(t.Context(), "x", false, false, nil)
+	require.Equal(t, dmutex.Held, table.Status("x").Phase)
+	require.ErrorIs(t, h.Release(), why)
+	require.Equal(t, h.fence, u.ended[0].Fence)
+	require.ErrorIs(t, u.ended[0].Err, why)
+	next, err := w.Result()
+	require.NoError(t, err)
+	release(t, next)
 }

@@ -3,50 +3,84 @@ package locks
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // A Waiter is a call that wants a lock. It is over with a grant or an error.
 type Waiter struct {
 	lock  *lock
-	ctx   context.Context   // the call's
-	since int64             // when it began to wait, by Mail.Now
-	try   bool              // it does not wait for a holder
+	ctx   context.Context // the call's
+	since int64           // when it began to wait, by Mail.Now
+	try   bool            // it does not wait for a holder
+
+	shares bool            // wants to share the lock
+	of     []dmutex.NodeID // of a claim, see Claim; nil of other calls
+
 	asked []<-chan struct{} // the receipts of its request, if it is a try
 
-	tell  func(*Waiter) // what is called when it is over; of a goroutine nil until it has to wait, and then closes ready
+	tell  func(*Waiter) // what is called when it is over; of a goroutine nil while it joins, and then closes ready
 	ready chan struct{} // of a goroutine that waits
 	held  *Held         // if it is over, one of these is set
 	err   error
 }
 
-// waiters are kept, so that a call which gets the lock at once allocates nothing but its handle.
-var waiters = sync.Pool{New: func() any { return new(Waiter) }}
-
-// Join makes a call wait for a lock, and grants it at once if that needs no answer. A try is over
-// with ErrViewChanged when the view ends or does not act. The handle has the values of ctx.
+// Join makes a call wait for a lock, to hold it alone or to share it, and grants it at once if that
+// needs no answer. A try is over with ErrViewChanged when the view ends or does not act. The handle
+// has the values of ctx.
 //
-// When the wait is over, perhaps at once, tell is called, under the mutex of the Table: it must not
-// wait, and starts a goroutine for what is to be done. If it is nil, [Waiter.Ready] is closed.
-func (t *Table) Join(ctx context.Context, name string, try bool, tell func(*Waiter)) *Waiter {
-	w := waiters.Get().(*Waiter)
+// If tell is nil, and the call is over at once, Join returns its outcome and no Waiter: that
+// allocates nothing but the handle. Else [Waiter.Ready] is closed when it is over. A tell is called
+// then, perhaps at once, under the mutex of the Table: it must not wait, and starts a goroutine for
+// what is to be done.
+func (t *Table) Join(ctx context.Context, name string, try, shares bool, tell func(*Waiter)) (w *Waiter, h *Held, err error) {
 	t.mu.Lock()
 	l := t.lock(name)
-	*w = Waiter{lock: l, ctx: ctx, since: t.cfg.Mail.Now(), try: try, tell: tell}
+	if w = &t.joining; tell != nil {
+		w = new(Waiter)
+	}
+	*w = Waiter{lock: l, ctx: ctx, since: t.cfg.Mail.Now(), try: try, shares: shares, tell: tell}
 	switch why := t.Why(); {
 	case why != nil:
 		w.finish(nil, why)
 	case try && (!t.acting || !t.grants()):
 		w.finish(nil, ErrViewChanged)
+	case shares && l.machine != nil && l.sharer() == nil:
+		w.finish(nil, ErrUnshared)
 	default:
 		l.waiters = append(l.waiters, w)
 	}
 	l.settle()
-	if !w.over() && tell == nil {
+	switch {
+	case tell != nil:
+	case w.over():
+		w, h, err = nil, w.held, w.err
+	default:
+		w = new(t.joining)
+		l.waiters[len(l.waiters)-1] = w
 		w.ready, w.tell = make(chan struct{}), func(w *Waiter) { close(w.ready) }
 	}
+	t.joining = Waiter{}
+	t.mu.Unlock()
+	t.cfg.Mail.Flush()
+	return w, h, err
+}
+
+// Claim makes a client's claim wait for a lock, which the client holds by the last of these former
+// members, and it has left the others for that one. The claim comes before all other waiters, who wait
+// for the former members, and its request serves nobody else. It is over at once with ErrClaim unless
+// this node may take it, see [membership.MayClaim], and when the view ends. tell is that of Join.
+func (t *Table) Claim(name string, of []dmutex.NodeID, tell func(*Waiter)) *Waiter {
+	t.mu.Lock()
+	l := t.lock(name)
+	w := &Waiter{lock: l, ctx: context.Background(), since: t.cfg.Mail.Now(), of: of, tell: tell}
+	l.waiters = slices.Insert(l.waiters, 0, w) // first: it wants the lock alone, and is asked whom that waits for
+	if t.Why() != nil || !t.acting || !t.grants() || l.held != nil || !l.in(dmutex.Idle) || l.turns() || !membership.MayClaim(of, t.start.Members, l.former()) {
+		l.waiters = slices.Delete(l.waiters, 0, 1)
+		w.finish(nil, ErrClaim)
+	}
+	l.settle()
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
 	return w
@@ -71,7 +105,7 @@ func (w *Waiter) Over() bool {
 	return w.over()
 }
 
-// Ready is closed when a wait is over that was not over at once.
+// Ready is closed when the wait of a goroutine is over.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
 // Lock returns the name of the lock.
@@ -86,7 +120,7 @@ func (w *Waiter) Quit(why error) (quit bool) { return w.quit(why, false) }
 // GiveUp ends the wait, and gives back a grant that has come first.
 func (w *Waiter) GiveUp(why error) { w.quit(why, true) }
 
-// quit takes the request back with the last waiter.
+// quit takes the request back with the last waiter, and with a claim.
 func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 	l := w.lock
 	t := l.table
@@ -96,13 +130,16 @@ func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 		quit = true
 		l.waiters = slices.DeleteFunc(l.waiters, func(o *Waiter) bool { return o == w })
 		w.finish(nil, why)
-		if len(l.waiters) == 0 && l.in(dmutex.Waiting) {
+		switch {
+		case l.in(dmutex.Waiting) && (len(l.waiters) == 0 || w.of != nil || l.shares() && !l.waiters[0].shares):
 			l.withdraw()
-		} else {
+		case len(l.waiters) > 0 && l.shares(): // the next one may share, too
+			l.settle()
+		default:
 			l.rest()
 		}
-	case giveBack && w.held != nil && l.held == w.held:
-		l.release(released)
+	case giveBack && w.held != nil && l.has(w.held):
+		l.leave(w.held, released)
 	}
 	if giveBack {
 		w.held, w.err = nil, why
@@ -120,10 +157,4 @@ func (w *Waiter) Result() (*Held, error) {
 		}
 	}
 	return w.held, w.err
-}
-
-// Free lets another call use the Waiter. The caller must not use it any more.
-func (w *Waiter) Free() {
-	*w = Waiter{}
-	waiters.Put(w)
 }

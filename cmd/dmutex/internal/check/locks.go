@@ -18,6 +18,7 @@ import (
 type lockOptions struct {
 	Algorithm tool.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
 	Requests  int         `default:"2" least:"1" most:"255" help:"Requests that each node makes in a run, 1 to 255."`
+	Shares    int         `default:"0" least:"0" most:"255" help:"Requests to share the lock that each node makes besides, 0 to 255. Of all algorithms those that share are checked then."`
 	Network   string      `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
 	Cancel    bool        `help:"Each node may also withdraw a request, once in a run and at any time."`
 	Quorums   string      `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
@@ -35,6 +36,8 @@ func (o *lockOptions) validate(nodes int) (err error) {
 		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
 	}
 	switch {
+	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, shares):
+		return fmt.Errorf("--shares: %s lets one node in at a time: central, lamport and ricart share", o.Algorithm[0].Name)
 	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case o.Quorums != "":
@@ -45,6 +48,13 @@ func (o *lockOptions) validate(nodes int) (err error) {
 		o.give(assigned)
 	}
 	return nil
+}
+
+// shares reports whether an algorithm lets nodes share the lock.
+func shares(a tool.Algorithm) bool {
+	m, err := a.New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(1)})
+	_, ok := m.(dmutex.Sharer)
+	return ok && err == nil
 }
 
 // assignQuorums gives each of the nodes 1 to n a quorum: of a construction, or
@@ -94,6 +104,7 @@ type lock struct {
 	Quorums   map[uint64]string `json:"quorums,omitempty"` // by node, if they were given
 	Nodes     int               `json:"nodes"`
 	Requests  int               `json:"requests_each"`
+	Shares    int               `json:"shares_each,omitempty"`
 	Cancel    bool              `json:"cancel"`
 	Network   string            `json:"network"`
 	finding
@@ -109,12 +120,18 @@ type lock struct {
 
 func (o *lockOptions) subjects(c *Cmd) (all []subject) {
 	for _, a := range o.Algorithm {
+		if o.Shares > 0 && !shares(a) {
+			continue
+		}
 		l := &lock{
-			Algorithm: a.Name, Quorums: o.quorums, Nodes: c.Nodes, Requests: o.Requests, Cancel: o.Cancel, Network: o.network.String(),
+			Algorithm: a.Name, Quorums: o.quorums, Nodes: c.Nodes, Requests: o.Requests, Shares: o.Shares, Cancel: o.Cancel, Network: o.network.String(),
 			config: dmutextest.Config{
 				Algorithm: a.New, Members: dmutextest.Nodes(c.Nodes), Network: o.network,
 				Requests: []int{o.Requests}, MaxStates: c.MaxStates,
 			},
+		}
+		if o.Shares > 0 {
+			l.config.Shares = []int{o.Shares}
 		}
 		if o.Cancel {
 			l.config.Cancels = []int{1}
@@ -144,6 +161,9 @@ func soFar(now dmutextest.Report, took time.Duration) string {
 func (l *lock) text() string {
 	var b strings.Builder
 	of := fmt.Sprintf("%s x %s", tool.Several(l.Nodes, "node"), tool.Several(l.Requests, "request"))
+	if l.Shares > 0 {
+		of += fmt.Sprintf(" and %d to share", l.Shares)
+	}
 	if l.Cancel {
 		of += " with cancel"
 	}
@@ -180,14 +200,18 @@ func (o *lockOptions) closing(all []subject) string {
 	said.Add(failed != nil, "%d of %d failed: %s.", len(failed), len(all), strings.Join(failed, ", "))
 	said.Add(failed != nil && !narrow, "%s", needs(o.network))
 	said.Add(failed != nil && halted != nil, "Stopped before the end: %s.", strings.Join(halted, ", "))
-	said.Add(failed == nil && halted == nil, proved)
+	met, last := "", ""
+	if o.Shares > 0 {
+		met, last = " unless both shared it", " that it conflicts with"
+	}
+	said.Add(failed == nil && halted == nil, proved, met, last)
 	if said != nil {
 		fmt.Fprintf(&b, "\n%s\n", tool.Wrap(strings.Join(said, " ")))
 	}
 	return b.String()
 }
 
-const proved = `In every run of these groups no two nodes met in the critical section, every fence was higher than the last, and in ` +
+const proved = `In every run of these groups no two nodes met in the critical section%s, every fence was higher than the last%s, and in ` +
 	`the end every request had been granted or withdrawn and nothing was left over.`
 
 // needs says what the machines that failed on this network assume.

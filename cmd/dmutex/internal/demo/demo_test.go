@@ -23,7 +23,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/internal/child"
+	"github.com/dmutex/dmutex/internal/kit/child"
 )
 
 // sabotage is the environment variable that tells process 2 how to misbehave.
@@ -363,16 +363,16 @@ func TestDemoSabotage(t *testing.T) {
 	for _, c := range []struct{ how, words string }{
 		{"die at once", `ricart: teller 2: process \d+ died \(exit status 7\): the vault is on fire`},
 		{"die at work", `ricart: teller 2: process \d+ died \(exit status 7\): the vault is on fire`},
-		{"stop at work", `ricart: nothing has happened for 5s: tellers \[2\] have not said "done"; deposits made by each: \[200 0 200\]`},
+		{"stop at work", `ricart: nothing has happened for 15s: tellers \[2\] have not said "done"; deposits made by each: \[200 0 200\]`},
 		{"leave early", `ricart: teller 2 left before the end`},
 		{"talk nonsense", `ricart: teller 2: process \d+ sent a malformed report: `},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			if c.how == "stop at work" && testing.Short() {
-				t.Skip("waits for 5 s")
+				t.Skip("waits for 15 s")
 			}
 			t.Parallel()
-			cmd := exec.Command(os.Args[0], "demo", "--json", "--nodes=3", "--deposits=200", "--timeout=5s", "--algorithm=ricart")
+			cmd := exec.Command(os.Args[0], "demo", "--json", "--nodes=3", "--deposits=200", "--timeout=15s", "--algorithm=ricart")
 			cmd.Env = append(os.Environ(), sabotage+"="+c.how)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr

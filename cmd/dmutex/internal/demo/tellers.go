@@ -82,7 +82,8 @@ func (c *Tellers) Validate() error {
 	case c.Broken:
 		c.algorithms = tool.Choice{tool.Broken}
 	case c.Algorithm == nil && c.Crash:
-		c.algorithms = tool.Algorithms[:1]
+		a, _ := tool.Find("witnessed") // the default with leases
+		c.algorithms = tool.Choice{a}
 	case c.Algorithm == nil:
 		c.algorithms = tool.Algorithms
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
-	"github.com/dmutex/dmutex/internal/browsertest"
+	"github.com/dmutex/dmutex/internal/kit/browsertest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -57,20 +57,25 @@ func busy(t *testing.T) (traces []*trace.Trace) {
 	return traces
 }
 
-// In a browser no labels overlap, five nodes fill the window, and mouse, touch and keys move
+// In a browser no labels overlap in wide and narrow fonts that are there, five nodes fill the window, and mouse, touch and keys move
 // and zoom. The test needs DMUTEX_BROWSER.
 func TestBrowser(t *testing.T) {
 	const look = `
 		const strip = document.querySelector("section:not([hidden]) .strip"), what = document.querySelector("#what");
-		const overlaps = [];
-		for (const svg of strip.querySelectorAll(".tile svg")) {
-			const boxes = [...svg.querySelectorAll("text:not(.paper)")].map((text) => [text.textContent, text.getBBox()]).sort((a, b) => a[1].x - b[1].x);
-			boxes.forEach(([a, p], i) => {
-				for (let k = i + 1; k < boxes.length && boxes[k][1].x < p.x + p.width - 0.5; k++) {
-					const [b, q] = boxes[k]; // a box has the height of a line, which is more than that of its letters
-					if (Math.min(p.y + p.height, q.y + q.height) - Math.max(p.y, q.y) > 2.5) overlaps.push(a + " and " + b);
-				}
-			});
+		const overlaps = [], widths = {}, face = document.head.appendChild(document.createElement("style"));
+		const tiles = [...strip.querySelectorAll(".tile svg")];
+		for (const font of ["DejaVu Sans", "Verdana", "Helvetica", "Liberation Sans", "DejaVu Sans Condensed", "Liberation Sans Narrow", ""]) {
+			face.textContent = font && "svg { font-family: '" + font + "', sans-serif }";
+			widths[font || "of the page"] = tiles[0].querySelector("text:not(.paper)").getBBox().width;
+			for (const svg of tiles) {
+				const boxes = [...svg.querySelectorAll("text:not(.paper)")].map((text) => [text.textContent, text.getBBox()]).sort((a, b) => a[1].x - b[1].x);
+				boxes.forEach(([a, p], i) => {
+					for (let k = i + 1; k < boxes.length && boxes[k][1].x < p.x + p.width - 0.5; k++) {
+						const [b, q] = boxes[k]; // a box has the height of a line, which is more than that of its letters
+						if (Math.min(p.y + p.height, q.y + q.height) - Math.max(p.y, q.y) > 2.5) overlaps.push(font + ": " + a + " and " + b);
+					}
+				});
+			}
 		}
 		const filled = strip.getBoundingClientRect().bottom / window.innerHeight;
 		const did = {};
@@ -96,7 +101,7 @@ func TestBrowser(t *testing.T) {
 		const fit = strip.getBoundingClientRect().bottom / window.innerHeight;
 		const click = () => document.querySelector("#next").click();
 		const read = [key("n"), key("n"), key("p"), click].map((f) => { f(); return what.textContent; });
-		return { overlaps, filled, fit, did, read, labels: strip.querySelectorAll("text").length, width: document.documentElement.scrollWidth };
+		return { overlaps, widths, filled, fit, did, read, labels: strip.querySelectorAll("text").length, width: document.documentElement.scrollWidth };
 	`
 	traces := busy(t)
 	for _, tt := range []struct {
@@ -107,12 +112,13 @@ func TestBrowser(t *testing.T) {
 		var v struct {
 			Overlaps, Read []string
 			Filled, Fit    float64
-			Did            map[string]float64
+			Did, Widths    map[string]float64
 			Labels, Width  int
 		}
 		page := drawn(t, tt.traces, draw.Options{Title: strings.Repeat("M", 100)}).HTML()
 		browsertest.Look(t, page, tt.width, tt.height, false, look, &v)
 
+		t.Logf("the first label is so wide in each font: %v", v.Widths) // a font that is not there is as sans-serif
 		require.Empty(t, v.Overlaps)
 		require.Greater(t, v.Labels, 50)
 		require.LessOrEqual(t, v.Width, tt.width, "the page scrolls to the side")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -69,12 +70,12 @@ func drawn(t testing.TB, traces []*trace.Trace, o draw.Options) *draw.Drawing {
 func TestForms(t *testing.T) {
 	traces := read(t, one, two)
 	for _, tr := range traces {
-		_, err := trace.Replay(tr, ricart.New)
+		_, err := dmutextest.Replay(tr, ricart.New)
 		require.NoError(t, err, "the example is a possible run")
 	}
 	d := drawn(t, traces, draw.Options{Title: "Losses & <more>", Lock: "a<b"})
 	for file, text := range map[string][]byte{
-		"small.svg": d.SVG(), "small.html": d.HTML(), "small.mmd": d.Mermaid(),
+		"small.svg": d.SVG(), "small.html": d.HTML(),
 	} {
 		goldentest.Compare(t, "testdata/"+file, string(text))
 	}
@@ -185,7 +186,6 @@ func TestRefused(t *testing.T) {
 func TestParts(t *testing.T) {
 	alone := drawn(t, read(t, one), draw.Options{Lock: "a<b"})
 	require.Contains(t, string(alone.SVG()), "what became of it is not known")
-	require.Contains(t, string(alone.Mermaid()), "N1-)N2: REQUEST attempt=1")
 
 	// A trace cannot prove that a message was lost if it is cut off, has a gap, or
 	// does not end with a close.
@@ -202,10 +202,9 @@ func TestParts(t *testing.T) {
 	part := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 1500 * time.Microsecond, To: 3500 * time.Microsecond}).SVG())
 	require.Contains(t, part, "holds the lock with fence 1")
 	require.Contains(t, part, "holds the lock with fence 2")
-	later := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 2200 * time.Microsecond}).Mermaid())
-	require.Contains(t, later, "participant N2\n    activate N1\n    Note over N1: is inside, fence 1\n    N2->>N1: REQUEST")
-	require.NotContains(t, later, "enters, fence 1")
-	require.Contains(t, later, "deactivate N1\n    N1->>N2: REPLY attempt=2 fence=1\n    activate N2\n    Note over N2: enters, fence 2")
+	later := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 2200 * time.Microsecond}).SVG())
+	require.Contains(t, later, "holds the lock with fence 1")
+	require.Contains(t, later, "holds the lock with fence 2")
 	part = string(drawn(t, traces, draw.Options{Lock: "a<b", To: 2200 * time.Microsecond}).SVG())
 	require.Contains(t, part, "holds the lock with fence 1")
 	require.NotContains(t, part, "holds the lock with fence 2")
@@ -222,11 +221,10 @@ func TestParts(t *testing.T) {
 	again := strings.NewReplacer(`"life":11`, `"life":33`, "1700000001", "1700000009").Replace(one)
 	both := drawn(t, read(t, one, two, again), draw.Options{Lock: "a<b"})
 	wellFormed(t, both.SVG())
-	require.Contains(t, string(both.Mermaid()), "participant N1\n    participant N2\n    Note")
 }
 
 // In a drawing of several locks, each lock looks as it does alone, with the events of
-// the nodes. Mermaid allows only one diagram in a file, so all locks share it.
+// the nodes.
 func TestSeveralLocks(t *testing.T) {
 	busy := `{"t":3300000,"do":"request","lock":"busy","phase":"waiting"}
 {"t":3400000,"do":"cancel","lock":"busy","phase":"idle"}
@@ -241,13 +239,6 @@ func TestSeveralLocks(t *testing.T) {
 	require.Len(t, panels, 2)
 	for i, lock := range []string{"a<b", "busy"} {
 		require.Equal(t, panels[i], panel.FindString(string(drawn(t, traces, draw.Options{Lock: lock}).SVG())), lock)
-	}
-
-	mermaid := string(all.Mermaid())
-	require.Equal(t, 1, strings.Count(mermaid, "sequenceDiagram\n"))
-	require.Equal(t, 1, strings.Count(mermaid, "participant N2\n"))
-	for _, lock := range []string{"a<b", "busy"} {
-		require.Equal(t, 1, strings.Count(mermaid, "    Note over N1,N2: lock "+lock+"\n"), lock)
 	}
 }
 
@@ -292,7 +283,7 @@ func TestHolderWithoutEvents(t *testing.T) {
 	d := drawn(t, traces, draw.Options{From: time.Second, To: 4 * time.Second})
 	require.Contains(t, string(d.SVG()), ">N1</text>")
 	require.Contains(t, string(d.SVG()), `<rect x="0" y="-8" `)
-	require.Contains(t, string(d.Mermaid()), "participant N1\n    participant N2\n    activate N1\n    Note over N1: is inside, fence 7\n")
+	require.Contains(t, string(d.SVG()), "node 1 holds the lock with fence ")
 }
 
 // restart returns the traces of docs/figures: a rolling restart of three nodes.
@@ -339,13 +330,14 @@ func TestViews(t *testing.T) {
 	require.Contains(t, page, "the group changes")
 	require.Contains(t, page, ">view 3: N2 N3, without N1</text>")
 	require.Equal(t, 3+2+3+3+2+3, strings.Count(page, `width="2" height="9" fill="#6a4c93"/>`), "in the overview")
+}
 
-	mermaid := string(d.Mermaid())
-	order := regexp.MustCompile(`(?s)view 2: N1 N2 N3\n.*activate N3\n    Note over N3: enters, fence 2:1\n.*Note over N1,N3: view 3: N2 N3, without N1\n.*closed\n.*` +
-		`view 5: N1 N2 N3\n.*deactivate N3\n.*activate N2\n    Note over N2: enters, fence 5:1\n.*Note over N2: crashed\n    deactivate N2\n.*view 6: N1 N2 N3\n`)
-	require.Regexp(t, order, mermaid)
-	require.Equal(t, 4, strings.Count(mermaid, "deactivate"))
-	require.Equal(t, 2*4, strings.Count(mermaid, "activate"))
+// An event that the drawing does not know is drawn by its name.
+func TestNewEvent(t *testing.T) {
+	traces := read(t, one, two)
+	i := slices.IndexFunc(traces[0].Events, func(e trace.Event) bool { return e.What == trace.Met })
+	traces[0].Events[i].What = "eclipse"
+	require.Contains(t, string(drawn(t, traces, draw.Options{Lock: "a<b"}).SVG()), ">eclipse</text>")
 }
 
 // A message in flight when the view changes is dropped, not lost.
@@ -367,7 +359,6 @@ func TestStale(t *testing.T) {
 	svg := string(drawn(t, read(t, sender, receiver(2)), draw.Options{}).SVG())
 	require.Contains(t, svg, "sent at 2.0 µs, dropped: its view was over</title>")
 	require.NotContains(t, svg, "did not arrive")
-	require.Contains(t, string(drawn(t, read(t, sender, receiver(2)), draw.Options{}).Mermaid()), "N1-xN2: REQUEST")
 	svg = string(drawn(t, read(t, sender, receiver(1)), draw.Options{}).SVG())
 	require.Contains(t, svg, "did not arrive")
 }
@@ -544,7 +535,6 @@ func FuzzDraw(f *testing.F) {
 		wellFormed(t, d.SVG())
 		require.NotContains(t, string(d.SVG()), "NaN")
 		require.NotContains(t, string(d.HTML()), "NaN")
-		d.Mermaid()
 		_, err = draw.Judge(traces)
 		require.NoError(t, err)
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/goldentest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/maekawa"
@@ -62,7 +62,7 @@ func TestFiguresOfNodes(t *testing.T) {
 				tr, err := trace.Read(name, file)
 				require.NoError(t, err)
 				require.NoError(t, file.Close())
-				_, err = trace.Replay(tr, f.algorithm)
+				_, err = dmutextest.Replay(tr, f.algorithm)
 				require.NoError(t, err)
 				traces = append(traces, tr)
 			}

@@ -16,6 +16,7 @@ type bar struct {
 	node       dmutex.NodeID
 	sign       int // waiting, drains, held or presumed
 	fence      uint64
+	shared     bool
 	attempt    uint64 // of the request, if one was sent
 	begin, end *event // begin is nil if the hold is over, and the machine still has the lock
 
@@ -102,9 +103,9 @@ func (b *bar) next(e *event) *bar {
 	case b == nil:
 		return after
 	case e.What == crashed && holds && e.file.leased:
-		after = &bar{node: b.node, sign: presumed, fence: b.fence, begin: e}
+		after = &bar{node: b.node, sign: presumed, fence: b.fence, shared: b.shared, begin: e}
 	case e.What == lapsed && holds:
-		after = &bar{sign: held, machine: b.machine}
+		after = &bar{sign: held, shared: b.shared, machine: b.machine}
 	case after != nil && after.sign == b.sign && (after.machine == b.machine || b.sign != held):
 		return b
 	}
@@ -121,13 +122,13 @@ func (e *event) bar() *bar {
 	case e.What == trace.Waits:
 		b.sign = drains
 	case e.Phase == dmutex.Held:
-		b.sign, b.fence, b.machine = held, e.Fence, e.Fence
+		b.sign, b.fence, b.machine, b.shared = held, e.Fence, e.Fence, e.Shared
 		if e.late {
 			b.begin = nil // a grant after the end of the lease is none
 		}
 	case e.Phase != dmutex.Waiting:
 		return nil
-	case e.What == trace.Request && len(e.Out) > 0 && e.Out[0].Kind == dmutex.Request:
+	case (e.What == trace.Request || e.What == trace.Share) && len(e.Out) > 0 && (e.Out[0].Kind == dmutex.Request || e.Out[0].Kind == dmutex.Share):
 		b.attempt = e.Out[0].Attempt
 	}
 	return b
@@ -141,7 +142,7 @@ type Verdict struct {
 }
 
 // Judge finds out whether traces agree, and whether any two nodes held a lock at a time. Of two
-// holds the one with the lower fence must have ended before the other begins: by a release, by
+// holds, unless both share the lock, the one with the lower fence must have ended before the other begins: by a release, by
 // the end of the lease, or by the end of the process if it was excluded and a store has proved
 // its end. What a trace that was cut off lacks is no fault. The error is that of
 // [New] for traces that do not belong together.
@@ -205,28 +206,40 @@ func (v *Verdict) lock(lock string, bars []*bar, proved map[dmutex.NodeID]int64)
 	slices.SortStableFunc(holds, func(a, b *bar) int {
 		return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.begin.time, b.begin.time))
 	})
-	var last *bar // the one that ends last, of those before
+	var last [2]*bar // the ones that end last, of those before that hold it alone, and that share it
 	for _, h := range holds {
+		k := 0
+		if h.shared {
+			k = 1
+		}
 		if h.sign == held {
 			v.Grants++
-			switch {
-			case last == nil:
-			case h.fence == last.fence:
-				v.fault(h.begin, "lock %q: N%d was granted fence %s, which N%d was granted before", lock, h.node, fence(h.fence), last.node)
-			case h.begin.time < last.until:
-				v.fault(h.begin, "lock %q: N%d was granted fence %s %s before N%d had given up fence %s (%s:%d)", lock, h.node, fence(h.fence),
-					span(last.until-h.begin.time), last.node, fence(last.fence), last.begin.file.trace.Name, last.begin.Line)
-			case last.end == nil && h.begin.numbered() && !h.begin.file.gap && !slices.Contains(h.begin.before, last.node):
-				v.fault(h.begin, "lock %q: N%d was granted fence %s in a view without N%d, which has fence %s, and was not excluded (%s:%d)", lock, h.node, fence(h.fence),
-					last.node, fence(last.fence), last.begin.file.trace.Name, last.begin.Line)
+			v.follows(lock, h, last[0])
+			if !h.shared {
+				v.follows(lock, h, last[1])
 			}
 		}
-		if last == nil || h.until >= last.until {
-			last = h
+		if last[k] == nil || h.until >= last[k].until {
+			last[k] = h
 		}
 	}
 	if len(holds) > 0 {
 		v.Locks++
+	}
+}
+
+// follows judges a hold by one before it that it conflicts with, nil if there is none.
+func (v *Verdict) follows(lock string, h, last *bar) {
+	switch {
+	case last == nil:
+	case h.fence == last.fence:
+		v.fault(h.begin, "lock %q: N%d was granted fence %s, which N%d was granted before", lock, h.node, fence(h.fence), last.node)
+	case h.begin.time < last.until:
+		v.fault(h.begin, "lock %q: N%d was granted fence %s %s before N%d had given up fence %s (%s:%d)", lock, h.node, fence(h.fence),
+			span(last.until-h.begin.time), last.node, fence(last.fence), last.begin.file.trace.Name, last.begin.Line)
+	case last.end == nil && h.begin.numbered() && !h.begin.file.gap && !slices.Contains(h.begin.before, last.node):
+		v.fault(h.begin, "lock %q: N%d was granted fence %s in a view without N%d, which has fence %s, and was not excluded (%s:%d)", lock, h.node, fence(h.fence),
+			last.node, fence(last.fence), last.begin.file.trace.Name, last.begin.Line)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -62,7 +63,7 @@ func TestJudge(t *testing.T) {
 		}, `4.trace:9: lock "invoices": N4 was granted fence 5:1 `},
 		{"another message", func(all []*trace.Trace) {
 			change(3, trace.Handle, func(e *trace.Event) bool { return e.In.Kind == dmutex.Grant }, func(e *trace.Event) { e.In.Fence, e.Fence = e.In.Fence+5, e.Fence+5 })(all)
-			_, err := trace.Replay(all[2], central.New)
+			_, err := dmutextest.Replay(all[2], central.New)
 			require.NoError(t, err)
 		}, `3.trace:24: lock "invoices": 1->3 GRANT attempt=1 fence=16777221 came here, and N1 has sent 1->3 GRANT attempt=1 fence=16777216`},
 		{"a message from nowhere", func(all []*trace.Trace) {

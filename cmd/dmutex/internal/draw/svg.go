@@ -103,7 +103,7 @@ func (d *Drawing) SVG() []byte {
 			title = "<title>" + escape(text) + "</title>"
 		}
 		fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="%v" font-weight="bold">%s%s</text>`+"\n", margin, px(y), size, title, escape(shown))
-		width = max(width, 2*margin+1.1*textWidth(shown, size)) // bold
+		width = max(width, 2*margin+bold*textWidth(shown, size))
 	}
 	if d.options.Title != "" {
 		heading(y+10, 17, d.options.Title)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -32,8 +33,8 @@ var Broker = &tool.Broker{Connect: connect, Open: open, Join: join, Visit: visit
 
 // over connects to one of the servers, and makes something of the connection. stop closes the
 // connection.
-func over[T any](servers, name string, security tool.TLS, use func(*nats.Conn) (T, error)) (made T, stop func(), err error) {
-	nc, err := dial(servers, name, security)
+func over[T any](servers, name string, lease time.Duration, security tool.Security, use func(*nats.Conn) (T, error)) (made T, stop func(), err error) {
+	nc, err := dial(servers, name, lease, security)
 	if err != nil {
 		return made, nil, err
 	}
@@ -45,13 +46,13 @@ func over[T any](servers, name string, security tool.TLS, use func(*nats.Conn) (
 }
 
 func connect(url, name string, self dmutex.NodeID, prefix string) (transport.DynamicLink, func(), error) {
-	return over(url, name, tool.TLS{}, func(nc *nats.Conn) (transport.DynamicLink, error) {
+	return over(url, name, usual, tool.Security{}, func(nc *nats.Conn) (transport.DynamicLink, error) {
 		return natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
 	})
 }
 
-func open(url, bucket, record, name string, security tool.TLS) (store.Store, func(), error) {
-	return over(url, name, security, func(nc *nats.Conn) (store.Store, error) {
+func open(url, bucket, record, name string, lease time.Duration, security tool.Security) (store.Store, func(), error) {
+	return over(url, name, lease, security, func(nc *nats.Conn) (store.Store, error) {
 		js, err := jetstream.New(nc)
 		if err != nil {
 			return nil, err
@@ -60,38 +61,71 @@ func open(url, bucket, record, name string, security tool.TLS) (store.Store, fun
 	})
 }
 
-func join(ctx context.Context, url, group string, security tool.TLS, cfg node.Config) (*node.Node, func(), error) {
+// join serves clients on a connection of their own: a flood of what they send delays no lease.
+func join(ctx context.Context, url, group string, security tool.Security, cfg node.Config) (*node.Node, func(), error) {
 	if !strings.HasPrefix(url, "tls://") {
-		security = tool.TLS{} // it is for clients
+		security.Cert, security.Authority = "", "" // they are for clients
 	}
-	return over(url, "dmutex serve "+cfg.Name, security, func(nc *nats.Conn) (*node.Node, error) {
-		clients, err := natsclient.Listen(nc, clientsOf+group)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Clients.Listeners = append(cfg.Clients.Listeners, clients)
+	name := "dmutex serve " + cfg.Name
+	clients, leave, err := over(url, name+", clients", cfg.Lease, security, func(nc *nats.Conn) (net.Listener, error) {
+		return natsclient.Listen(nc, clientsOf+group)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	served := *cfg.Clients
+	served.Listeners = append(served.Listeners, clients)
+	cfg.Clients = &served
+	n, stop, err := over(url, name, cfg.Lease, security, func(nc *nats.Conn) (*node.Node, error) {
 		return natsnode.Open(ctx, nc, group, cfg)
 	})
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return n, func() { stop(); leave() }, nil
 }
 
-// clientsOf begins the subjects of the clients of a group, which may read no others.
-const clientsOf = "dmutex-clients."
+const (
+	// clientsOf begins the subjects of the clients of a group, which may read no others.
+	clientsOf = "dmutex-clients."
 
-func visit(url, group, name string, security tool.TLS) (client.Config, func(), error) {
-	return over(url, name, security, func(nc *nats.Conn) (client.Config, error) {
+	// usual is the lease where it is not known.
+	usual = 10 * time.Second
+)
+
+func visit(url, group, name string, security tool.Security) (client.Config, func(), error) {
+	return over(url, name, usual, security, func(nc *nats.Conn) (client.Config, error) {
 		return client.Config{Members: []string{clientsOf + group}, Dial: natsclient.Dialer(nc)}, nil
 	})
 }
 
 // dial connects to one of the servers, which commas separate. Its error names
 // them without the user, password or token that stands before an address.
-func dial(servers, name string, security tool.TLS) (*nats.Conn, error) {
+func dial(servers, name string, lease time.Duration, security tool.Security) (*nats.Conn, error) {
 	options := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond), // by default it is 2 s, for which no lock moves
+		nats.ReconnectWait(250 * time.Millisecond),                // by default it is 2 s, for which no lock moves
+		nats.PingInterval(lease / 8), nats.MaxPingsOutstanding(2), // else a server that hangs is left after four minutes
 	}
 	if security.Cert != "" {
-		options = append(options, nats.ClientCert(security.Cert, security.Key), nats.RootCAs(security.Authority))
+		options = append(options, nats.ClientCert(security.Cert, security.Key))
+	}
+	if security.Authority != "" {
+		options = append(options, nats.RootCAs(security.Authority))
+	}
+	if security.Creds != "" {
+		options = append(options, nats.UserCredentials(security.Creds))
+	}
+	if security.NKey != "" {
+		key, err := nats.NkeyOptionFromSeed(security.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("--nkey=%s: %w", security.NKey, err)
+		}
+		options = append(options, key)
+	}
+	if security.Inbox != "" {
+		options = append(options, nats.CustomInboxPrefix(security.Inbox))
 	}
 	nc, err := nats.Connect(servers, options...)
 	if err == nil {

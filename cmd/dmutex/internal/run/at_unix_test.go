@@ -36,11 +36,30 @@ func TestAt(t *testing.T) {
 	status, _, _ := invoke(append([]string{"run", "-n", "-E", "9"}, append(flags, "--", "true")...)...)
 	require.Equal(t, 9, status)
 	status, _, said := invoke(append([]string{"run", "-w", "0.05"}, append(flags, "--", "true")...)...)
-	require.Equal(t, statusNoLock, status)
+	require.Equal(t, statusBusy, status)
 	require.Contains(t, said, "nothing was run: client: lock \"my/door\": ")
 	runs := []*started{start(t, flags, "say:in", "wait", "say:out"), start(t, flags, "say:in", "wait", "say:out")}
 	require.NoError(t, held.Release())
 	takeTurns(t, runs)
+}
+
+// With --shared, runs hold the lock together with others that share it, and not with one that does not.
+func TestAtShared(t *testing.T) {
+	flags, n := inGroup(t)
+	held, err := n.Mutex("my/door").Shared().Acquire(t.Context())
+	require.NoError(t, err)
+	shared := append([]string{"--shared"}, flags...)
+	runs := []*started{start(t, shared, "say:in", "wait"), start(t, shared, "say:in", "wait")}
+	for _, s := range runs {
+		require.Equal(t, "in", s.line())
+	}
+	status, _, _ := invoke(append([]string{"run", "-n"}, append(flags, "--", "true")...)...)
+	require.Equal(t, statusBusy, status)
+	for _, s := range runs {
+		s.goOn()
+		s.exits(0)
+	}
+	require.NoError(t, held.Release())
 }
 
 // The lock of a run that is killed is free when its session has expired.

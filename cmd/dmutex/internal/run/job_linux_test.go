@@ -89,7 +89,7 @@ func (s *started) waits() {
 	require.Eventually(s.t, func() bool {
 		open, _ := os.ReadDir(files)
 		for _, fd := range open {
-			if name, _ := os.Readlink(filepath.Join(files, fd.Name())); strings.Contains(name, "/door.life.") {
+			if name, _ := os.Readlink(filepath.Join(files, fd.Name())); strings.Contains(name, "/.lives/door.") {
 				return true
 			}
 		}

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -101,4 +102,42 @@ func isTerminal(in io.Reader) bool {
 	}
 	_, err := unix.IoctlGetInt(int(file.Fd()), unix.TIOCGPGRP)
 	return err == nil
+}
+
+// inherited returns copies of the files that this process has inherited at the numbers from 3 on, up to the
+// first that is free: those of flock and of other runs. The command inherits them at the same numbers.
+func inherited() (files []*os.File) {
+	for fd := 3; ; fd++ {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC != 0 { // Go has opened it
+			return files
+		}
+		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return files
+		}
+		files = append(files, os.NewFile(uintptr(copied), ""))
+	}
+}
+
+// startKeeper starts a shell that waits for the end of this process, and then kills a process group: that of
+// keep. release ends the shell first. It has a session of its own, so that no signal to ours ends it.
+func startKeeper() (keep func(group int), release func()) {
+	const wait = `trap "" HUP INT QUIT TERM; read -r group || exit; read -r released || kill -9 "-$group"`
+	cmd := exec.Command("/bin/sh", "-c", wait)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil { // a system without a shell
+		return func(int) {}, func() {}
+	}
+	keep = func(group int) { fmt.Fprintln(in, group) }
+	release = func() {
+		fmt.Fprint(in, "\n\n")
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+	return keep, release
 }

@@ -2,17 +2,23 @@
 package run
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"
@@ -23,18 +29,21 @@ type Cmd struct {
 	Store    *tool.Place   `env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, nats://HOST:PORT/BUCKET, or postgres://USER@HOST/DATABASE."`
 	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
+	Permits  int           `env:"DMUTEX_PERMITS" default:"1" least:"1" most:"64" placeholder:"N" help:"Up to N may hold the lock at a time. The same in all runs."`
+	Shared   bool          `env:"DMUTEX_SHARED" help:"Hold the lock together with other runs that share it, and with none that does not. With --at only."`
 	Nonblock bool          `short:"n" xor:"wait" env:"DMUTEX_NONBLOCK" help:"Do not wait: if the lock is taken, run nothing."`
-	Wait     float64       `short:"w" xor:"wait" env:"DMUTEX_WAIT" least:"0" most:"9e9" unit:" seconds" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing."`
-	Code     int           `short:"E" name:"conflict-exit-code" env:"DMUTEX_CONFLICT_EXIT_CODE" default:"125" least:"0" most:"255" placeholder:"CODE" help:"The exit status if --nonblock or --wait run nothing."`
+	Wait     *float64      `short:"w" xor:"wait" env:"DMUTEX_WAIT" least:"0" most:"9e9" unit:" seconds" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing. 0 is --nonblock."`
+	Code     int           `short:"E" name:"conflict-exit-code" env:"DMUTEX_CONFLICT_EXIT_CODE" default:"123" least:"0" most:"255" placeholder:"CODE" help:"The exit status if --nonblock or --wait run nothing because another holds the lock."`
 	Lease    time.Duration `env:"DMUTEX_LEASE" default:"10s" least:"100ms" most:"1h" help:"How long the lock is held after the store has last confirmed it."`
-	tool.TLS
+	tool.Security
 	Grace   time.Duration `env:"DMUTEX_GRACE" default:"10s" least:"0s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
 	Command []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
-// The exit statuses of run that are not its command's. They are those of
+// The exit statuses of run that are not its command's. All but the first are those of
 // timeout, env and nohup.
 const (
+	statusBusy          = 123 // by default
 	statusLost          = 124
 	statusNoLock        = 125
 	statusNotExecutable = 126
@@ -58,10 +67,11 @@ func (Cmd) Help() string {
 
 If the machine crashes, the next process gets the lock after --lease. With NATS or PostgreSQL it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
 		`no process ever gets the lock of a dead one, however often it is run. Such a run says so; with a lease of 10s, give --wait 11. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
-		`command goes on and keeps the lock, as with flock, until it and all processes that have its file descriptor 3 have ended; then the next one gets it at once. With NATS, PostgreSQL or --at, ` +
-		`on Linux, the command is killed with it (not the processes that the command has started), and the next one gets the lock after --lease. Elsewhere the command goes on, and only a check of DMUTEX_FENCE protects what it writes to.
+		`command goes on and keeps the lock, as with flock, until it and all processes that have inherited the file descriptor have ended (3, or the next one that is free: those of flock and of other runs are passed on); then the next one gets it at once. With NATS, PostgreSQL or --at, ` +
+		`the process group of the command is killed with it, by a shell (/bin/sh) that waits for that, and the next one gets the lock after --lease. ` +
+		`It cannot kill what this user may not kill, such as a command under sudo if dmutex run is not root, nor processes with a group or session of their own: only a check of DMUTEX_FENCE protects what these write to.
 
-If the store or the member does not answer for a lease, the lock is lost. The command gets SIGTERM when a sixteenth of the lease is left, and SIGKILL after --grace: ` +
+With a directory on a local disk the lock is held for as long as dmutex run lives, whatever becomes of the disk. Otherwise, if the store or the member does not answer for a lease, the lock is lost. The command gets SIGTERM when a sixteenth of the lease is left, and SIGKILL after --grace: ` +
 		`with a --grace below a sixteenth of the lease, before another machine gets the lock. ` +
 		`If dmutex run itself is paused for a lease, the lock is lost too, but the command ends only when dmutex run goes on.
 
@@ -73,11 +83,13 @@ The command runs in a process group of its own, which gets every SIGINT, SIGTERM
 The command has the standard input, output and error of dmutex run. If the input is a terminal, the command reads nothing instead, because it runs in ` +
 		`the terminal's background.
 
-The command's environment has DMUTEX_LOCK and DMUTEX_FENCE: a number that rises with every grant. ` +
+The command's environment has DMUTEX_LOCK, DMUTEX_PERMIT, from 0, and DMUTEX_FENCE: a number that rises with every grant of the permit. ` +
 		`Store it with what the command writes, and refuse lower ones; then a command that was paused for too long does no harm.
 
+If something other than a holder keeps the lock away for 5 seconds, such as a store that does not answer, it is said on standard error, once.
+
 Exit status: the command's, or 128+N if signal N has ended it, or has come before the lock; 124 if the lock was lost while the ` +
-		`command ran; 125, or the --conflict-exit-code, if the lock was not free in time; 125 if the command line is wrong, or if the lock cannot be taken; 126 if the command cannot be ` +
+		`command ran; 123, or the --conflict-exit-code, if another held the lock and --nonblock or --wait ended the wait; 125 if the command line is wrong, or if the lock cannot be taken, or nobody could tell in time whether it is held; 126 if the command cannot be ` +
 		`executed; 127 if it was not found.`
 }
 
@@ -85,13 +97,20 @@ Exit status: the command's, or 128+N if signal N has ended it, or has come befor
 func (c *Cmd) Validate() error {
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
+	} else if len(c.Command) > 0 && strings.HasPrefix(c.Command[0], "-") {
+		return fmt.Errorf("unknown flag %s: put -- before a command of that name", c.Command[0])
 	}
+	c.Nonblock = c.Nonblock || c.Wait != nil && *c.Wait == 0
 	switch {
 	case (c.Store == nil) == (len(c.At) == 0):
 		return errors.New("give either --store=URL or --at=HOST:PORT (or DMUTEX_STORE, DMUTEX_AT)")
 	case c.Lock == "":
 		return errors.New("give --lock=NAME")
-	case c.Store != nil && len(recordName(c.Lock)) > maxRecordName:
+	case c.Shared && c.Store != nil:
+		return errors.New("--shared needs --at: a lock that is one record in a store has one holder")
+	case c.Shared && c.Permits > 1:
+		return errors.New("--shared and --permits exclude each other: any number of runs share a lock")
+	case c.Store != nil && len(recordName(c.Lock)) > maxRecordName: // less than stores take: the number of a permit follows
 		return fmt.Errorf("--lock=%s: the name of a lock has at most %d letters and digits, or fewer of other characters", c.Lock, maxRecordName)
 	case c.Store != nil && c.Store.Servers != "" && tool.NATS == nil:
 		return fmt.Errorf("--store: %w", tool.ErrNoNATS)
@@ -102,29 +121,89 @@ func (c *Cmd) Validate() error {
 	case len(c.Command) == 0:
 		return errors.New("give a command, after --")
 	}
-	return nil
+	nats := c.Store != nil && c.Store.Servers != "" || strings.Contains(strings.Join(c.At, ","), "://")
+	return c.Check(nats, !nats)
 }
 
-// lock opens the lock. stop closes the connection to its store or its group.
-func (c *Cmd) lock() (mutex lock.Mutex, stop func(), err error) {
-	if c.Store == nil {
-		cfg, leave, err := c.group()
-		if err != nil {
-			return nil, nil, err
-		}
-		members, err := client.New(cfg)
-		if err != nil {
-			leave()
-			return nil, nil, err
-		}
-		return members.Mutex(c.Lock), func() { _ = members.Close(); leave() }, nil
+// A door is where a run waits: a lock, or a semaphore.
+type door interface {
+	Acquire(ctx context.Context) (lock.Held, error)
+	TryAcquire(ctx context.Context) (lock.Held, error)
+}
+
+// permits is a semaphore as a door.
+type permits struct{ *semaphore.Semaphore }
+
+func (p permits) Acquire(ctx context.Context) (lock.Held, error) {
+	return one(p.Semaphore.Acquire(ctx))
+}
+
+func (p permits) TryAcquire(ctx context.Context) (lock.Held, error) {
+	return one(p.Semaphore.TryAcquire(ctx))
+}
+
+func one(p *semaphore.Permit, err error) (lock.Held, error) {
+	if err != nil {
+		return nil, err
 	}
-	s, stop, err := c.open()
+	return p, nil
+}
+
+// door opens what the run waits for. stop closes the connections to its store or its group.
+func (c *Cmd) door() (d door, stop func(), err error) {
+	open, stop, err := c.locks()
 	if err != nil {
 		return nil, nil, err
 	}
-	mutex, err = storelock.New(s, c.Lock, c.Lease)
-	return mutex, stop, err
+	if c.Permits == 1 {
+		d, err = open(c.Lock)
+	} else {
+		d = permits{semaphore.New(c.Lock, c.Permits, func(name string) lock.Mutex {
+			m, failed := open(name)
+			err = cmp.Or(err, failed)
+			return m
+		})}
+	}
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return d, stop, nil
+}
+
+// locks returns how to open a lock.
+func (c *Cmd) locks() (open func(name string) (lock.Mutex, error), stop func(), err error) {
+	if c.Store != nil {
+		var stops []func()
+		stop = func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}
+		return func(name string) (lock.Mutex, error) {
+			s, stop, err := c.open(name)
+			if err != nil {
+				return nil, err
+			}
+			stops = append(stops, stop)
+			return storelock.New(s, name, c.Lease)
+		}, stop, nil
+	}
+	cfg, leave, err := c.group()
+	if err != nil {
+		return nil, nil, err
+	}
+	members, err := client.New(cfg)
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return func(name string) (lock.Mutex, error) {
+		if c.Shared {
+			return members.Mutex(name).Shared(), nil
+		}
+		return members.Mutex(name), nil
+	}, func() { _ = members.Close(); leave() }, nil
 }
 
 // group says where the members of the group are. leave closes the connection to NATS.
@@ -143,7 +222,7 @@ func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
 	case tool.NATS == nil:
 		return cfg, nil, fmt.Errorf("--at: %w", tool.ErrNoNATS)
 	}
-	return tool.NATS.Visit(p.Servers, p.Name, "dmutex run "+c.Lock, c.TLS)
+	return tool.NATS.Visit(p.Servers, p.Name, "dmutex run "+c.Lock, c.Security)
 }
 
 const maxRecordName = 200
@@ -162,16 +241,58 @@ func recordName(lock string) string {
 	return b.String()
 }
 
-func (c *Cmd) open() (s store.Store, stop func(), err error) {
+// open opens the record of the lock of that name.
+func (c *Cmd) open(name string) (s store.Store, stop func(), err error) {
 	switch {
 	case c.Store.Database != "":
-		return tool.PostgreSQL(c.Store.Database, recordName(c.Lock))
+		return tool.PostgreSQL(c.Store.Database, recordName(name))
 	case c.Store.Path == "":
-		return tool.NATS.Open(c.Store.Servers, c.Store.Name, recordName(c.Lock), "dmutex run "+c.Lock, c.TLS)
+		return tool.NATS.Open(c.Store.Servers, c.Store.Name, recordName(name), "dmutex run "+c.Lock, c.Lease, c.Security)
 	}
 	if err := os.Mkdir(c.Store.Path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
 	}
-	s, err = filestore.Open(filepath.Join(c.Store.Path, recordName(c.Lock)))
+	s, err = filestore.Open(filepath.Join(c.Store.Path, recordName(name)))
 	return s, func() {}, err
+}
+
+// unused is for how long a lock must be unused before its files are removed. Its fences begin at the clock
+// when it is used again, so they rise if no clock was set back by more than that.
+const unused = 24 * time.Hour
+
+// tidy removes the files of locks in a directory that are free and unused, once a day. It takes a second at most.
+func tidy(dir string) {
+	begin, mark := time.Now(), filepath.Join(dir, ".tidied")
+	if info, err := os.Stat(mark); err == nil && begin.Sub(info.ModTime()).Abs() < unused {
+		return
+	}
+	if os.WriteFile(mark, nil, 0o600) != nil || os.Chtimes(mark, begin, begin) != nil {
+		return
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	rand.Shuffle(len(names), reflect.Swapper(names)) // so that another day goes on
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, name := range names {
+		if strings.Contains(name, ".") || ctx.Err() != nil { // it is no record
+			continue
+		}
+		path := filepath.Join(dir, name)
+		s, err := filestore.Open(path)
+		if err != nil {
+			continue
+		}
+		value, rev, err := s.Load(ctx)
+		if err == nil && lockrecord.Free(value, lockrecord.Floor(begin.Add(-unused).UnixNano())) &&
+			s.(interface {
+				Remove(context.Context, store.Revision) error
+			}).Remove(ctx, rev) == nil {
+			_ = os.Remove(path + ".queue")
+		}
+	}
 }

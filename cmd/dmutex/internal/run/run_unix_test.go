@@ -25,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/store"
 )
 
 type grammar struct {
@@ -208,9 +209,11 @@ func lockOf(t *testing.T, flags []string) lock.Mutex {
 	}
 	_, err := kong.Must(&line).Parse(append(append([]string{"run"}, flags...), "--", "nothing"))
 	require.NoError(t, err)
-	mutex, stop, err := line.Run.lock()
+	open, stop, err := line.Run.locks()
 	require.NoError(t, err)
 	t.Cleanup(stop)
+	mutex, err := open(line.Run.Lock)
+	require.NoError(t, err)
 	return mutex
 }
 
@@ -315,8 +318,17 @@ func TestRunUsage(t *testing.T) {
 		{"--store={} --lock=l --wait=-1 -- x", "--wait=-1: choose 0 to 9e9 seconds"},
 		{"--store={} --lock=l -E 256 -- x", "--conflict-exit-code=256: choose 0 to 255"},
 		{"--store={} --lock=l -n -w 1 -- x", "--nonblock and --wait can't be used together"},
+		{"--store={} --lock=l --permits=0 -- x", "--permits=0: choose 1 to 64"},
+		{"--store={} --lock=l --shared -- x", "--shared needs --at"},
+		{"--at=a:1 --lock=l --shared --permits=2 -- x", "--shared and --permits exclude each other"},
+		{"--store={} --lock=l --permits=65 -- x", "--permits=65: choose 1 to 64"},
+		{"--store={} --lock=l -n -w 0 -- x", "--nonblock and --wait can't be used together"},
+		{"--store={} --lock=l --nkey=k -- x", "--creds, --nkey and --inbox are for NATS"},
+		{"--at=h:1 --lock=l --authority=a -- x", "--cert, --key and --authority belong together"},
 		{"--store={} --lock=l --cert=c --key=k --authority=a -- x", "are for NATS and --at, not for a directory"},
 		{"--store=/no/such/directory/f --lock=l -- x", "no such file or directory"},
+		{"--store={} --lock=l --nonblok -- x", "unknown flag --nonblok"},
+		{"--store={} --lock=l -x", "unknown flag -x"},
 	} {
 		t.Run(c.line, func(t *testing.T) {
 			line := strings.ReplaceAll(c.line, "{}", filepath.Join(t.TempDir(), "f"))
@@ -413,9 +425,12 @@ func TestRunActsOnLoss(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "ready\n", line)
 			}
-			path := filepath.Join(strings.TrimPrefix(flags[0], "--store="), "door")
-			require.NoError(t, os.WriteFile(path+".other", []byte("what is this?"), 0o600))
-			require.NoError(t, os.Rename(path+".other", path))
+			for record, err := recordOf(t, flags), store.ErrConflict; err != nil; { // while the holder renews
+				require.ErrorIs(t, err, store.ErrConflict)
+				_, rev, failed := record.Load(t.Context())
+				require.NoError(t, failed)
+				_, err = record.Swap(t.Context(), nil, rev)
+			}
 			require.Equal(t, statusLost, <-status)
 			out.Close()
 			says.Close()

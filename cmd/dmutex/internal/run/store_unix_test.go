@@ -5,6 +5,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
 )
 
 // Runs that share only a directory run their commands one at a time, with rising fences, even if
@@ -105,26 +110,177 @@ func atOnce(t *testing.T, n int, command ...string) (said []string, took time.Du
 	return said, time.Since(begin)
 }
 
-// When the lock is lost the command and its children end, and the status says so.
-func TestStoreLost(t *testing.T) {
+// A run that is stopped for longer than its lease keeps the lock, since others see that it lives. Its command
+// goes on when the run does.
+func TestStopped(t *testing.T) {
 	flags := append(inDir(t), "--lease=1s")
-	s := start(t, flags, "fork", "trap", "say:ready", "caught", "end", "trap", "say:ready", "caught", "exit:0")
-	require.Equal(t, "ready", s.line())
+	s := start(t, flags, "say:ready", "wait", "wait", "exit:3")
 	require.Equal(t, "ready", s.line())
 	s.signal(syscall.SIGSTOP)
 	var how syscall.WaitStatus
 	_, err := syscall.Wait4(s.cmd.Process.Pid, &how, syscall.WUNTRACED, nil)
 	require.NoError(t, err)
 	require.True(t, how.Stopped())
+	door := lockOf(t, flags)
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // longer than the lease
 	defer cancel()
-	_, err = lockOf(t, flags).Acquire(ctx)
-	require.Error(t, err, "a stopped process keeps the lock")
+	_, err = door.Acquire(ctx)
+	require.ErrorIs(t, err, lock.ErrBusy, "a stopped process keeps the lock")
+	_, last, err := recordOf(t, flags).Load(t.Context())
+	require.NoError(t, err)
 	s.signal(syscall.SIGCONT)
-	require.Equal(t, "caught terminated", s.line())
-	require.Equal(t, "caught terminated", s.line())
-	require.Contains(t, s.exits(statusLost), "the command was ended: storelock: lock \"door\": lock was lost")
-	require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
+	require.Eventually(t, func() bool {
+		_, rev, err := recordOf(t, flags).Load(t.Context())
+		return err == nil && rev != last
+	}, tooltest.TooLong, time.Millisecond, "it renews")
+	_, err = door.TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
+	s.goOn()
+	require.Equal(t, "read on", s.line(), "the command was not ended")
+	s.goOn()
+	s.exits(3)
+	require.NoError(t, tooltest.Acquire(t, door).Release())
+}
+
+// recordOf opens the record of the lock of such flags.
+func recordOf(t *testing.T, flags []string) store.Store {
+	t.Helper()
+	s, err := filestore.Open(filepath.Join(strings.TrimPrefix(flags[0], "--store="), "door"))
+	require.NoError(t, err)
+	return s
+}
+
+// A command under several locks keeps each of them when all runs are killed.
+func TestNested(t *testing.T) {
+	outer, inner := inDir(t), inDir(t)
+	s := startArgs(t, slices.Concat([]string{os.Args[0], "run"}, outer, []string{"--", "sh", "-c", `echo $$; exec "$@"`, "sh",
+		os.Args[0], "run"}, inner, []string{"--", os.Args[0], "child", "parent", "wait", "say:out"}))
+	outer = append(outer, "-n")
+	pid, err := strconv.Atoi(s.line()) // of the inner run
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("parent ", pid), s.line())
+	require.NoError(t, s.cmd.Process.Kill())
+	_ = s.cmd.Wait()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	for _, flags := range [][]string{outer, inner} {
+		_, err := lockOf(t, flags).TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy, "the command lives")
+	}
+	s.goOn()
+	require.Equal(t, "read on", s.line())
+	require.Equal(t, "out", s.line())
+	for _, flags := range [][]string{outer, inner} {
+		require.NoError(t, tooltest.Acquire(t, lockOf(t, flags)).Release())
+	}
+}
+
+// If the store proves no death, a run that is killed takes its command with it, all processes of the
+// command's group, and also those that have changed their user, if it may.
+func TestKilledWithAll(t *testing.T) {
+	flags := append(inBucket(t), "--lease=1s")
+	commands := map[string][]string{"children": {os.Args[0], "child", "fork", "say:in", "hang", "end", "hang"}}
+	if _, err := exec.LookPath("setpriv"); err == nil && os.Getuid() == 0 {
+		commands["another user"] = []string{"setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", "echo in; sleep 1000"}
+	}
+	for name, command := range commands {
+		t.Run(name, func(t *testing.T) {
+			s := startCommand(t, flags, command...)
+			require.Equal(t, "in", s.line())
+			require.NoError(t, s.cmd.Process.Kill())
+			_, err := s.stdout.ReadString('\n')
+			require.Equal(t, io.EOF, err, "all are dead")
+		})
+	}
+}
+
+// Up to --permits commands run at a time, each with a permit of its own. The permit of a run that is killed goes
+// with its command in a directory, and elsewhere to the next run after a lease.
+func TestPermits(t *testing.T) {
+	for where, open := range map[string]func(t *testing.T) (flags []string){
+		"directory": inDir,
+		"bucket":    inBucket,
+		"group": func(t *testing.T) []string {
+			flags, _ := inGroup(t)
+			return flags
+		},
+	} {
+		t.Run(where, func(t *testing.T) {
+			flags := append(open(t), "--permits=2", "--lease=1s")
+			in := func(s *started) (permit, fence int) {
+				_, err := fmt.Sscanf(s.line(), "in %d %d", &permit, &fence)
+				require.NoError(t, err)
+				return permit, fence
+			}
+			steps := []string{"say:in $DMUTEX_PERMIT $DMUTEX_FENCE", "wait"}
+			a, b := start(t, flags, steps...), start(t, flags, steps...)
+			first, old := in(a)
+			second, _ := in(b)
+			require.ElementsMatch(t, []int{0, 1}, []int{first, second})
+			start(t, append(flags, "-n", "-E", "9"), "say:never").exits(9)
+			require.NoError(t, a.cmd.Process.Kill())
+			if where == "directory" {
+				require.Empty(t, start(t, append(flags, "-n", "-E", "9"), "say:never").exits(9), "the command lives")
+				a.goOn()
+			}
+			c := start(t, flags, steps...)
+			permit, fence := in(c)
+			require.Equal(t, first, permit)
+			require.Greater(t, fence, old)
+			b.goOn()
+			b.exits(0)
+			c.goOn()
+			c.exits(0)
+		})
+	}
+}
+
+// Once a day a run removes the files of locks that are free and were not used for a day.
+func TestTidy(t *testing.T) {
+	dir := t.TempDir()
+	old, late := lockrecord.Floor(time.Now().Add(-25*time.Hour).UnixNano()), lockrecord.Floor(time.Now().Add(-23*time.Hour).UnixNano())
+	leave := func(name string, fence uint64, holder string) {
+		s, err := filestore.Open(filepath.Join(dir, name))
+		require.NoError(t, err)
+		record := lockrecord.Record{Lock: name, Fence: fence, Lease: 1e9, Holder: holder}
+		_, err = s.Swap(t.Context(), record.AppendText(nil), "")
+		require.NoError(t, err)
+	}
+	left := func() (names []string) {
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, f := range files {
+			if !strings.HasPrefix(f.Name(), ".") {
+				names = append(names, f.Name())
+			}
+		}
+		return names
+	}
+	leave("free", old, "")
+	leave("held", old, "X")
+	leave("late", late, "")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "free.queue"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), []byte("precious"), 0o600))
+	flags := []string{"--store=" + dir, "--lock=door"}
+	start(t, flags, "say:in").exits(0)
+	kept := []string{"door", "door.lock", "door.queue", "held", "held.lock", "late", "late.lock", "other"}
+	require.Equal(t, kept, left())
+	leave("again", old, "")
+	start(t, flags, "say:in").exits(0)
+	require.Equal(t, append([]string{"again", "again.lock"}, kept...), left(), "it was done today")
+	yesterday := time.Now().Add(-25 * time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(dir, ".tidied"), yesterday, yesterday))
+	start(t, flags, "say:in").exits(0)
+	require.Equal(t, kept, left())
+}
+
+// If it is not a holder that keeps the lock away, run says so, once, and -E is not its exit status.
+func TestTrouble(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--at=127.0.0.1:1", "--lock=door"}
+	require.Contains(t, start(t, append(flags, "-w", "0.1", "-E", "9"), "say:never").exits(statusNoLock), "no session: member 127.0.0.1:1: ")
+	s := start(t, append(flags, "-w", "11"), "say:never")
+	said := s.exits(statusNoLock)
+	require.Regexp(t, "^dmutex run: still waiting: no session: member 127.0.0.1:1: .*\ndmutex run: nothing was run: .*\n$", said)
 }
 
 // -n and -w run nothing if the lock is not free in time, and -E sets the exit status. -n prints nothing.
@@ -132,18 +288,21 @@ func TestRunGivesUp(t *testing.T) {
 	flags := inDir(t)
 	holder := start(t, flags, "say:in", "wait")
 	require.Equal(t, "in", holder.line())
-	for _, how := range [][]string{{"-n"}, {"-w", "0.05"}, {"--wait=0.05"}, {"--nonblock"}} {
+	for _, how := range [][]string{{"-n"}, {"-w", "0.05"}, {"--wait=0.05"}, {"--nonblock"}, {"-w", "0"}} {
 		for _, said := range []string{
-			start(t, append(flags, how...), "say:never").exits(statusNoLock),
+			start(t, append(flags, how...), "say:never").exits(statusBusy),
 			start(t, append(append(flags, how...), "-E", "75"), "say:never").exits(75),
 		} {
-			if strings.Contains(how[0], "n") {
+			if strings.Contains(how[0], "n") || how[len(how)-1] == "0" {
 				require.Empty(t, said)
 			} else {
-				require.Regexp(t, "^dmutex run: nothing was run: storelock: lock \"door\": context deadline exceeded.*; it was not free within --wait=0.05\n$", said)
+				require.Regexp(t, "^dmutex run: nothing was run: storelock: lock \"door\": context deadline exceeded.*/[0-9]* has held it for [0-9]*s; it was not free within --wait=0.05\n$", said)
 			}
 		}
 	}
+	t.Setenv("DMUTEX_WAIT", "0")
+	require.Empty(t, start(t, flags, "say:never").exits(statusBusy))
+	os.Unsetenv("DMUTEX_WAIT")
 	holder.goOn()
 	holder.exits(0)
 	s := start(t, append(flags, "-n"), "say:now")
@@ -200,7 +359,7 @@ func TestStoreNATSCrash(t *testing.T) {
 	require.NoError(t, holder.cmd.Process.Kill())
 	_ = holder.cmd.Wait()
 	for _, how := range [][]string{{"-n"}, {"-w", "0.05"}} {
-		require.Contains(t, start(t, append(flags, how...), "say:never").exits(statusNoLock), "a wait of more than")
+		require.Contains(t, start(t, append(flags, how...), "say:never").exits(statusBusy), "a wait of more than")
 	}
 	s := start(t, append(flags, "-w", "60"), "say:now")
 	require.Equal(t, "now", s.line())

@@ -18,13 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
 const (
 	lookAgain = 50 * time.Millisecond // at what sends no notice of a change
+	speakUp   = 5 * time.Second       // of trouble that keeps the lock away
 	reach     = 10 * time.Second      // how long --nonblock waits for a member to answer
 )
 
@@ -41,13 +44,16 @@ func (c *Cmd) Run(con *tool.Console) error {
 	// the lock. Ignoring the signal would make the command ignore it as well.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	mutex, stop, err := c.lock()
+	door, stop, err := c.door()
 	if err != nil {
 		r.say("nothing was run: %v", err)
 		return tool.Status(statusNoLock)
 	}
 	defer stop()
-	return tool.Status(r.turn(mutex))
+	if c.Store != nil && c.Store.Path != "" {
+		defer tidy(c.Store.Path)
+	}
+	return tool.Status(r.turn(door))
 }
 
 // A runner is one run.
@@ -62,41 +68,52 @@ func (r *runner) say(format string, args ...any) {
 }
 
 // acquire waits for the lock. A signal, which it returns, ends the wait.
-func (r *runner) acquire(mutex lock.Mutex) (held lock.Held, sig os.Signal, err error) {
-	ctx, cancel := context.WithCancel(context.Background())
+func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
+	var trouble hold.Trouble
+	ctx, cancel := context.WithCancel(hold.Watch(context.Background(), &trouble))
 	defer cancel()
 	switch {
-	case r.Wait > 0:
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Wait*float64(time.Second)))
-		defer cancel()
 	case r.Nonblock:
 		ctx, cancel = context.WithTimeout(ctx, reach)
+		defer cancel()
+	case r.Wait != nil:
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*r.Wait*float64(time.Second)))
 		defer cancel()
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if r.Nonblock {
-			held, err = mutex.TryAcquire(ctx)
+			held, err = d.TryAcquire(ctx)
 		} else {
 			defer r.queue(ctx)()
-			held, err = mutex.Acquire(ctx)
+			held, err = d.Acquire(ctx)
 		}
 	}()
-	select {
-	case <-done:
-	case sig = <-r.signals:
-		cancel()
-		<-done
+	look := time.NewTicker(speakUp)
+	defer look.Stop()
+	for {
+		select {
+		case <-done:
+			return held, sig, err
+		case sig = <-r.signals:
+			cancel()
+			<-done
+			return held, sig, err
+		case <-look.C:
+			if err := trouble.Err(); err != nil && !errors.Is(err, lock.ErrBusy) {
+				r.say("still waiting: %v", err)
+				look.Stop()
+			}
+		}
 	}
-	return held, sig, err
 }
 
 // queue lets the waiting processes of one machine look at the record in turns, so that a release
 // does not wake all of them. It is no more than a courtesy: a process that is stopped while it
 // has its turn keeps the others for a lease.
 func (r *runner) queue(ctx context.Context) (leave func()) {
-	if r.Store == nil || r.Store.Path == "" {
+	if r.Store == nil || r.Store.Path == "" || r.Permits > 1 {
 		return func() {}
 	}
 	path := filepath.Join(r.Store.Path, recordName(r.Lock)+".queue")
@@ -119,8 +136,8 @@ func (r *runner) queue(ctx context.Context) (leave func()) {
 }
 
 // turn waits for the lock, runs the command and gives the lock back.
-func (r *runner) turn(mutex lock.Mutex) (status int) {
-	held, sig, err := r.acquire(mutex)
+func (r *runner) turn(d door) (status int) {
+	held, sig, err := r.acquire(d)
 	if held != nil {
 		defer func() { _ = held.Release() }() // it fails only if the lock is lost, which work reports
 	}
@@ -129,12 +146,12 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
 	case errors.Is(err, lock.ErrBusy):
-		if errors.Is(err, store.ErrNoProof) { // otherwise say nothing, as flock
+		switch { // otherwise say nothing, as flock
+		case !r.Nonblock:
+			r.say("nothing was run: %v; it was not free within --wait=%v", err, *r.Wait)
+		case errors.Is(err, store.ErrNoProof):
 			r.say("nothing was run: %v; see --wait", err)
 		}
-		return r.Code
-	case r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
-		r.say("nothing was run: %v; it was not free within --wait=%v", err, r.Wait)
 		return r.Code
 	case err != nil:
 		r.say("nothing was run: %v", err)
@@ -144,6 +161,10 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 }
 
 func (r *runner) work(held lock.Held) (status int) {
+	permit := 0
+	if p, ok := held.(*semaphore.Permit); ok {
+		held, permit = p.Held, p.Number
+	}
 	cmd := exec.Command(r.Command[0], r.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.con.In, r.con.Out, r.con.Err
 	if isTerminal(r.con.In) {
@@ -152,18 +173,28 @@ func (r *runner) work(held lock.Held) (status int) {
 	cmd.Env = append(os.Environ(),
 		fmt.Sprint("DMUTEX_FENCE=", held.Fence()),
 		"DMUTEX_LOCK="+r.Lock,
+		fmt.Sprint("DMUTEX_PERMIT=", permit),
 	)
 	// If this process is killed, the command keeps the lock by the file, or dies as well. The
-	// system kills it when the thread that has started it ends.
+	// system kills it when the thread that has started it ends, unless it has changed its user: then
+	// the keeper does.
 	cmd.SysProcAttr = new(syscall.SysProcAttr)
+	keep := func(int) {}
 	if file := storelock.File(held); file != nil {
-		cmd.ExtraFiles = []*os.File{file}
+		cmd.ExtraFiles = append(inherited(), file)
 	} else {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		dieWithParent(cmd.SysProcAttr)
+		var release func()
+		keep, release = startKeeper()
+		defer release()
 	}
 	job, err := startJob(cmd)
+	if err == nil {
+		keep(job.group)
+	}
+	runtime.KeepAlive(cmd) // its files would be closed
 	if err != nil {
 		r.say("%v", err)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {

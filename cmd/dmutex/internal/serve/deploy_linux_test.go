@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -40,21 +41,21 @@ func build(t *testing.T) (i image) {
 	for _, line := range regexp.MustCompile(`(?m)^([^#\s]\S*) *(.*)$`).FindAllStringSubmatch(string(text), -1) {
 		instructions, args = append(instructions, line[1]), append(args, line[2])
 	}
-	require.Equal(t, []string{"FROM", "WORKDIR", "COPY", "RUN", "FROM", "COPY", "USER", "ENTRYPOINT", "CMD"}, instructions)
+	require.Equal(t, []string{"FROM", "ARG", "WORKDIR", "COPY", "RUN", "FROM", "COPY", "USER", "ENTRYPOINT", "CMD"}, instructions)
 	gomod, err := os.ReadFile("../../../../go.mod")
 	require.NoError(t, err)
-	require.Contains(t, string(gomod), "\ngo "+strings.TrimSuffix(strings.TrimPrefix(args[0], "golang:"), " AS build"))
-	require.Equal(t, ". .", args[2])
-	require.Equal(t, "scratch", args[4])
+	require.Contains(t, string(gomod), "\ngo "+strings.TrimSuffix(strings.TrimPrefix(args[0], "--platform=$BUILDPLATFORM golang:"), " AS build"))
+	require.Equal(t, ". .", args[3])
+	require.Equal(t, "scratch", args[5])
 	var from, to string
-	_, err = fmt.Sscanf(args[5], "--from=build %s %s", &from, &to)
+	_, err = fmt.Sscanf(args[6], "--from=build %s %s", &from, &to)
 	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(args[3], " "+from+" "))
+	require.Equal(t, 1, strings.Count(args[4], " "+from+" "))
 	var entrypoint, command []string
-	require.NoError(t, json.Unmarshal([]byte(args[7]), &entrypoint))
-	require.NoError(t, json.Unmarshal([]byte(args[8]), &command))
+	require.NoError(t, json.Unmarshal([]byte(args[8]), &entrypoint))
+	require.NoError(t, json.Unmarshal([]byte(args[9]), &command))
 	require.Equal(t, []string{to}, entrypoint)
-	_, err = fmt.Sscanf(args[6], "%d:%d", &i.user, &i.user)
+	_, err = fmt.Sscanf(args[7], "%d:%d", &i.user, &i.user)
 	require.NoError(t, err)
 
 	i.root, i.entrypoint = t.TempDir(), to
@@ -65,7 +66,7 @@ func build(t *testing.T) (i image) {
 	for dir := i.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) { // for the user of the image
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
-	run := exec.Command("sh", "-ec", strings.Replace(args[3], " "+from+" ", " "+filepath.Join(i.root, to)+" ", 1))
+	run := exec.Command("sh", "-ec", strings.Replace(args[4], " "+from+" ", " "+filepath.Join(i.root, to)+" ", 1))
 	run.Dir = "../../../.."
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -115,7 +116,7 @@ type probe struct {
 	HTTPGet struct{ Path string } `yaml:"httpGet"`
 }
 
-// manifest reads the member of deploy/kubernetes/serve.yaml. A test in internal/repotest checks
+// manifest reads the member of deploy/kubernetes/serve.yaml. A test in internal/kit/repotest checks
 // the rest of the file.
 func manifest(t *testing.T) deployment {
 	text, err := os.ReadFile("../../../../deploy/kubernetes/serve.yaml")
@@ -182,13 +183,17 @@ func unit(t *testing.T) deployment {
 // that image.
 func TestDeploy(t *testing.T) {
 	i := build(t)
-	url := startNATS(t).ClientURL()
+	url := startNATS(t, server.Options{}).ClientURL()
 	flags := make(map[string]string) // the defaults, by variable
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Cmd]()) {
 		flags[f.Tag.Get("env")] = f.Tag.Get("default")
 	}
 	grace, err := time.ParseDuration(flags["DMUTEX_GRACE"])
 	require.NoError(t, err)
+
+	session, err := time.ParseDuration(flags["DMUTEX_LEASE"])
+	require.NoError(t, err)
+	require.Greater(t, grace, session, "what clients hold would be lost at a restart")
 
 	var members []*process
 	ours := certificate(t)

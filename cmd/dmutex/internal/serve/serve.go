@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/filenode"
 	"github.com/dmutex/dmutex/node/nodehttp"
@@ -21,13 +22,14 @@ import (
 type Cmd struct {
 	Group     *tool.Place   `required:"" env:"DMUTEX_GROUP" placeholder:"URL" help:"The group: the file of its record or file:///file, if all members run on one machine, or nats://HOST:PORT/NAME."`
 	Listen    string        `env:"DMUTEX_LISTEN" placeholder:"HOST:PORT" help:"Where clients connect. Not needed if --group is at NATS, where clients are served, too."`
-	HTTP      string        `name:"http" env:"DMUTEX_HTTP" placeholder:"HOST:PORT" help:"Where to show how the node stands, with /alive and /ready for probes."`
+	HTTP      string        `name:"http" env:"DMUTEX_HTTP" placeholder:"HOST:PORT" help:"Where to show how the node stands, with /alive and /ready for probes, and /metrics for Prometheus."`
 	Name      string        `env:"DMUTEX_NAME" help:"What the other members call this one. The default is its host and process."`
-	Algorithm string        `env:"DMUTEX_ALGORITHM" default:"central" help:"One of ${algorithms}. The same in all members."`
-	Lease     time.Duration `env:"DMUTEX_LEASE" default:"10s" help:"How long a member holds locks after the record has last been confirmed. The same in all members."`
+	Algorithm string        `env:"DMUTEX_ALGORITHM" default:"witnessed" help:"One of ${algorithms}. The same in all members."`
+	Lease     time.Duration `env:"DMUTEX_LEASE" default:"10s" least:"100ms" most:"1h" help:"How long a member holds locks after the record has last been confirmed. The same in all members."`
 	Session   time.Duration `env:"DMUTEX_SESSION" help:"How long a client holds locks after it was last heard: at most --lease, which is the default."`
 	Clients   int           `env:"DMUTEX_CLIENTS" default:"4096" help:"How many clients this member serves at most."`
-	tool.TLS
+	Allow     string        `env:"DMUTEX_ALLOW" placeholder:"FILE" help:"Who may take which locks. Without it every client may take all."`
+	tool.Security
 	AllowPlain bool          `env:"DMUTEX_ALLOW_PLAIN" help:"Let clients connect from beyond this machine without a certificate."`
 	Grace      time.Duration `env:"DMUTEX_GRACE" default:"30s" least:"0s" help:"How long to wait at the end for clients to release what they hold."`
 }
@@ -42,9 +44,12 @@ func (Cmd) Help() string {
 
 The first grant of a new group comes after --lease. The locks of a member that is killed wait for a lease, too, even with a file, because its clients may live.
 
-With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://.
+With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://. --creds, --nkey and --inbox are for NATS alone.
 
-SIGINT and SIGTERM end it: clients go to other members when they have released what they hold, or after --grace, which should be longer than --session.
+A line of the file of --allow is WHO lock NAME, such as cert:alice lock invoices/*: a client with the name alice in its certificate may take the locks whose names begin with invoices/. With share for lock it may only share them. ` +
+		`WHO may also be nats:USER, the second word of the client's inbox, or * for all clients. At SIGHUP the file is read again; a file with an error changes nothing.
+
+SIGINT and SIGTERM end it: other members take over what clients hold. The last member waits until they have released that, or for --grace, which should be longer than --session.
 
 The page of --http shows the names of locks and clients: keep it off the open network.
 
@@ -69,10 +74,12 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--listen=%s: give HOST:PORT", c.Listen)
 	case c.Listen != "" && !local && c.Cert == "" && !c.AllowPlain:
 		return fmt.Errorf("--listen=%s is open to other machines: give --cert, --key and --authority, or --allow-plain", c.Listen)
+	case c.Session != 0 && (c.Session < 100*time.Millisecond || c.Session > c.Lease):
+		return fmt.Errorf("--session=%v: choose 100ms to --lease, which is %v", c.Session, c.Lease)
 	case !known:
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
 	}
-	return nil
+	return c.Check(c.Group.Servers != "", c.Listen != "")
 }
 
 // Run serves until a signal comes.
@@ -80,7 +87,15 @@ func (c *Cmd) Run(con *tool.Console) error {
 	ctx, stop := tool.Interruptible()
 	defer stop()
 	log := slog.New(slog.NewTextHandler(con.Err, nil))
-	var listeners []net.Listener
+	clients := &node.Clients{Session: c.Session, Max: c.Clients}
+	if c.Allow != "" {
+		p := &permissions{path: c.Allow, certs: c.Listen != "" && c.Cert != "", nats: c.Group.Path == ""}
+		if err := p.load(); err != nil {
+			return err
+		}
+		defer p.reload(log)()
+		clients.Allow = p.allow
+	}
 	if c.Listen != "" {
 		l, err := c.listen(ctx)
 		if err != nil {
@@ -88,25 +103,26 @@ func (c *Cmd) Run(con *tool.Console) error {
 		}
 		defer l.Close()
 		log.Info("clients connect here", "address", l.Addr().String())
-		listeners = append(listeners, l)
+		clients.Listeners = append(clients.Listeners, l)
 	}
 	algorithm, _ := tool.Find(c.Algorithm)
+	page := metrics.NewPage()
 	n, leave, err := c.join(ctx, node.Config{
-		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log,
-		Clients: &node.Clients{Listeners: listeners, Session: c.Session, Max: c.Clients},
+		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log, Observer: page.Observer(),
+		Clients: clients,
 	})
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if c.HTTP != "" {
-		page, err := net.Listen("tcp", c.HTTP)
+		l, err := net.Listen("tcp", c.HTTP)
 		if err != nil {
 			return errors.Join(fmt.Errorf("serve: --http=%s: %w", c.HTTP, err), n.Close(ctx))
 		}
-		log.Info("the page is here", "address", page.Addr().String())
-		server := http.Server{Handler: handler(n), ReadHeaderTimeout: 5 * time.Second}
-		go func() { _ = server.Serve(page) }() // it ends with Close
+		log.Info("the page is here", "address", l.Addr().String())
+		server := http.Server{Handler: handler(n, page), ReadHeaderTimeout: 5 * time.Second}
+		go func() { _ = server.Serve(l) }() // it ends with Close
 		defer server.Close()
 	}
 	select {
@@ -122,7 +138,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 // join opens the node. leave closes the connection below it.
 func (c *Cmd) join(ctx context.Context, cfg node.Config) (n *node.Node, leave func(), err error) {
 	if c.Group.Path == "" {
-		return tool.NATS.Join(ctx, c.Group.Servers, c.Group.Name, c.TLS, cfg)
+		return tool.NATS.Join(ctx, c.Group.Servers, c.Group.Name, c.Security, cfg)
 	}
 	n, err = filenode.Open(ctx, c.Group.Path, cfg)
 	return n, func() {}, err
@@ -143,8 +159,12 @@ func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-func handler(n *node.Node) http.Handler {
+func handler(n *node.Node, page *metrics.Page) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_ = page.Write(w, metrics.Node(n))
+	})
 	mux.Handle("/{$}", nodehttp.Handler(n))
 	mux.Handle("/alive", nodehttp.Alive(n))
 	mux.Handle("/ready", nodehttp.Ready(n))

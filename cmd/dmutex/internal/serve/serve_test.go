@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -21,7 +22,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/internal/certtest"
+	"github.com/dmutex/dmutex/internal/kit/certtest"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -36,18 +37,23 @@ type process struct {
 	t             *testing.T
 	cmd           *exec.Cmd
 	clients, page string
+	log           chan string // lines
 }
 
 // serve starts a process of this binary.
 func serve(t *testing.T, flags ...string) *process {
 	t.Helper()
-	return start(t, exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--lease=1s"}, flags...)...))
+	return start(t, serveCommand(append([]string{"--listen=127.0.0.1:0"}, flags...)...))
+}
+
+func serveCommand(flags ...string) *exec.Cmd {
+	return exec.Command(os.Args[0], append([]string{"serve", "--http=127.0.0.1:0", "--lease=1s"}, flags...)...)
 }
 
 // start starts a process, and waits until it listens.
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	s := &process{t: t, cmd: cmd}
+	s := &process{t: t, cmd: cmd, log: make(chan string, 100)}
 	said, stderr, err := os.Pipe()
 	require.NoError(t, err)
 	require.NoError(t, said.SetReadDeadline(time.Now().Add(tooltest.TooLong)))
@@ -73,20 +79,42 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	}
 	go func() { // otherwise the process would block when it writes
 		for lines.Scan() {
+			select {
+			case s.log <- lines.Text():
+			default: // no test reads so many
+			}
 		}
 	}()
 	return s
 }
 
-// shows requires that the process serves these pages.
-func (s *process) shows(paths ...string) {
+// says waits for a line of the log with this text.
+func (s *process) says(text string) (line string) {
+	s.t.Helper()
+	late := time.After(tooltest.TooLong)
+	for !strings.Contains(line, text) {
+		select {
+		case line = <-s.log:
+		case <-late:
+			require.Fail(s.t, "the log does not say: "+text)
+		}
+	}
+	return line
+}
+
+// shows requires that the process serves these pages, and returns the last.
+func (s *process) shows(paths ...string) (text string) {
 	s.t.Helper()
 	for _, path := range paths {
 		answer, err := http.Get(s.page + path)
 		require.NoError(s.t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(s.t, err)
 		require.NoError(s.t, answer.Body.Close())
 		require.Equal(s.t, http.StatusOK, answer.StatusCode, path)
+		text = string(body)
 	}
+	return text
 }
 
 func (s *process) kill() {
@@ -97,7 +125,7 @@ func (s *process) kill() {
 }
 
 // dial returns a client of these servers.
-func dial(t *testing.T, security tool.TLS, servers ...*process) *client.Client {
+func dial(t *testing.T, security tool.Security, servers ...*process) *client.Client {
 	t.Helper()
 	var members []string
 	for _, s := range servers {
@@ -116,9 +144,13 @@ func dial(t *testing.T, security tool.TLS, servers ...*process) *client.Client {
 func TestServe(t *testing.T) {
 	group := "--group=" + filepath.Join(t.TempDir(), "members")
 	one, two := serve(t, group), serve(t, group, "--name=two")
-	a, b := dial(t, tool.TLS{}, one, two), dial(t, tool.TLS{}, two)
+	a, b := dial(t, tool.Security{}, one, two), dial(t, tool.Security{}, two)
 	held := tooltest.Acquire(t, b.Mutex("x"))
 	two.shows("/", "/alive", "/ready")
+	text := two.shows("/metrics")
+	for _, line := range []string{"\ndmutex_up 1\n", "\n# TYPE dmutex_clients gauge\n", "\ndmutex_hold_seconds_count{outcome=\"lost\"} "} {
+		require.Contains(t, text, line)
+	}
 	_, err := a.Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
 	one.kill()
@@ -136,7 +168,7 @@ func TestServeTLS(t *testing.T) {
 	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"), "--cert="+ours.Cert, "--key="+ours.Key, "--authority="+ours.Authority)
 	held := tooltest.Acquire(t, dial(t, ours, s).Mutex("x"))
 	defer held.Release()
-	for _, wrong := range []tool.TLS{{}, theirs} {
+	for _, wrong := range []tool.Security{{}, theirs} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		_, err := dial(t, wrong, s).Mutex("x").TryAcquire(ctx)
@@ -145,27 +177,35 @@ func TestServeTLS(t *testing.T) {
 }
 
 // certificate makes a certificate and its authority.
-func certificate(t *testing.T) (files tool.TLS) {
-	a := certtest.New(t)
-	own := a.Issue(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+func certificate(t *testing.T) (files tool.Security) {
+	return issue(t, certtest.New(t), &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+}
+
+// issue makes a certificate.
+func issue(t *testing.T, a *certtest.Authority, template *x509.Certificate) tool.Security {
+	own := a.Issue(template)
 	secret, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
 	require.NoError(t, err)
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
+	block := func(kind string, der []byte) string {
+		return file(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 	}
-	return tool.TLS{
-		Cert: write("cert", "CERTIFICATE", own.Certificate[0]), Key: write("key", "PRIVATE KEY", secret),
-		Authority: write("authority", "CERTIFICATE", a.Cert.Raw),
+	return tool.Security{
+		Cert: block("CERTIFICATE", own.Certificate[0]), Key: block("PRIVATE KEY", secret), Authority: block("CERTIFICATE", a.Cert.Raw),
 	}
 }
 
+// file makes a file.
+func file(t *testing.T, text string) (path string) {
+	path = filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
 // startNATS starts a server with JetStream.
-func startNATS(t *testing.T) *server.Server {
-	ns, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
-	})
+func startNATS(t *testing.T, options server.Options) *server.Server {
+	options.Host, options.Port, options.NoLog, options.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
+	options.JetStream, options.StoreDir = true, t.TempDir()
+	ns, err := server.NewServer(&options)
 	require.NoError(t, err)
 	ns.Start()
 	t.Cleanup(ns.WaitForShutdown)
@@ -176,13 +216,13 @@ func startNATS(t *testing.T) *server.Server {
 
 // Members and clients that know only the NATS servers and the group's name find each other.
 func TestServeNATS(t *testing.T) {
-	ns := startNATS(t)
+	ns := startNATS(t, server.Options{})
 	group := "--group=" + ns.ClientURL() + "/invoices"
 	one, two := serve(t, group), serve(t, group)
-	held := tooltest.Acquire(t, dial(t, tool.TLS{}, one).Mutex("x"))
-	_, err := dial(t, tool.TLS{}, two).Mutex("x").TryAcquire(t.Context())
+	held := tooltest.Acquire(t, dial(t, tool.Security{}, one).Mutex("x"))
+	_, err := dial(t, tool.Security{}, two).Mutex("x").TryAcquire(t.Context())
 	require.ErrorIs(t, err, lock.ErrBusy)
-	at, leave, err := nats.Broker.Visit(ns.ClientURL(), "invoices", "test", tool.TLS{})
+	at, leave, err := nats.Broker.Visit(ns.ClientURL(), "invoices", "test", tool.Security{})
 	require.NoError(t, err)
 	defer leave()
 	c, err := client.New(at)
@@ -205,13 +245,17 @@ func TestServeUsage(t *testing.T) {
 		{"serve --group=postgres://u:secret@h/d --listen=:0", "for a record in PostgreSQL, write a program"},
 		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
 		{"serve --group=g --listen=127.0.0.1:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
+		{"serve --group=g --listen=127.0.0.1:0 --session=20s", "--session=20s: choose 100ms to --lease, which is 10s"},
+		{"serve --group=g --listen=127.0.0.1:0 --lease=2h", "--lease=2h0m0s: choose 100ms to 1h"},
 		{"serve --group=g --listen=127.0.0.1:0 --algorithm=broken", "--algorithm=broken: choose one of central"},
+		{"serve --group=g --listen=127.0.0.1:0 --creds=c", "--creds, --nkey and --inbox are for NATS"},
+		{"serve --group=nats://h/g --creds=c --nkey=k", "--creds and --nkey can't be used together"},
+		{"serve --group=nats://h/g --listen=127.0.0.1:0 --authority=a", "--cert, --key and --authority belong together"},
 		{"serve --group=g --listen=127.0.0.1:0 --grace=-1s", "--grace=-1s: choose 0s or more"},
 	})
 	group := "--group=" + filepath.Join(t.TempDir(), "g")
 	for _, c := range [][2]string{
 		{"--listen=127.0.0.1:99999", "serve: --listen=127.0.0.1:99999: "},
-		{"--listen=127.0.0.1:0 --session=1h", "Config.Clients.Session is 1h"},
 		{"--listen=127.0.0.1:0 --cert=c --key=k --authority=/no/such", "no such file"},
 	} {
 		status, _, said := run(append([]string{"serve", group}, strings.Fields(c[0])...)...)

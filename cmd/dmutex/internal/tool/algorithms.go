@@ -31,6 +31,7 @@ type Algorithm struct {
 // Algorithms are all that there are: a line each.
 var Algorithms = []Algorithm{
 	{"central", central.New, "3", func(int) (int, int) { return 3, 3 }, true, "one node grants, first come, first served; its own entries are free"},
+	{"witnessed", central.Witnessed, "3", func(int) (int, int) { return 3, 3 }, false, "the same with a witness of its own entries; the default with leases"},
 	{"lamport", lamport.New, "3(N-1)", func(n int) (int, int) { return 3 * (n - 1), 3 * (n - 1) }, false, "Lamport 1978: every node queues all requests by their time"},
 	{"lamport-omit", lamport.OmitReplies, "2(N-1)..3(N-1)", func(n int) (int, int) { return 2 * (n - 1), 3 * (n - 1) }, false, "the same, but a node that wants or has the lock itself does not reply"},
 	{"ricart", ricart.New, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, false, "Ricart and Agrawala 1981: enter when all others have agreed"},

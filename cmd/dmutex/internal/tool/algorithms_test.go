@@ -13,6 +13,7 @@ func TestFormulas(t *testing.T) {
 		least16, greatest16 int
 	}{
 		{"central", 3, 3, 3, 3},
+		{"witnessed", 3, 3, 3, 3},
 		{"lamport", 12, 12, 45, 45},
 		{"lamport-omit", 8, 12, 30, 45},
 		{"ricart", 8, 8, 30, 30},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
@@ -28,14 +29,14 @@ type Broker struct {
 	// Connect makes a link over one of the servers of a URL. The name is for the operators of
 	// the server. stop closes the connection.
 	Connect func(url, name string, self dmutex.NodeID, prefix string) (link transport.DynamicLink, stop func(), err error)
-	// Open opens a record in a bucket. stop closes the connection.
-	Open func(url, bucket, record, name string, security TLS) (s store.Store, stop func(), err error)
+	// Open opens a record in a bucket, for locks with a lease. stop closes the connection.
+	Open func(url, bucket, record, name string, lease time.Duration, security Security) (s store.Store, stop func(), err error)
 	// Join opens a member of the group of this name, which also serves clients over NATS. stop
-	// closes the connection.
-	Join func(ctx context.Context, url, group string, security TLS, cfg node.Config) (n *node.Node, stop func(), err error)
+	// closes the connections.
+	Join func(ctx context.Context, url, group string, security Security, cfg node.Config) (n *node.Node, stop func(), err error)
 	// Visit says how a client reaches the members of the group of this name. stop closes the
 	// connection.
-	Visit func(url, group, name string, security TLS) (c client.Config, stop func(), err error)
+	Visit func(url, group, name string, security Security) (c client.Config, stop func(), err error)
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
@@ -93,16 +94,30 @@ func (p *Place) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// TLS is the flags of a certificate.
-type TLS struct {
+// Security is the flags by which a process and its servers know each other.
+type Security struct {
 	Cert      string `env:"DMUTEX_CERT" and:"tls" placeholder:"FILE" help:"The certificate of this process, PEM."`
 	Key       string `env:"DMUTEX_KEY" and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
-	Authority string `env:"DMUTEX_AUTHORITY" and:"tls" placeholder:"FILE" help:"The authority that signed the certificates of the others, PEM."`
+	Authority string `env:"DMUTEX_AUTHORITY" placeholder:"FILE" help:"The authority that signed the certificates of the others, PEM. Alone it is for NATS servers that want no certificate of this process."`
+	Creds     string `env:"DMUTEX_NATS_CREDS" xor:"nats" placeholder:"FILE" help:"The credentials of a NATS user, as nsc makes them."`
+	NKey      string `name:"nkey" env:"DMUTEX_NATS_NKEY" xor:"nats" placeholder:"FILE" help:"The seed of a NATS user's nkey."`
+	Inbox     string `env:"DMUTEX_NATS_INBOX" placeholder:"SUBJECT" help:"Where NATS may answer this user, if not anywhere, such as _INBOX.alice."`
+}
+
+// Check refuses flags that do nothing, with NATS and with TCP.
+func (t Security) Check(nats, tcp bool) error {
+	switch {
+	case !nats && (t.Creds != "" || t.NKey != "" || t.Inbox != ""):
+		return errors.New("--creds, --nkey and --inbox are for NATS")
+	case tcp && (t.Cert == "") != (t.Authority == ""):
+		return errors.New("--cert, --key and --authority belong together, except for NATS")
+	}
+	return nil
 }
 
 // Config is for connections that both sides authenticate, or nil without a certificate. It reads
 // the certificate for each connection, so one that is renewed need not be announced.
-func (t TLS) Config() (*tls.Config, error) {
+func (t Security) Config() (*tls.Config, error) {
 	if t.Cert == "" {
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -138,7 +139,7 @@ func bound(line *kong.Context) error {
 		if most == "" {
 			most, choose = "inf", least+unit+" or more"
 		}
-		value := line.FlagValue(f)
+		value := reflect.Indirect(reflect.ValueOf(line.FlagValue(f)))
 		if v := number(fmt.Sprint(value)); !(v >= number(least) && v <= number(most)) { // also NaN
 			return fmt.Errorf("%s: --%s=%v: choose %s", line.Selected().Path(), f.Name, value, choose)
 		}

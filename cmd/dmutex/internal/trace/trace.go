@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/dmutex/dmutex/dmutextest"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func traceFiles(dir string) (files []string, err error) {
 type drawCmd struct {
 	Files  []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
 	Output string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
-	Format string   `placeholder:"svg" help:"svg, html (a page that needs nothing else) or mermaid (a sequenceDiagram). The default is what the output's name ends in: .svg, .html or .mmd."`
+	Format string   `placeholder:"svg" help:"svg or html (a page that needs nothing else). The default is what the output's name ends in: .svg or .html."`
 	draw.Options
 
 	write func(*draw.Drawing) []byte
@@ -87,16 +88,16 @@ func (c *drawCmd) Validate() error {
 	if c.To < 0 || c.To > 0 && c.To <= c.From {
 		return fmt.Errorf("--to=%v: choose more than --from=%v", c.To, c.From)
 	}
-	suffixes := map[string]string{"": "svg", ".svg": "svg", ".html": "html", ".mmd": "mermaid"}
+	suffixes := map[string]string{"": "svg", ".svg": "svg", ".html": "html"}
 	format := cmp.Or(c.Format, suffixes[filepath.Ext(c.Output)])
 	c.write = map[string]func(*draw.Drawing) []byte{
-		"svg": (*draw.Drawing).SVG, "html": (*draw.Drawing).HTML, "mermaid": (*draw.Drawing).Mermaid,
+		"svg": (*draw.Drawing).SVG, "html": (*draw.Drawing).HTML,
 	}[format]
 	switch {
 	case format == "":
-		return fmt.Errorf("--output=%s: the name must end in .svg, .html or .mmd, or give --format", c.Output)
+		return fmt.Errorf("--output=%s: the name must end in .svg or .html, or give --format", c.Output)
 	case c.write == nil:
-		return fmt.Errorf("--format=%s: choose svg, html or mermaid", c.Format)
+		return fmt.Errorf("--format=%s: choose svg or html", c.Format)
 	}
 	return nil
 }
@@ -165,7 +166,7 @@ func (c *replayCmd) Run(con *tool.Console) error {
 	for _, t := range traces {
 		name, done, err := c.replay(t)
 		switch {
-		case errors.Is(err, trace.ErrDiffers):
+		case errors.Is(err, dmutextest.ErrDiffers):
 			failed = true
 			fmt.Fprintln(con, err)
 		case err != nil:
@@ -199,7 +200,7 @@ const mostFaults = 10 // that are printed
 
 // replay replays one trace under the algorithm that was asked for, or under each
 // that describes itself as the trace says, until one does the same.
-func (c *replayCmd) replay(t *trace.Trace) (name string, done trace.Replayed, err error) {
+func (c *replayCmd) replay(t *trace.Trace) (name string, done dmutextest.Replayed, err error) {
 	for _, a := range c.algorithms {
 		if c.Algorithm == "" {
 			text, refused := trace.Describe(a.New, t.Header.Self, t.Header.Members)
@@ -207,7 +208,7 @@ func (c *replayCmd) replay(t *trace.Trace) (name string, done trace.Replayed, er
 				continue
 			}
 		}
-		now, differs := trace.Replay(t, a.New)
+		now, differs := dmutextest.Replay(t, a.New)
 		if differs == nil {
 			return a.Name, now, nil
 		}

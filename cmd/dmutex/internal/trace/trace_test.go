@@ -25,8 +25,8 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 func TestTraceUsage(t *testing.T) {
 	tooltest.Refused(t, invoke, [][2]string{
 		{"trace draw", "<files>"},
-		{"trace draw x -o x.png", "must end in .svg, .html or .mmd"},
-		{"trace draw x --format=png", "choose svg, html or mermaid"},
+		{"trace draw x -o x.png", "must end in .svg or .html"},
+		{"trace draw x --format=png", "choose svg or html"},
 		{"trace draw x --width=399", "choose 400 or more"},
 		{"trace draw x --from=-1s", "choose 0s or more"},
 		{"trace draw x --from=2s --to=1s", "choose more than --from=2s"},

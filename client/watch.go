@@ -1,0 +1,175 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/latelog"
+	"github.com/dmutex/dmutex/lock"
+)
+
+// An Observer has functions that are called with the outcome of each Acquire and each hold. A nil
+// function costs nothing.
+//
+// Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or Close, before that
+// call returns; Hold runs in a goroutine of its own for a hold that is lost. They may use the client
+// and its locks, but not close it. Several may run at the same time. For one handle Wait is called
+// before Hold.
+type Observer struct {
+	Wait func(lock.Event) // an Acquire or TryAcquire has ended
+	Hold func(lock.Event) // a hold has ended
+}
+
+// A Status is how a client stands.
+type Status struct {
+	Member    string        // the address of the member that it has a session with, empty if it has none
+	Remaining time.Duration // until the session ends, with all that is held, unless the member confirms it
+	Holds     []string      // locks, in the order of the calls
+	WaitsFor  []string      // locks, likewise
+	Sessions  uint64        // that have begun
+	Lost      uint64        // those that ended although the client was not leaving
+	Refused   uint64        // requests that were not allowed, or too many
+	Moved     uint64        // holds that another member has taken over, after the member of the session was gone
+	Trouble   error         // the last with a member, nil if there was none: Member tells whether it is over
+}
+
+// Status returns how the client stands now.
+func (c *Client) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.status
+	st.Holds, st.WaitsFor = c.m.Locks()
+	st.Moved = c.m.Moved()
+	if term := c.m.Term(); term.Runs() {
+		st.Member, st.Remaining = c.address, time.Duration(max(term.End()-c.clock.Now(), 0))
+	}
+	return st
+}
+
+// Ready waits until the client has a session with a member, and begins one if it has none. If ctx
+// ends first, the error wraps its cause and says why no member was reached.
+func (c *Client) Ready(ctx context.Context) error {
+	if err := hold.ContextError(ctx); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	var begun <-chan struct{}
+	c.input(func(int64) {
+		c.ready++
+		begun = c.begun
+	})
+	defer c.input(func(int64) { c.ready-- })
+	select {
+	case <-c.ctx.Done():
+		return fmt.Errorf("client: %w", ErrClosed)
+	default:
+	}
+	select {
+	case <-begun:
+		return nil
+	case <-c.ctx.Done():
+		return fmt.Errorf("client: %w", ErrClosed)
+	case <-ctx.Done():
+		return fmt.Errorf("client: %w", c.trouble.Add(hold.ContextError(ctx)))
+	}
+}
+
+// wanting reports whether there is a reason for a session. The caller has the mutex.
+func (c *Client) wanting() bool { return c.m.Wanting() || c.ready > 0 && c.ctx.Err() == nil }
+
+// follow tells what an input has done to the session. The caller has the mutex.
+func (c *Client) follow() {
+	term := c.m.Term()
+	on := term.Runs()
+	select {
+	case <-c.begun:
+		if on {
+			if c.session != c.m.Session() {
+				c.log(slog.LevelInfo, "another member takes over what is held", slog.String("address", c.address))
+			}
+			c.session = c.m.Session()
+			return
+		}
+		c.begun = make(chan struct{})
+		if why := c.m.Ended(); why != "" {
+			c.status.Lost++
+			c.log(slog.LevelWarn, "the session is lost", slog.String("address", c.address), slog.String("err", why))
+		} else {
+			c.log(slog.LevelInfo, "the session is over", slog.String("address", c.address))
+		}
+	default:
+		if on {
+			close(c.begun)
+			c.status.Sessions++
+			c.session = c.m.Session()
+			c.log(slog.LevelInfo, "a session has begun", slog.String("address", c.address))
+		}
+	}
+}
+
+// note remembers why there is no session. The caller has the mutex.
+func (c *Client) note(err error) {
+	err = fmt.Errorf("no session: member %s: %w", c.at, err)
+	c.trouble.Note(err)
+	c.status.Trouble = err
+	c.log(slog.LevelWarn, "a member is not reached", slog.String("address", c.at), slog.Any("err", err))
+}
+
+// log logs, and does not wait: the caller has the mutex.
+func (c *Client) log(level slog.Level, text string, attrs ...slog.Attr) {
+	if c.late == nil {
+		return
+	}
+	r := slog.NewRecord(time.Now(), level, "client: "+text, 0)
+	r.AddAttrs(attrs...)
+	_ = c.late.Handle(context.Background(), r) // of package latelog, so it never fails
+}
+
+func newLog(l *slog.Logger) *latelog.Log {
+	if l == nil {
+		return nil
+	}
+	return latelog.New(l.Handler()).Often()
+}
+
+// seen tells the Observer, if there is one, how a call that began then has ended.
+func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
+	o := c.cfg.Observer
+	if o == nil {
+		return
+	}
+	h, _ := got.(*held)
+	if o.Wait != nil {
+		e := lock.Event{Lock: name, Err: err, Took: time.Since(called), Outcome: hold.Outcome(err)}
+		if h != nil {
+			e.Fence = h.Fence()
+		}
+		told := false
+		defer func() {
+			if !told && h != nil { // a panic: nobody else will
+				_ = h.Release()
+			}
+		}()
+		o.Wait(e)
+		told = true
+	}
+	if h == nil || o.Hold == nil {
+		return
+	}
+	granted := time.Now()
+	ended := sync.OnceFunc(func() {
+		e := lock.Event{Lock: name, Fence: h.Fence(), Took: time.Since(granted), Err: h.Err(), Outcome: "lost"}
+		if errors.Is(e.Err, lock.ErrReleased) {
+			e.Err, e.Outcome = nil, "released"
+		}
+		o.Hold(e)
+	})
+	c.mu.Lock()
+	h.ended = ended
+	c.mu.Unlock()
+	context.AfterFunc(h.Context(), ended)
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	closing = 10 * time.Second // the deadline of Close in the program of docs/operating.md
+	lease   = 10 * time.Second // Config.Lease if it is not given
+)
+
+type probe struct {
+	HTTPGet struct {
+		Path, Port string
+	} `yaml:"httpGet"`
+	PeriodSeconds    int `yaml:"periodSeconds"`
+	FailureThreshold int `yaml:"failureThreshold"`
+}
+
+// A manifest has the fields that our manifests of all kinds use. Any other field is refused.
+type manifest struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   metadata
+	Spec       struct {
+		// Deployment and StatefulSet
+		Replicas            int
+		ServiceName         string `yaml:"serviceName"`
+		PodManagementPolicy string `yaml:"podManagementPolicy"`
+		Template            struct {
+			Metadata metadata
+			Spec     struct {
+				TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
+				TopologySpreadConstraints     []struct {
+					MaxSkew           int    `yaml:"maxSkew"`
+					TopologyKey       string `yaml:"topologyKey"`
+					WhenUnsatisfiable string `yaml:"whenUnsatisfiable"`
+					LabelSelector     labels `yaml:"labelSelector"`
+				} `yaml:"topologySpreadConstraints"`
+				Volumes []struct {
+					Name   string
+					Secret struct {
+						SecretName string `yaml:"secretName"`
+					}
+				}
+				Containers []struct {
+					Name, Image string
+					Args        []string
+					Env         []struct {
+						Name, Value string
+						ValueFrom   struct {
+							FieldRef struct {
+								FieldPath string `yaml:"fieldPath"`
+							} `yaml:"fieldRef"`
+						} `yaml:"valueFrom"`
+					}
+					Ports []struct {
+						Name          string
+						ContainerPort int `yaml:"containerPort"`
+					}
+					ReadinessProbe  probe    `yaml:"readinessProbe"`
+					LivenessProbe   probe    `yaml:"livenessProbe"`
+					SecurityContext security `yaml:"securityContext"`
+					Resources       struct {
+						Requests, Limits quantity
+					}
+					VolumeMounts []struct {
+						Name      string
+						MountPath string `yaml:"mountPath"`
+						ReadOnly  bool   `yaml:"readOnly"`
+					} `yaml:"volumeMounts"`
+				}
+			}
+		}
+		// Service; a selector of its own form
+		ClusterIP                string `yaml:"clusterIP"`
+		PublishNotReadyAddresses bool   `yaml:"publishNotReadyAddresses"`
+		Ports                    []struct {
+			Name string
+			Port int
+		}
+		Selector map[string]any
+		// ServiceMonitor
+		Endpoints []struct{ Port, Path string }
+		// PodDisruptionBudget
+		MaxUnavailable int `yaml:"maxUnavailable"`
+		// NetworkPolicy
+		PodSelector labels   `yaml:"podSelector"`
+		PolicyTypes []string `yaml:"policyTypes"`
+		Ingress     []struct {
+			From []struct {
+				PodSelector       labels `yaml:"podSelector"`
+				NamespaceSelector labels `yaml:"namespaceSelector"`
+			}
+			Ports []struct {
+				Port, Protocol string
+			}
+		}
+	}
+}
+
+type security struct {
+	RunAsNonRoot             bool `yaml:"runAsNonRoot"`
+	ReadOnlyRootFilesystem   bool `yaml:"readOnlyRootFilesystem"`
+	AllowPrivilegeEscalation bool `yaml:"allowPrivilegeEscalation"`
+	Capabilities             struct{ Drop []string }
+	SeccompProfile           struct{ Type string } `yaml:"seccompProfile"`
+}
+
+type quantity struct{ CPU, Memory string }
+
+type metadata struct {
+	Name   string
+	Labels map[string]string
+}
+
+type labels struct {
+	MatchLabels map[string]string `yaml:"matchLabels"`
+}
+
+// confined is what any container of ours may do.
+var confined = security{
+	RunAsNonRoot: true, ReadOnlyRootFilesystem: true,
+	Capabilities: struct{ Drop []string }{[]string{"ALL"}}, SeccompProfile: struct{ Type string }{"RuntimeDefault"},
+}
+
+// manifests reads files. Together they have one manifest of each kind, all with the same name.
+func manifests(t *testing.T, name string, files ...string) map[string]manifest {
+	kinds := make(map[string]manifest)
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file))
+		require.NoError(t, err)
+		in := yaml.NewDecoder(bytes.NewReader(text))
+		in.KnownFields(true)
+		for {
+			var m manifest
+			err := in.Decode(&m)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, file)
+			require.Equal(t, name, m.Metadata.Name, file)
+			kind := m.APIVersion + " " + m.Kind
+			require.NotContains(t, kinds, kind)
+			kinds[kind] = m
+			for _, c := range m.Spec.Template.Spec.Containers {
+				require.Equal(t, confined, c.SecurityContext, file)
+				require.Equal(t, quantity{"100m", "64Mi"}, c.Resources.Requests, file)
+				require.Equal(t, quantity{"", "256Mi"}, c.Resources.Limits, "%s: a throttled member may lose its lease", file)
+			}
+		}
+	}
+	return kinds
+}
+
+// The members of a service of locks are pods that only their clients can reach. The tests of
+// dmutex serve check how they are started.
+func TestKubernetesServe(t *testing.T) {
+	kinds := manifests(t, "dmutex", "serve.yaml", "monitor/service-monitor.yaml")
+	require.Len(t, kinds, 5)
+	app := map[string]string{"app": "dmutex"}
+	match := map[string]any{"matchLabels": map[string]any{"app": "dmutex"}}
+
+	set := kinds["apps/v1 StatefulSet"].Spec
+	require.Equal(t, match, set.Selector)
+	require.Equal(t, "Parallel", set.PodManagementPolicy, "each waits for a lease")
+	require.Equal(t, app, set.Template.Metadata.Labels)
+	pod := set.Template.Spec
+	require.Equal(t, app, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
+	require.Len(t, pod.Containers, 1)
+	c := pod.Containers[0]
+	require.Equal(t, "clients", c.Ports[0].Name)
+	require.Equal(t, "http", c.Ports[1].Name)
+	require.Equal(t, "http", c.ReadinessProbe.HTTPGet.Port)
+	require.Equal(t, "http", c.LivenessProbe.HTTPGet.Port)
+	require.Equal(t, "dmutex-tls", pod.Volumes[0].Secret.SecretName)
+	require.Equal(t, pod.Volumes[0].Name, c.VolumeMounts[0].Name)
+	require.True(t, c.VolumeMounts[0].ReadOnly)
+	files := 0
+	for _, v := range c.Env {
+		if strings.HasPrefix(v.Value, "/") {
+			require.Equal(t, c.VolumeMounts[0].MountPath, path.Dir(v.Value), v.Name)
+			files++
+		}
+	}
+	require.Equal(t, 3, files, "certificate, key and authority")
+
+	service := kinds["v1 Service"]
+	require.Equal(t, service.Metadata.Name, set.ServiceName)
+	require.Equal(t, "None", service.Spec.ClusterIP, "a client has its session with one member")
+	require.Equal(t, map[string]any{"app": "dmutex"}, service.Spec.Selector)
+	require.Equal(t, c.Ports[0].ContainerPort, service.Spec.Ports[0].Port)
+	require.Equal(t, c.Ports[1].ContainerPort, service.Spec.Ports[1].Port)
+	monitor := kinds["monitoring.coreos.com/v1 ServiceMonitor"].Spec
+	require.Equal(t, map[string]any{"matchLabels": map[string]any{"app": service.Metadata.Labels["app"]}}, monitor.Selector)
+	require.Equal(t, service.Spec.Ports[1].Name, monitor.Endpoints[0].Port)
+
+	require.Equal(t, match, kinds["policy/v1 PodDisruptionBudget"].Spec.Selector)
+	require.Equal(t, 1, kinds["policy/v1 PodDisruptionBudget"].Spec.MaxUnavailable)
+	policy := kinds["networking.k8s.io/v1 NetworkPolicy"].Spec
+	require.Equal(t, app, policy.PodSelector.MatchLabels)
+	require.Equal(t, []string{"Ingress"}, policy.PolicyTypes)
+	require.Len(t, policy.Ingress, 2)
+	require.Equal(t, "http", policy.Ingress[1].Ports[0].Port)
+	require.NotEmpty(t, policy.Ingress[1].From[0].NamespaceSelector.MatchLabels)
+	require.Equal(t, "clients", policy.Ingress[0].Ports[0].Port)
+	require.NotEmpty(t, policy.Ingress[0].From[0].PodSelector.MatchLabels)
+}
+
+// Each file for Kustomize names files that are there, and the base is all of the lock service.
+func TestKustomize(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/kubernetes/*/kustomization.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range append(files, "../../deploy/kubernetes/kustomization.yaml") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var k struct {
+			APIVersion string `yaml:"apiVersion"`
+			Kind       string
+			Resources  []string
+		}
+		in := yaml.NewDecoder(bytes.NewReader(text))
+		in.KnownFields(true)
+		require.NoError(t, in.Decode(&k), file)
+		require.NotEmpty(t, k.Resources, file)
+		for _, resource := range k.Resources {
+			require.FileExists(t, filepath.Join(filepath.Dir(file), resource))
+		}
+	}
+}
+
+// The manifests agree with each other and with the pages.
+func TestKubernetes(t *testing.T) {
+	kinds := manifests(t, "invoices", "deployment.yaml", "disruption-budget.yaml", "network-policy.yaml", "statefulset.yaml")
+	require.Len(t, kinds, 5)
+	app := map[string]string{"app": "invoices"}
+	match := map[string]any{"matchLabels": map[string]any{"app": "invoices"}}
+
+	locks := 0 // the port
+	for _, kind := range []string{"apps/v1 Deployment", "apps/v1 StatefulSet"} {
+		m := kinds[kind]
+		require.Equal(t, match, m.Spec.Selector, kind)
+		pod := m.Spec.Template
+		require.Equal(t, app, pod.Metadata.Labels, kind)
+		require.Greater(t, pod.Spec.TerminationGracePeriodSeconds, int(closing.Seconds()), kind)
+		require.Len(t, pod.Spec.Containers, 1, kind)
+		c := pod.Spec.Containers[0]
+		require.Equal(t, "locks", c.Ports[0].Name, kind)
+		require.Equal(t, "http", c.Ports[1].Name, kind)
+		require.Equal(t, "/ready", c.ReadinessProbe.HTTPGet.Path, kind)
+		require.Equal(t, "http", c.ReadinessProbe.HTTPGet.Port, kind)
+		require.Equal(t, "/alive", c.LivenessProbe.HTTPGet.Path, kind)
+		require.Equal(t, "http", c.LivenessProbe.HTTPGet.Port, kind)
+		locks = c.Ports[0].ContainerPort
+	}
+	ready := kinds["apps/v1 Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe
+	require.Greater(t, time.Duration(ready.PeriodSeconds*ready.FailureThreshold)*time.Second, lease)
+
+	service, set := kinds["v1 Service"], kinds["apps/v1 StatefulSet"]
+	require.Equal(t, "None", service.Spec.ClusterIP)
+	require.True(t, service.Spec.PublishNotReadyAddresses)
+	require.Equal(t, map[string]any{"app": "invoices"}, service.Spec.Selector)
+	require.Equal(t, locks, service.Spec.Ports[0].Port)
+	require.Equal(t, service.Metadata.Name, set.Spec.ServiceName)
+	require.Equal(t, "Parallel", set.Spec.PodManagementPolicy)
+
+	budget := kinds["policy/v1 PodDisruptionBudget"]
+	require.Equal(t, match, budget.Spec.Selector)
+	require.Equal(t, 1, budget.Spec.MaxUnavailable)
+
+	policy := kinds["networking.k8s.io/v1 NetworkPolicy"].Spec
+	require.Equal(t, app, policy.PodSelector.MatchLabels)
+	require.Equal(t, []string{"Ingress"}, policy.PolicyTypes)
+	require.Len(t, policy.Ingress, 2)
+	require.Equal(t, "locks", policy.Ingress[0].Ports[0].Port)
+	require.Equal(t, app, policy.Ingress[0].From[0].PodSelector.MatchLabels)
+	require.Equal(t, "http", policy.Ingress[1].Ports[0].Port)
+	require.Empty(t, policy.Ingress[1].From)
+}

@@ -1,0 +1,92 @@
+// Package gocronlock runs the jobs of gocron in one process of several.
+//
+//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronlock.Locker{Mutex: locks, Keep: time.Minute}))
+//	s, err := gocron.NewScheduler(gocron.WithDistributedElector(&gocronlock.Elector{Mutex: n.Mutex("jobs")}))
+//
+// The lock of a job is renewed for as long as the job runs. If it is lost all the same, Lost says so at
+// once. A lock that is taken costs one question, and nothing polls.
+package gocronlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/dmutex/dmutex/lock"
+)
+
+// A Locker lets each job run in one process at a time: in another that is due meanwhile it is skipped.
+type Locker struct {
+	Mutex func(job string) lock.Mutex // such as: func(job string) lock.Mutex { return n.Mutex(job) }
+
+	// Keep is how long the lock of a job is kept at least, so that a scheduler whose clock is behind
+	// does not run a short job again. It should be more than the clocks differ, and less than the
+	// time from one run to the next.
+	Keep time.Duration
+
+	Lost func(job string, why error) // the lock was lost while the job ran; nil to ignore it
+}
+
+// Lock implements [gocron.Locker].
+func (l Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	h, err := l.Mutex(job).TryAcquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(h.Context(), func() {
+		if l.Lost != nil {
+			l.Lost(job, h.Err())
+		}
+	})
+	return &run{h, time.Now().Add(l.Keep), stop}, nil
+}
+
+type run struct {
+	lock.Held
+	keep time.Time
+	stop func() bool
+}
+
+// Unlock implements [gocron.Lock].
+func (r *run) Unlock(context.Context) error {
+	r.stop()
+	if left := time.Until(r.keep); left > 0 && r.Err() == nil {
+		time.AfterFunc(left, func() { _ = r.Release() })
+		return nil
+	}
+	return r.Release()
+}
+
+// An Elector lets one process run all jobs: the first that has one due while there is no other.
+type Elector struct {
+	Mutex lock.Mutex
+
+	mu   sync.Mutex
+	held lock.Held
+}
+
+// IsLeader implements [gocron.Elector].
+func (e *Elector) IsLeader(ctx context.Context) (err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held != nil {
+		if e.held.Err() == nil {
+			return nil
+		}
+		_ = e.held.Release() // it is lost
+	}
+	e.held, err = e.Mutex.TryAcquire(ctx)
+	return err
+}
+
+// Resign lets another process lead.
+func (e *Elector) Resign() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held == nil {
+		return nil
+	}
+	return e.held.Release()
+}

@@ -1,0 +1,328 @@
+package repotest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/dmutex/dmutex"
+
+// rows is the table of the layers. A row is a directory with all below it: whether it
+// is pure, and which other rows it may import.
+var rows = []struct {
+	name string
+	pure bool
+	may  []string
+}{
+	// layer 0
+	{".", true, []string{"internal/canon"}},
+	{"internal/canon", true, nil},
+	{"site", true, []string{".", "internal/canon"}},
+
+	// layer 1: none of these may import another
+	{"central", true, []string{".", "internal/canon", "site"}},
+	{"deadlock", true, []string{".", "internal/canon"}},
+	{"election", true, []string{".", "internal/canon"}},
+	{"lamport", true, []string{".", "internal/canon", "site"}},
+	{"maekawa", true, []string{".", "internal/canon", "site"}},
+	{"quorum", true, nil},
+	{"ricart", true, []string{".", "internal/canon", "site"}},
+	{"ring", true, []string{".", "internal/canon", "site"}},
+	{"suzukikasami", true, []string{".", "internal/canon", "site"}},
+
+	// layer 2
+	{"dmutextest", false, []string{".", "internal/kit/goldentest", "internal/kit/search", "trace"}},
+	{"fence", false, nil},
+	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
+	{"internal/kit/certtest", false, nil},
+	{"internal/kit/child", false, nil},
+	{"internal/clientlink", false, []string{"internal/clientsession", "internal/wire", "transport"}},
+	{"internal/clientsession", true, []string{"internal/leases", "internal/protocol"}},
+	{"internal/clock", false, nil},
+	{"internal/chase", true, []string{"."}},
+	{"internal/kit/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/kit/search"}},
+	{"internal/kit/electiontest", false, []string{".", "dmutextest", "election", "internal/kit/search"}},
+	{"internal/kit/browsertest", false, nil},
+	{"internal/kit/goldentest", false, []string{"internal/kit/search"}},
+	{"internal/hold", false, []string{"internal/clock", "internal/leases", "lock"}},
+	{"internal/latelog", false, nil},
+	{"internal/leases", true, nil},
+	{"internal/lockrecord", true, []string{"internal/leases"}},
+	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/protocol", "lock"}},
+	{"internal/kit/machinetest", false, []string{".", "dmutextest"}},
+	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
+	{"internal/kit/racetest", false, nil},
+	{"internal/kit/search", false, nil},
+	{"internal/protocol", true, nil},
+	{"internal/kit/repotest", false, nil},
+	{"internal/wire", false, []string{".", "transport"}},
+	{"internal/membership", true, []string{".", "internal/canon", "internal/leases", "internal/protocol"}},
+	{"client", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/hold", "internal/latelog", "lock", "transport"}},
+	{"lock", false, nil},
+	{"lock/semaphore", false, []string{"internal/hold", "lock"}},
+	{"locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "lock"}},
+	{"store", false, nil},
+	{"store/storelock", false, []string{"internal/clock", "internal/hold", "internal/leases", "internal/lockrecord", "lock", "store"}},
+	{"trace", false, []string{"."}},
+	{"transport", false, []string{".", "internal/latelog"}},
+	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
+	{"internal/mail", false, []string{".", "internal/protocol", "internal/session", "transport"}},
+	{"internal/session", true, []string{".", "internal/protocol"}},
+
+	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
+
+	// layer 3
+	{"node/internal/locks", false, []string{".", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
+	{"node/internal/group", false, []string{".", "internal/clock", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
+	{"node", false, []string{".", "central", "internal/chase", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
+	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
+	{"internal/metrics", false, []string{".", "client", "node"}},
+	{"node/filenode", false, []string{"node", "store", "transport"}},
+	{"node/natsnode", false, []string{"node", "store", "transport"}},
+	{"node/sqlnode", false, []string{"node", "store", "transport"}},
+}
+
+// What the pure rows may import of other modules, besides the internal packages of Go.
+var allowed = []string{
+	"cmp", "errors", "iter", "math", "math/bits", "slices", "strconv", "unicode/utf8", "unsafe",
+	"github.com/vmihailenco/msgpack/v5/msgpcode", // constants
+}
+
+// rowOf returns the place in rows of a package of ours, -1 if it has none.
+func rowOf(path string) int {
+	rel := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+	best := -1
+	for i, r := range rows {
+		inside := r.name == "." && rel == "" || rel == r.name || strings.HasPrefix(rel, r.name+"/")
+		if inside && (best < 0 || len(r.name) > len(rows[best].name)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+// goList runs go list in the root of the module and returns its lines, each
+// cut into words.
+func goList(t *testing.T, args ...string) (lines [][]string) {
+	// go test does not know that go list reads the whole tree, and would show a cached
+	// result after a change. It knows what this process reads.
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
+		if path == ".git" {
+			return filepath.SkipDir
+		}
+		return err
+	}))
+	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("go list: %s", exit.Stderr)
+	}
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
+// Imports point to lower layers only. The table has no row without a package, and allows
+// no import that no package needs.
+func TestImports(t *testing.T) {
+	used := make(map[string]bool) // a row, or a row and one that it imports
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+		path, imports := line[0], line[1:]
+		from := rowOf(path)
+		if from < 0 {
+			t.Errorf("%s has no row in the table", path)
+			continue
+		}
+		used[rows[from].name] = true
+		for _, other := range imports {
+			to := rowOf(other)
+			if !ours(other) || to == from {
+				continue
+			}
+			if to < 0 || !slices.Contains(rows[from].may, rows[to].name) {
+				t.Errorf("%s may not import %s", path, other)
+				continue
+			}
+			used[rows[from].name+" "+rows[to].name] = true
+		}
+	}
+	for _, row := range rows {
+		if !used[row.name] {
+			t.Errorf("the table has a row %s, which has no package", row.name)
+		}
+		for _, other := range row.may {
+			if !used[row.name+" "+other] {
+				t.Errorf("the table lets %s import %s, which it does not", row.name, other)
+			}
+		}
+	}
+}
+
+// The pure rows reach nothing that has to do with time, chance, other goroutines or the
+// world, not even indirectly.
+//
+// LESSONS L55, L56.
+func TestPureImports(t *testing.T) {
+	for _, pkg := range purePackages(t) {
+		for _, line := range goList(t, "-deps", pkg) {
+			path := line[0]
+			if !pureImport(path) {
+				t.Errorf("%s reaches %s", pkg, path)
+			}
+		}
+	}
+	for _, path := range []string{"sync", "time", "context", "net", "os", "math/rand", "math/rand/v2", "fmt", "maps", module + "/node"} {
+		require.False(t, pureImport(path), path)
+	}
+}
+
+func pureImport(path string) bool {
+	if ours(path) {
+		row := rowOf(path)
+		return row >= 0 && rows[row].pure
+	}
+	return slices.Contains(allowed, path) || path == "runtime" || strings.HasPrefix(path, "internal/")
+}
+
+func purePackages(t *testing.T) (pure []string) {
+	for _, line := range goList(t, "./...") {
+		if row := rowOf(line[0]); row >= 0 && rows[row].pure {
+			pure = append(pure, line[0])
+		}
+	}
+	require.Contains(t, pure, module)
+	require.Contains(t, pure, module+"/ricart")
+	return pure
+}
+
+// The pure rows start no goroutine, have no channel, and range over no map.
+//
+// LESSONS L29.
+func TestPureCode(t *testing.T) {
+	pure := purePackages(t)
+	exports := make(map[string]string)
+	for _, line := range goList(t, append([]string{"-export", "-deps", "-f", `{{.ImportPath}} {{.Export}}`}, pure...)...) {
+		if len(line) == 2 {
+			exports[line[0]] = line[1]
+		}
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, pkg := range pure {
+		var files []*ast.File
+		for _, line := range goList(t, "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}`, pkg) {
+			if len(line) == 0 {
+				continue
+			}
+			file, err := parser.ParseFile(fset, filepath.FromSlash(line[0]), nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+		for _, vice := range vices(t, fset, imports, pkg, files) {
+			t.Error(vice)
+		}
+	}
+}
+
+// vices finds each vice at its place.
+func TestVices(t *testing.T) {
+	const source = `package vices
+
+type registry map[string]int
+
+func f(r registry, list []int) {
+	go f(nil, nil)
+	c := make(chan int)
+	c <- <-c
+	select {}
+	for range r {
+	}
+	for range list {
+	}
+	for range c {
+	}
+}
+
+func g[M ~map[int]int](m M) {
+	for range m {
+	}
+}
+`
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "vices.go", source, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"vices.go:6:2: go statement",
+		"vices.go:7:12: channel",
+		"vices.go:8:2: channel",
+		"vices.go:8:7: channel",
+		"vices.go:9:2: channel",
+		"vices.go:10:2: range over a map",
+		"vices.go:14:2: channel",
+		"vices.go:19:2: range over a map",
+	}, vices(t, fset, nil, "vices", []*ast.File{file}))
+}
+
+func vices(t *testing.T, fset *token.FileSet, imports types.Importer, pkg string, files []*ast.File) (found []string) {
+	info := &types.Info{Types: make(map[ast.Expr]types.TypeAndValue)}
+	_, err := (&types.Config{Importer: imports}).Check(pkg, fset, files, info)
+	require.NoError(t, err)
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			what := ""
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				what = "go statement"
+			case *ast.ChanType, *ast.SendStmt, *ast.SelectStmt:
+				what = "channel"
+			case *ast.UnaryExpr:
+				if n.Op == token.ARROW {
+					what = "channel"
+				}
+			case *ast.RangeStmt:
+				what = viceOfRange(info.TypeOf(n.X))
+			}
+			if what != "" {
+				found = append(found, fmt.Sprintf("%v: %s", fset.Position(n.Pos()), what))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func viceOfRange(over types.Type) string {
+	switch over := over.Underlying().(type) {
+	case *types.Map:
+		return "range over a map"
+	case *types.Chan:
+		return "channel"
+	case *types.Interface: // a type parameter: the types that it allows
+		for e := range over.EmbeddedTypes() {
+			if u, ok := e.Underlying().(*types.Union); ok {
+				for term := range u.Terms() {
+					if what := viceOfRange(term.Type()); what != "" {
+						return what
+					}
+				}
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,146 @@
+package membership
+
+import (
+	"errors"
+	"math"
+	"strconv"
+
+	"github.com/dmutex/dmutex/internal/leases"
+)
+
+// A register is a life's conversation with the store, rules 5.1, 5.2 and 5.6. There is one operation
+// at a time, and never a swap from what is out of date: a swap whose outcome is a conflict or unknown
+// is followed by a load.
+type register struct {
+	record Record // that the last operation that succeeded has shown
+
+	// The operation under way, if there is one.
+	op     Operation
+	asked  bool   // the driver has it
+	next   Record // of a swap
+	sentAt int64
+	unsure bool // a swap may have taken effect, or may still
+
+	// The next operation.
+	stale    bool  // the record is to be loaded before it is changed
+	loadAt   int64 // when, if so
+	renewAt  int64 // when to load it to renew the lease
+	hintAt   int64 // when to load it because it may have changed; never if nothing says so
+	prompted bool  // the load under way was asked for by a hint
+	vain     int   // loads in a row that were, and have shown nothing new
+	fails    int   // operations without an outcome since the last with one
+	losses   int   // swaps that were too late, in a row
+	most     int64 // the longest pause before the store is asked again
+}
+
+// newRegister returns the register of a life that has asked nothing yet.
+func newRegister(lease int64) register {
+	return register{stale: true, loadAt: math.MinInt64, renewAt: never, hintAt: never, most: lease / leases.Retry}
+}
+
+func (r *register) begin(now int64, op Operation) { r.op, r.sentAt = op, now }
+
+// Operation is what a [LeaseMachine] wants of the store.
+type Operation uint8
+
+// The operations.
+const (
+	NoOperation Operation = iota
+	Load                  // read the value, linearizably
+	Swap                  // write the value, if the store has what this life was shown last
+	Live                  // begin a life of the store, which is over when this life can hold nothing any more
+	Look                  // ask who lives: all lives of the store that have begun and are not over
+)
+
+// start returns what is to be started at the store.
+func (r *register) start() Event {
+	r.asked = true
+	e := Event{Kind: Ask, Op: r.op}
+	if r.op == Swap {
+		e.Value = []byte(r.next.text())
+	}
+	return e
+}
+
+// ErrConflict is the outcome of a swap that was not done, because the record has changed.
+var ErrConflict = errors.New("membership: the record has changed")
+
+// finish ends the operation under way. If it has failed, the record is loaded after a pause. Lives that
+// have lost a swap together pause at least so long, and each for another time, by Fibonacci hashing of
+// their numbers. A renewal may wait for that, so it is short.
+func (r *register) finish(now, pause int64, life uint64, err error) (op Operation, sent int64) {
+	op, sent = r.op, r.sentAt
+	r.op, r.asked = NoOperation, false
+	switch {
+	case err == ErrConflict:
+		window := min(pause<<r.losses, r.most)
+		r.stale, r.loadAt = true, now+int64((life+uint64(r.losses))*0x9e3779b97f4a7c15>>24%uint64(window))
+		r.fails, r.losses = 0, min(r.losses+1, maxFails)
+	case err != nil:
+		r.unsure = r.unsure || op == Swap
+		r.stale, r.loadAt = true, now+min(minPause<<r.fails, r.most)
+		r.fails = min(r.fails+1, maxFails)
+	case op == Swap:
+		r.fails, r.losses = 0, 0
+	case op == Load:
+		r.fails, r.stale, r.unsure = 0, false, false
+	}
+	return op, sent
+}
+
+// nextLoad returns when the record is to be loaded.
+func (r *register) nextLoad() int64 {
+	switch {
+	case r.op != NoOperation:
+		return never
+	case r.stale:
+		return r.loadAt
+	default:
+		return min(r.hintAt, r.renewAt)
+	}
+}
+
+// load begins a load.
+func (r *register) load(now int64) {
+	r.prompted, r.hintAt = !r.stale && r.hintAt <= now, never
+	r.begin(now, Load)
+}
+
+// loaded notes whether a load has shown anything new.
+func (r *register) loaded(news bool) {
+	if r.vain = min(r.vain+1, maxFails); !r.prompted || news {
+		r.vain = 0
+	}
+}
+
+// hint plans a load, a pause after the last operation was asked for.
+func (r *register) hint(now, pause int64) { r.hintAt = min(r.hintAt, max(now, r.sentAt+pause)) }
+
+// rumor plans a load because of a hint that anybody can bring about. Hints that say nothing new lead
+// to fewer loads.
+func (r *register) rumor(now int64) { r.hint(now, min(minPause<<r.vain, max(minPause, r.most))) }
+
+// contradicted says how a record contradicts the one that was read before, "" if it does not.
+func (r *register) contradicted(next *Record) string {
+	switch {
+	case next.Epoch < r.record.Epoch:
+		return "it went back to epoch " + strconv.FormatUint(next.Epoch, 10) + " from " + r.epoch()
+	case next.Epoch == r.record.Epoch && next.text() != r.record.text():
+		return "it has changed within epoch " + r.epoch()
+	case next.Unclean < r.record.Unclean || next.Unproved < r.record.Unproved || next.Cleared < r.record.Cleared || next.Highest < r.record.Highest:
+		return "it has forgotten what was before epoch " + strconv.FormatUint(next.Epoch, 10)
+	}
+	return ""
+}
+
+func (r *register) epoch() string { return strconv.FormatUint(r.record.Epoch, 10) }
+
+// following returns what a swap may change: the record of the next epoch, which is not below the one
+// given. It says what is cleared already, and not what this swap excludes.
+func (r *register) following(cleared, least uint64) Record {
+	next := r.record
+	next.Members = append([]Entry(nil), next.Members...)
+	next.Cleared = min(cleared, next.Unclean)
+	next.Epoch = max(next.Epoch+1, least)
+	return next
+}

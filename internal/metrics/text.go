@@ -1,0 +1,110 @@
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/dmutex/dmutex/node"
+)
+
+// A Page writes metrics in the text format of Prometheus, for a program that has no library for
+// them: those of a Source, and what its Observer has seen.
+type Page struct {
+	mu     sync.Mutex
+	series map[*Metric]map[string]*series // by label
+}
+
+type series struct {
+	count []uint64 // by the bounds, and above them
+	sum   float64
+}
+
+// NewPage returns a Page on which all histograms are empty.
+func NewPage() *Page {
+	p := &Page{series: make(map[*Metric]map[string]*series)}
+	for m, labels := range map[*Metric][]string{Wait: WaitOutcomes, Hold: HoldOutcomes, View: {""}} {
+		p.series[m] = make(map[string]*series)
+		for _, l := range labels {
+			p.series[m][l] = &series{count: make([]uint64, len(Bounds())+1)}
+		}
+	}
+	return p
+}
+
+// Observer returns an Observer that fills the histograms.
+func (p *Page) Observer() *node.Observer {
+	return &node.Observer{
+		Wait: func(e node.Event) { p.observe(Wait, e.Outcome, e.Took.Seconds()) },
+		Hold: func(e node.Event) { p.observe(Hold, e.Outcome, e.Took.Seconds()) },
+		View: func(v node.ViewStatus) { p.observe(View, "", v.Took.Seconds()) },
+	}
+}
+
+func (p *Page) observe(m *Metric, label string, value float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.series[m][label]
+	bucket, _ := slices.BinarySearch(Bounds(), value)
+	s.count[bucket]++
+	s.sum += value
+}
+
+// Write writes the page.
+func (p *Page) Write(w io.Writer, of Source) error {
+	lines := make(map[*Metric][]string)
+	of.Read(func(m *Metric, value float64, label ...string) {
+		lines[m] = append(lines[m], line(m, "", value, label...))
+	})
+	p.mu.Lock()
+	for m, all := range p.series {
+		for label, s := range all {
+			var with []string
+			if m.Label != "" {
+				with = []string{label}
+			}
+			var sum uint64
+			for i, count := range s.count {
+				sum += count
+				bound := "+Inf"
+				if i < len(Bounds()) {
+					bound = number(Bounds()[i])
+				}
+				lines[m] = append(lines[m], line(m, "_bucket", float64(sum), append(with, bound)...))
+			}
+			lines[m] = append(lines[m], line(m, "_sum", s.sum, with...), line(m, "_count", float64(sum), with...))
+		}
+	}
+	p.mu.Unlock()
+	var b strings.Builder
+	for _, m := range slices.Concat(of.Metrics, Observed) {
+		if len(lines[m]) == 0 {
+			continue
+		}
+		kind := [...]string{"gauge", "gauge", "counter", "histogram"}[m.Kind]
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s %[3]s\n%s", m.Prometheus(), m.Help, kind, strings.Join(lines[m], ""))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// line writes a value. Its labels are that of the metric, if it has one, and the bound of a bucket.
+func line(m *Metric, part string, value float64, labels ...string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	var list []string
+	for i, name := range append(slices.DeleteFunc([]string{m.Label}, func(l string) bool { return l == "" }), "le") {
+		if i < len(labels) {
+			list = append(list, name+`="`+escape.Replace(strings.ToValidUTF8(labels[i], "\uFFFD"))+`"`)
+		}
+	}
+	text := m.Prometheus() + part
+	if len(list) > 0 {
+		text += "{" + strings.Join(list, ",") + "}"
+	}
+	return text + " " + number(value) + "\n"
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -1,0 +1,148 @@
+// Package semaphore lets up to k callers in at a time, of all processes together.
+//
+//	jobs := semaphore.New("jobs", 5, n.Mutex) // n is a node.Node or a client.Client
+//	err := jobs.Do(ctx, func(ctx context.Context, permit int, fence uint64) error { ... })
+//
+// A semaphore is k locks, of which a caller holds any one, its permit. So a permit has what a lock
+// has: a number, a fence, a context that ends when it is lost, and a holder that is replaced when it has
+// crashed, while the others are not delayed. No permit can leak. It works over every [lock.Mutex]:
+// for records, let the function open the record of that name.
+//
+// Permit 0 is the lock of the semaphore's name, permit i that of NAME#i. So a semaphore of one permit is the
+// plain lock. Processes should agree on k; if they do not, the highest k is what holds.
+//
+// A caller tries one permit. If it is taken, the caller waits for all of them, and keeps the first. With
+// holds longer than a thousand messages take, callers are served about as they came. With
+// shorter ones later callers may be first. A waiting call takes k of the 1000 requests of a client.
+package semaphore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/lock"
+)
+
+// A Semaphore has some permits. Its methods are safe for concurrent use.
+type Semaphore struct {
+	name  string
+	locks []lock.Mutex
+	next  atomic.Int64 // the permit to try first: the last that was released here
+}
+
+// New returns the semaphore of that name, with 1 to 64 permits. mutex returns the lock of a name, such
+// as the method Mutex of a node or a client. With another number of permits all calls return an error.
+func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Semaphore {
+	s := &Semaphore{name: name}
+	if permits < 1 || permits > 64 {
+		return s
+	}
+	for i := range permits {
+		if i > 0 {
+			s.locks = append(s.locks, mutex(fmt.Sprintf("%s#%d", name, i)))
+		} else {
+			s.locks = append(s.locks, mutex(name))
+		}
+	}
+	s.next.Store(rand.Int64N(int64(permits)))
+	return s
+}
+
+// A Permit is the handle of one permit. Of two grants of the permits with one number the later has the
+// higher fence, so let the guarded resource keep one [fence.Gate] for each number.
+//
+// [fence.Gate]: https://pkg.go.dev/github.com/dmutex/dmutex/fence#Gate
+type Permit struct {
+	lock.Held
+	Number int // from 0
+
+	s *Semaphore
+}
+
+// Release gives the permit back, see [lock.Held].
+func (p *Permit) Release() error {
+	err := p.Held.Release()
+	p.s.next.Store(int64(p.Number))
+	return err
+}
+
+// Acquire waits for a permit. It returns either a permit or an error, never both. The error says what the
+// last of the permits that the call waited for waits for.
+func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
+	if len(s.locks) > 1 {
+		if a := s.try(ctx, int(s.next.Load())); a.err == nil {
+			return a.Permit, nil
+		}
+	}
+	all, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var taken atomic.Bool
+	answers := make(chan answer, len(s.locks))
+	for i, l := range s.locks {
+		go func() {
+			h, err := l.Acquire(all)
+			if err == nil && taken.Swap(true) { // it comes late
+				_, err = h.Release(), errLate
+			}
+			answers <- s.answer(i, h, err)
+		}()
+	}
+	err := errors.New("it has no permits: choose 1 to 64")
+	for range s.locks {
+		a := <-answers
+		if a.err == nil {
+			return a.Permit, nil
+		}
+		err = a.err
+	}
+	return nil, s.fail(err)
+}
+
+var errLate = errors.New("another permit was free before")
+
+// TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
+func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
+	err := errors.New("it has no permits: choose 1 to 64")
+	for i := range s.locks {
+		a := s.try(ctx, (int(s.next.Load())+i)%len(s.locks))
+		if a.err == nil {
+			return a.Permit, nil
+		}
+		if i == 0 || !errors.Is(a.err, lock.ErrBusy) {
+			err = a.err
+		}
+	}
+	return nil, s.fail(err)
+}
+
+// Do runs f while it holds a permit, like Do of a [lock.Mutex].
+func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit int, fence uint64) error) error {
+	p, err := s.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	return hold.Run(ctx, p, func(ctx context.Context, fence uint64) error { return f(ctx, p.Number, fence) })
+}
+
+// An answer is a permit, or why it was not granted.
+type answer struct {
+	*Permit
+	err error
+}
+
+func (s *Semaphore) answer(i int, h lock.Held, err error) answer {
+	return answer{&Permit{h, i, s}, err}
+}
+
+func (s *Semaphore) try(ctx context.Context, i int) answer {
+	h, err := s.locks[i].TryAcquire(ctx)
+	return s.answer(i, h, err)
+}
+
+func (s *Semaphore) fail(err error) error {
+	return fmt.Errorf("semaphore %q of %d: %w", s.name, len(s.locks), err)
+}

@@ -1,0 +1,207 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/semaphore"
+	"github.com/dmutex/dmutex/locktest"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// allFree requires that every permit of the semaphore x is free, by the locks below.
+func allFree(t *testing.T, s system, permits int) {
+	t.Helper()
+	for i := range permits {
+		name := "x"
+		if i > 0 {
+			name = fmt.Sprintf("x#%d", i)
+		}
+		require.NoError(t, acquire(t, s.named[1](name)).Release(), name)
+	}
+}
+
+// At most three callers of two processes hold a permit at a time, each another one, also while callers give
+// up. The fences of a permit rise, and no permit leaks.
+func TestSemaphore(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		const permits = 3
+		var mu sync.Mutex
+		inside, last, grants, most := map[int]bool{}, map[int]uint64{}, 0, 0
+		var working sync.WaitGroup
+		for i := range 10 {
+			jobs := semaphore.New("x", permits, s.named[i%2])
+			luck := rand.New(rand.NewPCG(uint64(i), 1))
+			working.Go(func() {
+				for range 6 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(luck.Int64N(int64(lease))))
+					err := jobs.Do(ctx, func(_ context.Context, permit int, fence uint64) error {
+						mu.Lock()
+						require.False(t, inside[permit])
+						require.Less(t, permit, permits)
+						require.Greater(t, fence, last[permit])
+						inside[permit], last[permit] = true, fence
+						grants++
+						most = max(most, len(inside))
+						mu.Unlock()
+						time.Sleep(lease / 20)
+						mu.Lock()
+						defer mu.Unlock()
+						delete(inside, permit)
+						return nil
+					})
+					cancel()
+					require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+				}
+			})
+		}
+		working.Wait()
+		require.Greater(t, grants, 20)
+		require.Equal(t, permits, most)
+		time.Sleep(2 * lease)
+		allFree(t, s, permits)
+	})
+}
+
+// Permit 0 is the lock itself, and the only one of a semaphore of one.
+func TestSemaphoreNames(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		one, two := semaphore.New("x", 1, s.named[0]), semaphore.New("x", 2, s.named[1])
+		p, err := one.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, p.Number)
+		_, err = s.two.TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy)
+		q, err := two.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, q.Number)
+		none, err := two.TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy)
+		require.ErrorContains(t, err, `semaphore "x" of 2: `)
+		require.Nil(t, none)
+		require.NoError(t, q.Release())
+		require.ErrorIs(t, q.Err(), lock.ErrReleased)
+		require.NoError(t, p.Release())
+		allFree(t, s, 2)
+	})
+}
+
+// A permit that is lost ends its Do, and others get it; the others are not delayed.
+func TestSemaphoreLoss(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		one, two := semaphore.New("x", 2, s.named[0]), semaphore.New("x", 2, s.named[1])
+		require.NoError(t, acquire(t, s.named[1]("x#1")).Release())
+		broken := errors.New("broken")
+		err := one.Do(t.Context(), func(ctx context.Context, _ int, _ uint64) error {
+			go s.trouble()
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			s.over()
+			return broken
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorIs(t, err, broken)
+		var both []*semaphore.Permit
+		for range 2 {
+			p, err := two.Acquire(t.Context())
+			require.NoError(t, err)
+			both = append(both, p)
+		}
+		for _, p := range both {
+			require.NoError(t, p.Release())
+		}
+		time.Sleep(2 * lease)
+	})
+}
+
+// A number of permits that is out of range is an error of each call.
+func TestSemaphoreRange(t *testing.T) {
+	for _, permits := range []int{-1, 0, 65} {
+		s := semaphore.New("x", permits, locktest.New)
+		_, err := s.Acquire(t.Context())
+		require.ErrorContains(t, err, "choose 1 to 64")
+		_, err = s.TryAcquire(t.Context())
+		require.ErrorContains(t, err, "choose 1 to 64")
+	}
+	p, err := semaphore.New("x", 64, locktest.New).Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, p.Release())
+}
+
+// With holds of a thousand message times, callers wait hardly longer than at an ideal counter: one queue, and
+// permits that are passed on in a message time. -v shows the times, also for shorter holds.
+func TestSemaphoreBesideCounter(t *testing.T) {
+	for _, hold := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			const n, permits, turns = 8, 3, 30
+			const message = time.Millisecond
+			net, err := memlink.New(memlink.Config{MinDelay: message, MaxDelay: message})
+			require.NoError(t, err)
+			ids := []dmutex.NodeID{1, 2, 3, 4, 5, 6, 7, 8}
+			var nodes []*node.Node
+			for _, id := range ids {
+				n, err := node.OpenStrict(t.Context(), id, ids, net.Link(id), node.Config{Algorithm: central.New})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = n.Close(context.Background()) })
+				nodes = append(nodes, n)
+			}
+			for _, n := range nodes {
+				require.NoError(t, n.Ready(t.Context()))
+			}
+			measure := func(take func(i int) (release func())) (mean time.Duration) {
+				var mu sync.Mutex
+				var working sync.WaitGroup
+				for i := range n {
+					working.Go(func() {
+						luck := rand.New(rand.NewPCG(uint64(i), 7))
+						for range turns {
+							time.Sleep(time.Duration(luck.ExpFloat64() * float64(hold)))
+							begin := time.Now()
+							release := take(i)
+							waited := time.Since(begin)
+							time.Sleep(hold)
+							release()
+							mu.Lock()
+							mean += waited / (n * turns)
+							mu.Unlock()
+						}
+					})
+				}
+				working.Wait()
+				return mean
+			}
+			counter := make(chan struct{}, permits)
+			ideal := measure(func(int) func() {
+				time.Sleep(message) // the request
+				counter <- struct{}{}
+				time.Sleep(message) // the grant
+				return func() { time.AfterFunc(message, func() { <-counter }) }
+			})
+			semaphores := make([]*semaphore.Semaphore, n)
+			for i := range semaphores {
+				semaphores[i] = semaphore.New("jobs", permits, nodes[i].Mutex)
+			}
+			ours := measure(func(i int) func() {
+				p, err := semaphores[i].Acquire(t.Context())
+				require.NoError(t, err)
+				return func() { require.NoError(t, p.Release()) }
+			})
+			t.Logf("%d callers, %d permits, holds of %v: a mean wait of %v, at an ideal counter %v", n, permits, hold, ours, ideal)
+			if hold == time.Second {
+				require.InEpsilon(t, ideal.Seconds(), ours.Seconds(), 0.1)
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package node_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
+)
+
+// A member that was excluded keeps its name where a lock waits for it: in errors, in the status and
+// in the log, also at a process that joined after that, and at the process itself in its next life.
+func TestFormerNames(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		log := new(journal)
+		g.log = log.logger()
+		for i := range 3 {
+			g.name = fmt.Sprint("web-", i+1)
+			g.start()
+		}
+		one, two, three := g.all[0], g.all[1], g.all[2]
+		for len(one.Status().View.Members) < 3 || !one.Status().View.Acts {
+			time.Sleep(leaseOf / 100)
+		}
+		members := one.Status().View.Members
+		theirs := "lock"
+		for i := 0; locks.Home(theirs, members) != one.Self(); i++ {
+			theirs = fmt.Sprint("lock ", i)
+		}
+		says := func(s *member, who string) {
+			t.Helper()
+			require.Equal(t, []string{who}, s.Mutex(theirs).Status().FormerNames)
+			_, err := s.Mutex(theirs).TryAcquire(t.Context())
+			require.ErrorIs(t, err, node.ErrBusy)
+			require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most ")
+		}
+		shrunk := func() {
+			for len(one.Status().View.Members) > 2 || !one.Status().View.Acts {
+				time.Sleep(leaseOf / 100)
+			}
+		}
+
+		three.acquire(theirs)
+		who := fmt.Sprintf("web-3 (node %v)", three.Self())
+		three.crash()
+		shrunk()
+		says(one, who)
+		says(two, who)
+		require.Contains(t, log.String(), `left="[`+who+`]"`)
+		g.name = "web-4"
+		four := g.start()
+		require.NoError(t, four.Ready(t.Context()))
+		says(four, who)
+		require.NoError(t, one.acquire(theirs).Release())
+		four.close()
+
+		two.acquire(theirs)
+		former := two.Self()
+		two.isolate(true)
+		for len(one.Status().View.Members) > 1 || !one.Status().View.Acts {
+			time.Sleep(leaseOf / 100)
+		}
+		two.isolate(false)
+		for two.Self() == former || !two.Status().View.Acts {
+			time.Sleep(leaseOf / 100)
+		}
+		says(two, fmt.Sprintf("web-2 (node %v)", former))
+	})
+}

@@ -1,0 +1,136 @@
+package locks
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/maekawa"
+)
+
+func (t *Table) share(tb testing.TB, name string) *Held {
+	_, h, err := t.Join(tb.Context(), name, false, true, nil)
+	require.NoError(tb, err)
+	return h
+}
+
+func (t *Table) later(tb testing.TB, name string, shares bool) *Waiter {
+	w, h, err := t.Join(tb.Context(), name, false, shares, nil)
+	require.NoError(tb, err)
+	require.Nil(tb, h)
+	return w
+}
+
+// A hold to share that is released while the view does not act is carried into the view. It is no
+// grant for a caller that wants the lock alone: another node may share it.
+func TestSharedFrozen(t *testing.T) {
+	table, _ := alone(t)
+	h := table.share(t, "x")
+	holds := view(table, 2, 1, 2)
+	require.Equal(t, []membership.Hold{{Lock: "x", Fence: h.fence, Shared: true}}, holds)
+	require.NoError(t, h.Release())
+	w := table.later(t, "x", false)
+	table.Act(2, []membership.Holder{{Node: 1, Hold: holds[0]}, {Node: 2, Hold: holds[0]}}, nil)
+	require.False(t, w.Over())
+	require.Equal(t, dmutex.Waiting, table.locks["x"].machine.Phase())
+	require.False(t, table.locks["x"].shares())
+}
+
+// If the first waiter gives up and the next one does not share, the request to share is withdrawn.
+func TestSharerGivesUp(t *testing.T) {
+	table, _ := alone(t)
+	view(table, 2, 1, 2)
+	table.Act(2, nil, nil)
+	w, next := table.later(t, "x", true), table.later(t, "x", false)
+	require.Equal(t, dmutex.Waiting, table.locks["x"].machine.Phase())
+	w.GiveUp(errors.New("too long"))
+	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
+	require.True(t, table.locks["x"].machine.Pending())
+	require.False(t, next.Over())
+}
+
+// A client that lies about the mode of what it holds gets no lock while a withdrawn request to share it
+// has not had its turn.
+func TestClaimBehindSharer(t *testing.T) {
+	table, _ := alone(t)
+	view(table, 2, 1, 2)
+	table.Act(2, nil, nil)
+	table.later(t, "x", true).GiveUp(errors.New("too long"))
+	require.True(t, table.locks["x"].machine.Pending())
+	table.past = &membership.Past{Former: []membership.Former{{Node: 3, Epoch: 1}}}
+	w := table.Claim("x", []dmutex.NodeID{3}, func(*Waiter) {})
+	_, err := w.Result()
+	require.ErrorIs(t, err, ErrClaim)
+}
+
+// Callers share each other's grant, but not one that was lost: its fence may be older than that of
+// a hold in between.
+func TestShareLost(t *testing.T) {
+	table, u := alone(t)
+	h, other := table.share(t, "x"), table.share(t, "x")
+	require.Equal(t, h.fence, other.fence)
+	table.Lapse(errors.New("lease ended"))
+	w := table.later(t, "x", true)
+	require.Len(t, table.GiveBack(), 2)
+	require.Empty(t, table.others)
+	got, err := w.Result()
+	require.NoError(t, err)
+	require.Greater(t, got.fence, h.fence)
+
+	more := table.share(t, "x")
+	got.Lose(errors.New("its client is gone"))
+	w = table.later(t, "x", true)
+	require.Error(t, got.Release())
+	third, err := w.Result()
+	require.NoError(t, err, "the door is open again")
+	release(t, third)
+	release(t, more)
+	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
+	require.Len(t, u.ended, 3)
+}
+
+// A later hold that another member reports ends all handles of a shared one.
+func TestSharersOverruled(t *testing.T) {
+	table, _ := alone(t)
+	h, other := table.share(t, "x"), table.share(t, "x")
+	view(table, 2, 1, 2)
+	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}}, nil)
+	require.ErrorIs(t, h.Err(), ErrReplaced)
+	require.ErrorIs(t, other.Err(), ErrReplaced)
+	require.Empty(t, table.others)
+}
+
+// All handles of a shared grant are given back when the table is abandoned, but for those under
+// which a function runs.
+func TestSharersAbandoned(t *testing.T) {
+	table, _ := alone(t)
+	h, works, other := table.share(t, "x"), table.share(t, "x"), table.share(t, "x")
+	_, working := works.Work()
+	require.True(t, working)
+	require.Len(t, table.Abandon(errors.New("closed"), true), 2)
+	require.True(t, table.locks["x"].has(works))
+	require.False(t, table.locks["x"].has(h))
+	require.False(t, table.locks["x"].has(other))
+	require.Error(t, works.Err())
+	require.Error(t, works.Release())
+	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
+}
+
+// Under an algorithm that does not share, a peer's report of a shared hold is the mistake of that
+// peer, and nobody holds the lock. Calls that wanted to share it while the view did not act fail.
+func TestLyingSharer(t *testing.T) {
+	table, u := alone(t)
+	table.cfg.Algorithm = maekawa.New
+	view(table, 2, 1, 2)
+	w := table.later(t, "x", true)
+	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x", Shared: true}}}, nil)
+	require.Len(t, u.refused, 1)
+	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
+	_, err := w.Result()
+	require.ErrorIs(t, err, ErrUnshared)
+	_, _, err = table.Join(t.Context(), "x", false, true, nil)
+	require.ErrorIs(t, err, ErrUnshared)
+}

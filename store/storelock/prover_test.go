@@ -1,0 +1,299 @@
+package storelock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storelock"
+)
+
+// A prover is a store that knows which lives are over.
+type prover struct {
+	store.Memory
+	mu     sync.Mutex
+	lives  map[string]chan struct{}
+	ignore bool   // it proves nothing
+	blind  error  // of Over
+	full   error  // of Swap
+	last   func() // called before a life ends
+}
+
+// set changes how the store behaves.
+func (p *prover) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+func (p *prover) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	var full error
+	p.set(func() { full = p.full })
+	if full != nil {
+		return "", full
+	}
+	return p.Memory.Swap(ctx, value, rev)
+}
+
+func (p *prover) Live(context.Context) (store.Life, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lives == nil {
+		p.lives = make(map[string]chan struct{})
+	}
+	l := life{fmt.Sprint("L", len(p.lives)), make(chan struct{}), p.last}
+	p.lives[l.name] = l.over
+	return l, nil
+}
+
+func (p *prover) Over(ctx context.Context, name string) error {
+	p.mu.Lock()
+	over, blind, ignore := p.lives[name], p.blind, p.ignore
+	p.mu.Unlock()
+	switch {
+	case blind != nil:
+		return blind
+	case over == nil || ignore:
+		return store.ErrNoProof
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *prover) Living(context.Context) (living []string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, over := range p.lives {
+		select {
+		case <-over:
+		default:
+			living = append(living, name)
+		}
+	}
+	return living, nil
+}
+
+type life struct {
+	name string
+	over chan struct{}
+	last func()
+}
+
+func (l life) Name() string   { return l.name }
+func (l life) File() *os.File { return nil }
+func (l life) Close() error {
+	if l.last != nil {
+		l.last()
+	}
+	close(l.over)
+	return nil
+}
+
+// A handle ends before others learn that its life is over.
+func TestLifeOutlastsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h lock.Held
+		var ended error
+		s := new(prover)
+		s.last = func() { ended = h.Err() }
+		h = acquire(t, open(t, s))
+		_, rev, err := s.Load(t.Context())
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), []byte("spoiled"), rev)
+		require.NoError(t, err)
+		<-s.lives["L0"]
+		require.ErrorIs(t, ended, storelock.ErrRecord)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+	})
+}
+
+var errPasses = errors.New("too many open files")
+
+// A prover that cannot look now says nothing about a life: a waiter keeps asking, and waits for a lease
+// from when it learns that there is no proof.
+func TestPassingError(t *testing.T) {
+	for _, how := range []string{"dies", "unknown"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := make(chan struct{})
+				s := &prover{lives: map[string]chan struct{}{"X": x}, blind: errPasses}
+				_, err := s.Swap(t.Context(), record("X"), "0")
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*lease)
+				defer cancel()
+				_, err = open(t, s).Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, errPasses)
+				require.NotErrorIs(t, err, store.ErrNoProof)
+				s.lives = map[string]chan struct{}{}
+				_, err = open(t, s).TryAcquire(t.Context())
+				require.ErrorIs(t, err, lock.ErrBusy)
+				require.ErrorIs(t, err, errPasses)
+				require.NotErrorIs(t, err, store.ErrNoProof)
+				s.lives["X"] = x
+
+				var since time.Time
+				time.AfterFunc(10*lease, func() {
+					s.set(func() { since, s.blind, s.ignore = time.Now(), nil, how == "unknown" })
+					if how != "unknown" {
+						close(x)
+					}
+				})
+				h := acquire(t, open(t, s))
+				var took time.Duration
+				s.set(func() {
+					require.False(t, since.IsZero())
+					took = time.Since(since)
+				})
+				if how == "unknown" {
+					require.Greater(t, took, lease-lease/3, "it asks every third of a lease")
+				} else {
+					require.Less(t, took, lease/2)
+				}
+				require.NoError(t, h.Release())
+			})
+		})
+	}
+}
+
+// If the others can see the life of a holder, the hold does not end with its lease: it is suspended, and goes
+// on when a swap succeeds. It is lost when they cannot see the life any more, or have the lock.
+func TestRenewedLate(t *testing.T) {
+	for _, how := range []string{"goes on", "released", "life removed", "record deleted"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := new(prover)
+				h := acquire(t, open(t, s))
+				time.Sleep(10 * lease)
+				require.False(t, h.Suspended())
+				require.Zero(t, h.Until(), "no lease ends it")
+				full := errors.New("no space left on device")
+				s.set(func() { s.full = full })
+				waiting, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				granted := make(chan error, 1)
+				go func() {
+					next, err := open(t, s).Acquire(waiting)
+					if err == nil {
+						err = next.Release()
+					}
+					granted <- err
+				}()
+				time.Sleep(10 * lease)
+				require.NoError(t, h.Err())
+				require.True(t, h.Suspended())
+				require.Empty(t, granted)
+				switch how {
+				case "goes on":
+					s.set(func() { s.full = nil })
+					time.Sleep(lease)
+					require.NoError(t, h.Err())
+					require.False(t, h.Suspended())
+					require.Empty(t, granted)
+					require.NoError(t, h.Release())
+					require.NoError(t, <-granted)
+				case "released":
+					require.NoError(t, h.Release())
+					s.set(func() { s.full = nil })
+					require.NoError(t, <-granted, "its life is over")
+				case "life removed":
+					cancel()
+					<-granted
+					s.set(func() { delete(s.lives, "L0") })
+					time.Sleep(lease)
+					require.ErrorIs(t, h.Err(), lock.ErrLost)
+					require.ErrorIs(t, h.Err(), full)
+					time.Sleep(2 * lease) // it tries to leave the record
+				case "record deleted":
+					_, rev, err := s.Load(t.Context())
+					require.NoError(t, err)
+					_, err = s.Memory.Swap(t.Context(), nil, rev)
+					require.NoError(t, err)
+					time.Sleep(lease)
+					require.ErrorIs(t, h.Err(), lock.ErrLost)
+					s.set(func() { s.full = nil })
+					require.NoError(t, <-granted)
+				}
+			})
+		})
+	}
+}
+
+// A lost hold is given back when its lease has ended, and keeps no goroutine, without a Release.
+func TestLostWithoutRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
+		h := acquire(t, open(t, bad))
+		bad.Outage(true)
+		<-h.Context().Done()
+		bad.Outage(false)
+		_, err := open(t, bad).TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy, "code that has lost it still has time to stop")
+		time.Sleep(lease / 2)
+		next, err := open(t, bad).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release())
+
+		h = acquire(t, open(t, bad))
+		bad.Outage(true)
+		time.Sleep(5 * lease)
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		// The bubble fails if a goroutine is left.
+	})
+}
+
+// record is one in which this life holds the lock.
+func record(life string) []byte {
+	return []byte("dmutex lock 1\nlock \"job\"\nfence 7\nlease 1000000000\nholder " + life + "\nname \"web/7\"\n")
+}
+
+// If the store proves death, a dead holder is replaced at once, and a living one is not
+// replaced, although it does not renew. Without proof, the lease decides.
+func TestProof(t *testing.T) {
+	for _, how := range []string{"dead", "dies", "unknown"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := make(chan struct{})
+				s := &prover{lives: map[string]chan struct{}{"X": x}, ignore: how == "unknown"}
+				_, err := s.Swap(t.Context(), record("X"), "0")
+				require.NoError(t, err)
+				_, err = open(t, s).TryAcquire(t.Context())
+				require.ErrorIs(t, err, lock.ErrBusy)
+				if how == "dead" {
+					close(x)
+					h, err := open(t, s).TryAcquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, h.Release())
+					return
+				}
+				begin := time.Now()
+				time.AfterFunc(time.Hour, func() { close(x) })
+				h := acquire(t, open(t, s))
+				took := time.Since(begin)
+				if how == "unknown" {
+					require.Greater(t, took, lease)
+					require.Less(t, took, 3*lease)
+				} else {
+					require.GreaterOrEqual(t, took, time.Hour)
+					require.Less(t, took, time.Hour+50*time.Millisecond)
+				}
+				require.NoError(t, h.Release())
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
