@@ -111,7 +111,7 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newGroup(t, link, 3, *seed, names...)
 	r.awaitViews() // a process that is in no view yet is refused for another reason
-	if idle { // the old process has nothing more to send
+	if idle {      // the old process has nothing more to send
 		r.word(wordStop)
 		r.drain()
 	}
