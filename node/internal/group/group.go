@@ -98,8 +98,8 @@ type Group struct {
 	mu      sync.Mutex   // guards the fields below
 	lease   leases.State // as far as was noticed; always Valid in the strict mode
 	life    uint64
-	next    chan struct{}     // closed when the next view acts
-	sendAt  int64             // when to try again to send what is pending
+	next    chan struct{} // closed when the next view acts
+	timers  timers
 	frozen  int64             // when the present view was installed
 	last    membership.View   // the last that acted
 	shown   View              // how it began to act
@@ -108,7 +108,6 @@ type Group struct {
 	refusal error             // why the algorithm does not take the present view
 	rival   int64             // when a peer first met another process with our number; 0 if none did
 	since   int64             // when the locks began to act, or ceased to
-	nagAt   int64             // when to log next which members this node waits for
 }
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
@@ -116,7 +115,8 @@ func New(cfg Config) (g *Group, err error) {
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
-	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), nagAt: int64(nagAfter)}
+	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), timers: newTimers()}
+	g.timers[nag] = int64(nagAfter)
 	g.self.Store(uint64(cfg.Self))
 	g.peers.Store(new(map[dmutex.NodeID]*peer))
 	g.former.Store(&map[dmutex.NodeID]string{})

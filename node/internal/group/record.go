@@ -33,14 +33,11 @@ type record struct {
 	length int64       // of the lease
 	term   leases.Term // of what is held
 
-	busy    chan struct{}  // full while the store has not returned
-	rev     store.Revision // of the record that the machine was shown last
-	err     error          // why the last operation failed; nil if it did not
-	over    bool           // the machine has ended
-	watchAt int64          // when to look next who is there
-	giveAt  int64          // when to release lost holds
-	slept   int64          // by the clock, as the machine knows
-	sayAt   int64          // when to log that this node waits for leases
+	busy  chan struct{}  // full while the store has not returned
+	rev   store.Revision // of the record that the machine was shown last
+	err   error          // why the last operation failed; nil if it did not
+	over  bool           // the machine has ended
+	slept int64          // by the clock, as the machine knows
 
 	proof
 }
@@ -75,8 +72,8 @@ func newRecord(g *Group) (err error) {
 	}
 	l := &record{
 		group: g, link: link, time: clock.New(),
-		length:  int64(cfg.Lease),
-		watchAt: math.MaxInt64, giveAt: math.MaxInt64, sayAt: math.MaxInt64, busy: make(chan struct{}, 1), proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
+		length: int64(cfg.Lease), busy: make(chan struct{}, 1),
+		proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
 	}
 	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients {
 		l.prover, l.patience = prover, proofPatience
@@ -134,8 +131,8 @@ func (l *record) Handle(now int64, m membership.Message) (met membership.Output,
 
 // Tick also tells the machine who is there, and who is not.
 func (l *record) Tick(now int64) (out membership.Output) {
-	if g := l.group; now >= l.watchAt {
-		l.watchAt = now + min(l.length/leases.Ask, maxWatch)
+	if g := l.group; g.timers.due(watch, now) {
+		g.timers[watch] = now + min(l.length/leases.Ask, maxWatch)
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
 			here, since := l.Here(id)
@@ -155,18 +152,12 @@ func (l *record) Tick(now int64) (out membership.Output) {
 		}
 	}
 	out = out.And(l.LeaseMachine.Tick(now))
-	if now >= l.sayAt {
-		l.sayAt = math.MaxInt64
+	if l.group.timers.due(say, now) {
 		if until, dead, _ := l.Waits(); until != 0 {
 			l.group.Log(slog.LevelWarn, "waiting", slog.Duration("waited", l.patience), slog.Any("err", l.drains(until-now, dead)))
 		}
 	}
 	return out
-}
-
-// Deadline also says when Tick and check have something to do.
-func (l *record) Deadline() int64 {
-	return min(l.LeaseMachine.Deadline(), l.watchAt, l.giveAt, l.sayAt)
 }
 
 // event does what the machine says, until this node has nothing to do with the group any more.
@@ -185,7 +176,7 @@ func (l *record) event(now int64, e *membership.Event) {
 		l.renewed(now, e.Term)
 	case membership.Waiting:
 		if g.Locks.Clear(e.Epoch, e.Until); e.Until == 0 {
-			l.sayAt = math.MaxInt64
+			g.timers[say] = never
 		}
 		l.prove(e)
 	case membership.Ask:
@@ -204,8 +195,9 @@ func (l *record) event(now int64, e *membership.Event) {
 
 // rest ends what this node does for its lease.
 func (l *record) rest(now int64) {
-	l.watchAt, l.sayAt, l.term = math.MaxInt64, math.MaxInt64, leases.Term{}
-	l.group.Locks.SetTerm(l.term)
+	g := l.group
+	g.timers[watch], g.timers[say], l.term = never, never, leases.Term{}
+	g.Locks.SetTerm(l.term)
 	l.set(now)
 }
 
@@ -237,7 +229,7 @@ func (l *record) idle() bool {
 // rename makes this node speak under another number, or as nobody, to no peers yet.
 func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
-	l.watchAt = math.MaxInt64
+	l.group.timers[watch] = never
 	l.try(l.link.Become(self))
 	l.watch()
 }
@@ -282,7 +274,7 @@ func (l *record) try(err error) {
 func (l *record) meet(now int64, members *membership.Event) {
 	g, r := l.group, members.Record
 	if members.Excludes { // those that were there before tell a process that joins whether earlier leases have ended
-		l.sayAt = min(l.sayAt, now+int64(l.patience))
+		g.timers[say] = min(g.timers[say], now+int64(l.patience))
 	}
 	var others []dmutex.NodeID
 	for _, e := range r.Members {
@@ -308,7 +300,7 @@ func (l *record) meet(now int64, members *membership.Event) {
 			_ = g.Mail.Add(e.Node) // it fails when this node closes
 		}
 	}
-	l.watchAt = now
+	g.timers[watch] = now
 	l.watch()
 }
 
@@ -370,8 +362,8 @@ func (l *record) now() int64 {
 	leapt := slept - l.slept
 	l.slept = slept
 	l.Leapt(leapt)
-	if l.giveAt != math.MaxInt64 {
-		l.giveAt += leapt // the holder has slept, too, or the clock was set
+	if l.group.timers[give] != never {
+		l.group.timers[give] += leapt // the holder has slept, too, or the clock was set
 	}
 	l.check(now)
 	return now
@@ -381,11 +373,11 @@ func (l *record) now() int64 {
 func (l *record) check(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
-		l.giveAt = math.MaxInt64
+		g.timers[give] = never
 		l.set(now)
 		return
 	}
-	if now >= l.giveAt {
+	if g.timers.due(give, now) {
 		l.giveBack()
 	}
 	if g.covered() && l.term.State(now) == leases.Ended {
@@ -403,7 +395,7 @@ func (l *record) check(now int64) {
 func (l *record) end(now int64, why error) {
 	g := l.group
 	g.Locks.SetTerm(l.term) // first, so that no grant slips in after the loss
-	l.giveAt = now + l.length/leases.Margin
+	g.timers[give] = now + l.length/leases.Margin
 	g.pause(now)
 	g.Locks.Lapse(why)
 	l.set(now)
@@ -411,7 +403,7 @@ func (l *record) end(now int64, why error) {
 
 // giveBack releases lost holds.
 func (l *record) giveBack() {
-	l.giveAt = math.MaxInt64
+	l.group.timers[give] = never
 	l.gaveBack(l.group.Locks.GiveBack())
 }
 

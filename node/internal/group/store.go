@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -154,7 +153,7 @@ func (l *record) look(unclean uint64) {
 		out = l.Living(now, unclean, names)
 		if until, _, _ := l.Waits(); until == 0 {
 			g.trace(trace.Event{What: trace.Dead, N: 1})
-			if l.sayAt != math.MaxInt64 {
+			if g.timers[say] != never {
 				g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 			}
 			return out

@@ -23,6 +23,37 @@ const (
 	sendAgain = 10 * time.Millisecond
 )
 
+// What a Group does by time alone, beside what its machine does.
+const (
+	nag   = iota // log which members this node waits for
+	send         // try again to send what is pending
+	watch        // look who is there
+	give         // release lost holds
+	say          // log that this node waits for leases
+	numTimers
+)
+
+// timers has when each of them is due, or never.
+type timers [numTimers]int64
+
+const never = math.MaxInt64
+
+func newTimers() (t timers) {
+	for i := range t {
+		t[i] = never
+	}
+	return t
+}
+
+// due reports whether a timer is due, and stops it then.
+func (t *timers) due(timer int, now int64) bool {
+	if now < t[timer] {
+		return false
+	}
+	t[timer] = never
+	return true
+}
+
 // Trouble asks for the view of the epoch to be replaced. The first trouble of an epoch counts. It may
 // be called under a mutex.
 func (g *Group) Trouble(epoch uint64, err error) {
@@ -71,7 +102,7 @@ func (g *Group) Expired() {
 func (g *Group) pause(now int64) {
 	if g.acting.Swap(false) {
 		g.since = now
-		g.nagAt = now + int64(nagAfter)
+		g.timers[nag] = now + int64(nagAfter)
 	}
 }
 
@@ -134,8 +165,8 @@ func (g *Group) mayAct(now int64) {
 
 // wake asks for a Tick when there is something to do by time alone.
 func (g *Group) wake() {
-	at := min(g.who.Deadline(), g.nagAt, g.sendAt)
-	if g.clock != nil && at != math.MaxInt64 { // by the clock of the mail
+	at := min(g.who.Deadline(), slices.Min(g.timers[:]))
+	if g.clock != nil && at != never { // by the clock of the mail
 		at += g.Mail.Now() - g.clock()
 	}
 	g.Mail.Wake(at)
@@ -143,7 +174,7 @@ func (g *Group) wake() {
 
 // send passes the pending messages to the mail, as far as there is room, and tries the rest again.
 func (g *Group) send(now int64) {
-	g.sendAt = math.MaxInt64
+	g.timers[send] = never
 	for _, id := range g.Others() {
 		p, full := g.peer(id), false
 		p.pending = slices.DeleteFunc(p.pending, func(part []byte) bool {
@@ -154,7 +185,7 @@ func (g *Group) send(now int64) {
 			return !full
 		})
 		if full {
-			g.sendAt = now + int64(sendAgain)
+			g.timers[send] = now + int64(sendAgain)
 		}
 	}
 }
@@ -192,7 +223,7 @@ func (g *Group) begin(now int64) {
 	g.acting.Store(true)
 	close(g.next)
 	g.next = make(chan struct{})
-	g.since, g.nagAt = now, math.MaxInt64
+	g.since, g.timers[nag] = now, never
 }
 
 // handle takes a part of a message of package membership.
@@ -232,8 +263,8 @@ func (g *Group) Tick(int64) int64 {
 	g.apply(now, g.who.Tick(now))
 	g.wake()
 	waited := slog.Duration("waited", time.Duration(now-g.since))
-	if now >= g.nagAt {
-		g.nagAt = now + max(now-g.since, int64(nagAfter))
+	if g.timers.due(nag, now) {
+		g.timers[nag] = now + max(now-g.since, int64(nagAfter))
 		if g.Locks.Why() == nil {
 			missing, why = g.who.Missing(nil), g.obstacle()
 		}
@@ -246,7 +277,7 @@ func (g *Group) Tick(int64) int64 {
 	if len(missing) > 0 { // asks the link, so not under the mutex
 		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
 	}
-	return math.MaxInt64 // wake has said when it is due
+	return never // wake has said when it is due
 }
 
 // obstacle says what but members keeps this node from acting, nil if nothing does.
