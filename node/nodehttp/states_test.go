@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -47,13 +48,15 @@ func states(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		var record store.Memory
 		var nodes []*node.Node
+		var last *outagetest.Store // of the last
 		way := make(door)
 		for i, name := range []string{"invoices-7d4b9c-abcde", "invoices-7d4b9c-fghij", "invoices-7d4b9c-klmno"} {
 			at := way // of the first
 			if i > 0 {
 				at = make(door)
 			}
-			n, err := node.Open(t.Context(), &record, network.Link(dmutex.None), node.Config{
+			last = outagetest.New(t, &record, outagetest.Faults{})
+			n, err := node.Open(t.Context(), last, network.Link(dmutex.None), node.Config{
 				Name: name, Group: "invoices", Clients: &node.Clients{Listeners: []net.Listener{at}},
 			})
 			require.NoError(t, err)
@@ -98,6 +101,7 @@ func states(t *testing.T) map[string]string {
 		for i := range 4 {
 			go func() { _, _ = one.Mutex(fmt.Sprintf("reports/2026-%02d", 8+i)).Acquire(waits) }()
 		}
+		last.Outage(true) // the dead member takes no leave
 		crash(network, nodes, 3)
 		for len(one.Status().View.Members) == 3 || !one.Status().View.Acts {
 			time.Sleep(10 * time.Millisecond)
