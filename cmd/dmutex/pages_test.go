@@ -140,6 +140,16 @@ func TestFlagsOfPages(t *testing.T) {
 	}
 }
 
+// docs/tool.md names each flag of dmutex run.
+func TestPageNamesFlags(t *testing.T) {
+	app, page := grammar(t).Model, pages(t)["tool.md"]
+	run := slices.IndexFunc(app.Leaves(false), func(n *kong.Node) bool { return n.Name == "run" })
+	for _, f := range app.Leaves(false)[run].Flags {
+		short := f.Short != 0 && strings.Contains(page, "`-"+string(f.Short))
+		require.True(t, short || strings.Contains(page, "`--"+f.Name), f.Name)
+	}
+}
+
 // The defaults that docs/tool.md names are those of the flags.
 func TestDefaultsOfPages(t *testing.T) {
 	app := grammar(t).Model

@@ -137,17 +137,27 @@ func (s *simulation) step(until int64) bool {
 	}
 	if s.sky.Len() > 0 && s.sky.Next() < next {
 		at, f := s.sky.Take()
-		s.now = max(s.now, at)
+		s.pass(at)
 		s.arrive(f.to, f.frame)
 		return true
 	}
 	if next < math.MaxInt64 {
-		s.now = max(s.now, next)
+		s.pass(next)
 	}
 	if what >= 0 {
 		require.Positive(s.t, s.transmit(what), "a deadline with nothing to do")
 	}
 	return what >= 0
+}
+
+// pass lets time pass, in which no session had a frame to send: its Deadline has forgotten nothing.
+func (s *simulation) pass(until int64) {
+	for _, end := range s.ends {
+		if c := *end; until > s.now {
+			require.Empty(s.t, c.Transmit(until-1, nil), "a frame that no deadline tells of")
+		}
+	}
+	s.now = max(s.now, until)
 }
 
 // drain lets everything happen, and checks that all was delivered.

@@ -1,0 +1,33 @@
+package repotest
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/trace"
+)
+
+// Each kind of event that package trace has can be read again, and dmutex trace says how it is drawn.
+func TestTraceEvents(t *testing.T) {
+	source, err := os.ReadFile("trace/trace.go")
+	require.NoError(t, err)
+	drawn, err := os.ReadFile("cmd/dmutex/internal/draw/mark.go")
+	require.NoError(t, err)
+	kinds := regexp.MustCompile(`(?m)^\t(\w+) +What = "(\w+)"`).FindAllSubmatch(source, -1)
+	require.Len(t, kinds, bytes.Count(source, []byte(" What = ")))
+	for _, kind := range kinds {
+		var file bytes.Buffer
+		r := trace.NewRecorder(&file)
+		require.NoError(t, r.Open(trace.Header{}))
+		r.Record(&trace.Event{What: trace.What(kind[2])})
+		require.NoError(t, r.Flush(t.Context()))
+		if _, err := trace.Read("a trace", &file); err != nil { // it has no lock, say
+			require.NotContains(t, err.Error(), "is unknown")
+		}
+		require.Regexp(t, `trace\.`+string(kind[1])+`\b`, string(drawn), "mark.go")
+	}
+}
