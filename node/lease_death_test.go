@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,6 +59,40 @@ func TestLeaseDeath(t *testing.T) {
 		require.Less(t, time.Since(began), leaseOf*103/100)
 		require.NoError(t, o.held.Release())
 	})
+}
+
+// All processes die, and others come, one after the other, to whom the links say at once that those in
+// the record are dead. The first lock is granted when the leases have ended.
+func TestLeaseDeathOfAll(t *testing.T) {
+	for _, apart := range []time.Duration{0, leaseOf / 10, leaseOf / 3} {
+		bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
+			former := slices.Clone(g.open(3))
+			var numbers []dmutex.NodeID
+			for _, s := range former {
+				s.acquire(fmt.Sprint(s.Self()))
+				numbers = append(numbers, s.Self())
+			}
+			for _, s := range former {
+				s.crash()
+			}
+			began := time.Now()
+			for i := range 3 {
+				time.Sleep(time.Duration(i) * apart)
+				s, died := g.openMortal()
+				time.Sleep(leaseOf / 40)
+				for _, number := range numbers {
+					died(number)
+				}
+				require.NotZero(t, s.Self())
+			}
+			for _, s := range g.all {
+				for _, number := range numbers {
+					require.NoError(t, s.acquire(fmt.Sprint(number)).Release())
+				}
+			}
+			require.Less(t, time.Since(began), leaseOf*115/100)
+		})
+	}
 }
 
 // A reported death counts even if the store does not answer and the member was heard a moment

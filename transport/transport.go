@@ -75,7 +75,7 @@ type Host struct {
 	// Died, if not nil, is called when the process of a peer seems to have ended. Time-outs
 	// and hosts that cannot be reached do not count.
 	//
-	//   - tcplink: a connection with the peer was lost, no other has come, and the system at
+	//   - tcplink: a connection with the peer was lost or refused, no other has come, and the system at
 	//     its address has refused two more, Apart from each other, because no process listens there.
 	//   - natslink: the server says that nobody subscribes to the peer's subject, six times or
 	//     more, Apart from each other.
@@ -110,8 +110,8 @@ func Each(deliver func(from dmutex.NodeID, frame []byte)) func(from dmutex.NodeI
 type DynamicLink interface {
 	Link
 
-	// Address returns the address of this node for the SetPeer of the other nodes:
-	// at most 256 bytes, and empty if the number is enough.
+	// Address returns the address of this node for the SetPeer of the other nodes: at most 256
+	// bytes, and empty if the number is enough. A member whose address a new process has counts as dead.
 	Address() string
 
 	// Become gives this node a number, or takes it away: then self is [dmutex.None]. The

@@ -42,11 +42,13 @@ func TestLeaseExplore(t *testing.T) {
 	}{
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, slow: 1}}, 345_642, false, false},
 		{leaseSetup{n: 2, lease: 2, wait: 2, epochs: 2, faults: leaseFaults{crashes: 1}}, 47_080, false, false},
+		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, homed: true, faults: leaseFaults{crashes: 2}}, 24_710, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 2, epochs: 1, faults: leaseFaults{slow: 2}}, 9_724, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, fresh: true, faults: leaseFaults{slow: 1, exits: 1}}, 150_736, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, wipes: 1}}, 325_628, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, faults: leaseFaults{exits: 1, alarms: 1}}, 82_522, false, false},
 		{leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, faults: leaseFaults{crashes: 1}}, 113_242, false, false},
+		{leaseSetup{n: 3, lease: 1, wait: 1, epochs: 2, homed: true, swift: true, faults: leaseFaults{crashes: 1}}, 5_074_705, false, true},
 		{leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, faults: leaseFaults{exits: 1}}, 15_832, false, false},
 		{leaseSetup{n: 3, lease: 1, wait: 1, swift: true, epochs: 2}, 672_757, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 4, faults: leaseFaults{exits: 2, returns: 1}}, 157_013, false, false},

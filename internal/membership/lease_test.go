@@ -2,6 +2,7 @@ package membership
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -74,7 +75,7 @@ const testLease = 3 * second
 
 func someLease(t testing.TB, life uint64) *LeaseMachine {
 	t.Helper()
-	m, err := NewLease(LeaseConfig{Life: life, Address: "here", Lease: testLease, Settings: "ricart"})
+	m, err := NewLease(LeaseConfig{Life: life, Address: fmt.Sprint("here:", life), Lease: testLease, Settings: "ricart"})
 	require.NoError(t, err)
 	return m
 }
@@ -144,6 +145,23 @@ func TestFound(t *testing.T) {
 		}
 		require.Equal(t, leases.Drain(testLease), m.now)
 	}
+}
+
+// A process that joins with the address of a member has taken its place: the member is excluded at once.
+// Its lease is waited for.
+func TestJoinInPlace(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	m, err := NewLease(LeaseConfig{Life: 99, Address: a.cfg.Address, Lease: testLease, Settings: "ricart"})
+	require.NoError(t, err)
+	m.Tick(now)
+	l.serve(m, now)
+	r := l.record(t)
+	require.Len(t, r.Members, 2)
+	require.Equal(t, []dmutex.NodeID{2, 3}, []dmutex.NodeID{r.Members[0].Node, m.Self()})
+	require.Equal(t, []uint64{r.Epoch, r.Epoch}, []uint64{r.Unclean, r.Unproved})
+	until, _, _ := m.Waits()
+	require.Equal(t, now+leases.Drain(testLease), until)
 }
 
 // The wait covers the lease even if both clocks are wrong by as much as allowed.

@@ -98,6 +98,7 @@ type leaseSetup struct {
 	fresh       bool   // there is no record at the beginning
 	proves      bool   // the store can prove that a process is dead
 	unproved    int    // but not for this place, from 1
+	homed       bool   // each place has an address
 	swift       bool   // VIEW arrives at once
 	faults      leaseFaults
 
@@ -125,6 +126,9 @@ func (s leaseSetup) name() string {
 	name := fmt.Sprintf("%d, lease %d, wait %d, epochs %d, fresh %v, %+v", s.n, s.lease, s.wait, s.epochs, s.fresh, s.faults)
 	if s.proves {
 		name += fmt.Sprintf(", proves but for %d", s.unproved)
+	}
+	if s.homed {
+		name += ", homed"
 	}
 	if s.swift {
 		name += ", swift"
@@ -740,7 +744,11 @@ func (w *leaseModel) step(key leaseStepKey) *leaseStep {
 func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	var l leased
 	if key.do == start {
-		m, err := NewLease(LeaseConfig{Life: key.arg.life, Lease: int64(w.lease) * unit, Proves: w.proves})
+		cfg := LeaseConfig{Life: key.arg.life, Lease: int64(w.lease) * unit, Proves: w.proves}
+		if w.homed {
+			cfg.Address = strconv.Itoa(placeOf(cfg.Life))
+		}
+		m, err := NewLease(cfg)
 		if err != nil {
 			panic(err)
 		}

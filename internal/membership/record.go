@@ -21,7 +21,8 @@ import (
 // higher epoch, with a compare-and-swap on what was read last. After a swap of unknown outcome
 // the life reads the record again.
 //
-//	join      the life adds itself, under a number that was never given before
+//	join      the life adds itself, under a number that was never given before, and excludes a member
+//	          with its address: the process there has ended
 //	leave     the life removes itself, after it has released everything
 //	exclude   a member removes others, whose processes seem to be gone
 //	replace   a member asks for a view of the same members, in trouble
@@ -266,7 +267,8 @@ func (m *LeaseMachine) join(now int64) {
 		if m.record.Epoch == 0 {
 			r.exclude(m.proof)
 		}
-		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings // rule 5.7: others only if there is no member
+		r.drop(func(e Entry) bool { return e.Address != "" && e.Address == m.cfg.Address }) // this process listens there now
+		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings                                   // rule 5.7: others only if there is no member
 		r.Highest++
 		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.speak, m.proof, m.cfg.Address, m.cfg.Name})
 		m.swap(now, r)
@@ -415,13 +417,7 @@ func (m *LeaseMachine) looked(now int64, names string) {
 		}
 	}
 	r := m.successor()
-	r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
-		dead := e.Proof != "" && !slices.Contains(living, e.Proof)
-		if dead {
-			r.exclude(e.Proof)
-		}
-		return dead
-	})
+	r.drop(func(e Entry) bool { return e.Proof != "" && !slices.Contains(living, e.Proof) })
 	if err := m.misfit(r.Members); err != nil {
 		m.stop(err)
 		return

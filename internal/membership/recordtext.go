@@ -178,6 +178,17 @@ func (r *Record) exclude(proof string) {
 	}
 }
 
+// drop excludes members.
+func (r *Record) drop(dead func(Entry) bool) {
+	r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
+		if !dead(e) {
+			return false
+		}
+		r.exclude(e.Proof)
+		return true
+	})
+}
+
 // number returns the number of a life in the record, [dmutex.None] if it is not a member.
 func (r *Record) number(life uint64) dmutex.NodeID {
 	for _, m := range r.Members {

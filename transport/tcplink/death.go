@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// looks is how often a peer whose connection was lost is looked after. Its system may take
-// a while to end the process.
+// looks is how often a peer without a connection is looked after. Its system may take a while to
+// end the process.
 const looks = 10
 
-// watch finds out whether the process behind a lost connection has ended: then its address
-// refuses two connections in a row, and no other connection comes.
+// watch finds out whether the process of a peer has ended, when its connection was lost or its
+// address has refused the first: then the address refuses two more in a row, and none comes.
 func (p *peer) watch() {
 	l := p.link
 	p.mu.Lock()

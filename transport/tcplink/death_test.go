@@ -48,6 +48,16 @@ func TestDeath(t *testing.T) {
 	}
 }
 
+// A process that finds a record of the dead notices, too: their addresses refuse its first connections.
+func TestDeathUnmet(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	l, _, died := watched(t, 3)
+	require.NoError(t, l.SetPeer(1, gone.Addr().String()))
+	require.Equal(t, dmutex.NodeID(1), <-died)
+}
+
 // A peer that lost its connection does not count as dead while its address accepts
 // connections, after another connection has come, or without an address.
 func TestNoDeath(t *testing.T) {

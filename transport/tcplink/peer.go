@@ -274,8 +274,12 @@ func (p *peer) remove() (pending []byte) {
 func (p *peer) dial() {
 	l := p.link
 	delay := l.pace.minRedial
-	for {
+	for watched := false; ; {
 		lasted, err := p.connect()
+		if watched = watched || lasted > 0; !watched && refusals(0, err) > 0 { // serve watches a peer that was connected
+			watched = true
+			l.running.Go(p.watch)
+		}
 		if lasted > l.pace.greeting {
 			delay = l.pace.minRedial
 		}
