@@ -133,15 +133,28 @@ func (in *installation) mayComplete() bool {
 }
 
 // carried returns the holds that go on, of those that were reported: of each lock the one with the
-// highest fence, and if that shares all that follow it up to one that does not.
+// highest fence, and if that shares all that follow it up to one that does not. A member that has
+// reported the lock several times is heard once.
 func carried(holders []Holder) []Holder {
 	slices.SortFunc(holders, func(a, b Holder) int {
-		return cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node))
+		order := cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node))
+		if order == 0 && a.Shared != b.Shared {
+			order = 1
+			if a.Shared { // first: it overrules nobody
+				order = -1
+			}
+		}
+		return order
 	})
-	kept, closed := holders[:0], false
-	for i, h := range holders {
-		first := i == 0 || holders[i-1].Lock != h.Lock
-		if closed = !h.Shared || !first && closed; first || !closed {
+	kept, first, closed := holders[:0], 0, false // first is where those of this lock begin
+	for _, h := range holders {
+		if len(kept) == 0 || kept[first].Lock != h.Lock {
+			first, closed = len(kept), false
+		}
+		if closed || slices.ContainsFunc(kept[first:], func(k Holder) bool { return k.Node == h.Node }) {
+			continue
+		}
+		if closed = !h.Shared; h.Shared || first == len(kept) {
 			kept = append(kept, h)
 		}
 	}

@@ -70,6 +70,10 @@ func TestKill(t *testing.T) {
 		{"complete, one lacks", "slices.ContainsFunc(in.view.Members, func(who Member) bool { return in.lacks(who.Node) })", "false", "TestRules"},
 		{"complete twice", "in.view.Epoch == 0 || in.isComplete() ||", "in.view.Epoch == 0 ||", "TestRules"},
 		{"holders, in no order", "cmp.Compare(a.Lock, b.Lock), ", "", "TestRules"},
+		{"heard again", "closed || slices.ContainsFunc(kept[first:]", "closed || false && slices.ContainsFunc(kept[first:]", "TestHeardOnce"},
+		{"heard alone first", "order = -1", "order = 1", "TestHeardOnce"},
+		{"sharers of another lock", "first, closed = len(kept), false", "closed = false", "TestHeardOnce"},
+		{"sharers before a hold alone", "closed || slices", "closed && false || slices", "TestHeardOnce"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"born without a promise", "max(m.clock, max(m.floor, 1)-1)", "max(m.floor, 1) - 1", "TestReplacedGoesOn"},

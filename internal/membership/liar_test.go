@@ -2,9 +2,37 @@ package membership
 
 import (
 	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 )
+
+// A member that reports a lock several times is heard once, with its latest hold. What the other
+// members hold goes on as if it had reported the lock once, in whatever order the reports came.
+func TestHeardOnce(t *testing.T) {
+	shared := func(node dmutex.NodeID, fence uint64) Holder { return Holder{node, Hold{"x", fence, true}} }
+	alone := func(node dmutex.NodeID, fence uint64) Holder { return Holder{node, Hold{"x", fence, false}} }
+	for name, tt := range map[string]struct{ reported, want []Holder }{
+		"nobody twice":           {[]Holder{shared(1, 6), shared(2, 5), alone(3, 4), shared(4, 3)}, []Holder{shared(1, 6), shared(2, 5)}},
+		"the same":               {[]Holder{shared(1, 6), shared(1, 6), shared(2, 6)}, []Holder{shared(1, 6), shared(2, 6)}},
+		"an older one":           {[]Holder{shared(1, 6), shared(2, 5), shared(1, 4)}, []Holder{shared(1, 6), shared(2, 5)}},
+		"an older one alone":     {[]Holder{shared(1, 6), alone(1, 5), shared(2, 4)}, []Holder{shared(1, 6), shared(2, 4)}},
+		"an equal one alone":     {[]Holder{shared(1, 6), alone(1, 6), shared(2, 6)}, []Holder{shared(1, 6), shared(2, 6)}},
+		"a later one alone":      {[]Holder{shared(1, 6), alone(1, 7), shared(2, 6)}, []Holder{alone(1, 7)}},
+		"alone, twice":           {[]Holder{alone(1, 6), alone(1, 5), shared(2, 4)}, []Holder{alone(1, 6)}},
+		"after one that is over": {[]Holder{shared(1, 6), alone(2, 5), alone(2, 4), shared(1, 3)}, []Holder{shared(1, 6)}},
+		"two locks":              {[]Holder{{1, Hold{"w", 6, true}}, {1, Hold{"w", 6, false}}, shared(1, 6)}, []Holder{{1, Hold{"w", 6, true}}, shared(1, 6)}},
+	} {
+		for k := range len(tt.reported) {
+			in := slices.Concat(tt.reported[k:], tt.reported[:k])
+			require.Equal(t, tt.want, carried(slices.Clone(in)), "%s, from %d", name, k)
+			slices.Reverse(in)
+			require.Equal(t, tt.want, carried(in), "%s, from %d, reversed", name, k)
+		}
+	}
+}
 
 // slanders are the lies about a member that the last member of a world may tell. The last
 // lie is told to a third member: then the others agree on no view.
