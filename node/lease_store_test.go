@@ -76,6 +76,39 @@ func TestLeaseStuckStore(t *testing.T) {
 	}
 }
 
+// leftStore is a store whose operations return long after their contexts have ended.
+type leftStore struct {
+	store.Store
+	late atomic.Bool
+}
+
+func (s *leftStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	value, rev, err := s.Store.Load(ctx)
+	if s.late.Load() {
+		time.Sleep(2 * leaseOf)
+	}
+	return value, rev, err
+}
+
+// What a store returns after it was left behind is dropped. With the race detector this test shows that
+// nobody looks at it any more.
+func TestLeaseLeftBehindStore(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		left := &leftStore{Store: &g.store}
+		s := &member{group: g}
+		n, err := node.Open(t.Context(), left, s.newLink(), g.config(s))
+		require.NoError(t, err)
+		require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
+		left.late.Store(true)
+		time.Sleep(5 * leaseOf)
+		_, err = n.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrStore)
+		left.late.Store(false)
+		require.NoError(t, n.Ready(contextFor(t, 5*leaseOf)))
+		require.NoError(t, n.Close(contextFor(t, 5*leaseOf)))
+	})
+}
+
 // deniedStore is a store that refuses the operations that are denied.
 type deniedStore struct {
 	store.Store

@@ -15,26 +15,32 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
+// A result is what an operation of the store has returned.
+type result struct {
+	value []byte
+	rev   store.Revision
+	life  store.Life
+}
+
 // operate asks the store, and gives the machine the outcome.
 func (l *record) operate(op membership.Operation, value []byte, rev store.Revision) {
-	var life store.Life
-	err := l.ask(func(ctx context.Context) (err error) {
+	got, err := l.ask(func(ctx context.Context) (got result, err error) {
 		switch op {
 		case membership.Load:
-			value, rev, err = l.group.cfg.Store.Load(ctx)
+			got.value, got.rev, err = l.group.cfg.Store.Load(ctx)
 		case membership.Swap:
-			rev, err = l.group.cfg.Store.Swap(ctx, value, rev)
+			got.rev, err = l.group.cfg.Store.Swap(ctx, value, rev)
 		case membership.Look:
 			var living []string
 			living, err = l.prover.Living(ctx)
-			value = []byte(strings.Join(living, " "))
+			got.value = []byte(strings.Join(living, " "))
 		default:
-			if life, err = l.prover.Live(ctx); err == nil && ctx.Err() != nil { // it may be too late
-				_ = life.Close()
+			if got.life, err = l.prover.Live(ctx); err == nil && ctx.Err() != nil { // it may be too late
+				_ = got.life.Close()
 				err = ctx.Err()
 			}
 		}
-		return err
+		return got, err
 	})
 	g := l.group
 	g.do(func(now int64) membership.Output {
@@ -44,7 +50,7 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 			err = nil
 		case op == membership.Look && errors.Is(err, store.ErrNoProof): // all may live
 			for _, e := range l.Record().Members {
-				value = append(append(value, e.Proof...), ' ')
+				got.value = append(append(got.value, e.Proof...), ' ')
 			}
 			err = nil
 		case op == membership.Swap && errors.Is(err, store.ErrConflict):
@@ -54,47 +60,54 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 				g.stop(err)
 			}
 		case op == membership.Live:
-			l.life, value = life, []byte(life.Name())
+			l.life, got.value = got.life, []byte(got.life.Name())
 		case op == membership.Look:
 		default:
-			l.rev = rev
+			l.rev = got.rev
 		}
-		return l.Done(now, value, err)
+		return l.Done(now, got.value, err)
 	})
 	g.Mail.Flush()
 }
 
 // ask calls the store, and returns when the time of the operation is over even if the
 // store does not. At most one call is left behind: the next operation waits for it.
-func (l *record) ask(call func(context.Context) error) error {
+func (l *record) ask(call func(context.Context) (result, error)) (result, error) {
 	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/leases.Operation))
 	defer cancel()
 	select {
 	case l.busy <- struct{}{}:
 	case <-ctx.Done():
-		return errStuck
+		return result{}, errStuck
 	}
-	return within(ctx, func(ctx context.Context) error {
+	return within(ctx, func(ctx context.Context) (result, error) {
 		defer func() { <-l.busy }()
 		return call(ctx)
 	})
 }
 
 // within returns what the store does, or errStuck if it has not returned a moment after ctx has
-// ended.
-func within(ctx context.Context, call func(context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- call(ctx) }()
+// ended. What it returns later is dropped.
+func within[T any](ctx context.Context, call func(context.Context) (T, error)) (got T, err error) {
+	type outcome struct {
+		got T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		got, err := call(ctx)
+		done <- outcome{got, err}
+	}()
 	select {
-	case err := <-done:
-		return err
+	case o := <-done:
+		return o.got, o.err
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-done:
-		return err
+	case o := <-done:
+		return o.got, o.err
 	case <-time.After(storePatience):
-		return errStuck
+		return got, errStuck
 	}
 }
 
@@ -138,11 +151,7 @@ func (l *record) seek() {
 // look asks the store who lives.
 func (l *record) look(unclean uint64) {
 	g := l.group
-	var names []string
-	err := within(g.done, func(ctx context.Context) (err error) {
-		names, err = l.prover.Living(ctx)
-		return err
-	})
+	names, err := within(g.done, l.prover.Living)
 	g.do(func(now int64) (out membership.Output) {
 		if l.looking, l.living = false, nil; l.again {
 			l.seek()
@@ -195,7 +204,7 @@ func (l *record) watch() {
 
 // await waits for the end of a life.
 func (l *record) await(ctx context.Context, name string) {
-	err := within(ctx, func(ctx context.Context) error { return l.prover.Over(ctx, name) })
+	_, err := within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, name) })
 	if ctx.Err() != nil {
 		return
 	}
