@@ -107,8 +107,8 @@ type Client struct {
 	m          *clientsession.Client
 	calls      map[uint64]*held
 	end        int64  // of the session's term, as of the last input
-	moved      uint64 // holds that other members have taken over, likewise
-	session    string // likewise
+	moved      uint64 // holds that other members have taken over, as of the last input
+	session    string // its name, as of the last input
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none

@@ -82,8 +82,8 @@ type Message struct {
 	Life     uint64 // of REFUSE: a later life of the receiver's number; else 0
 
 	Installed View              // of PROMISE: what the sender has installed
-	Completed View              // likewise: what was complete at it last
-	Speaks    protocol.Versions // likewise
+	Completed View              // of PROMISE: the last view that was complete at the sender
+	Speaks    protocol.Versions // of PROMISE: what the sender speaks
 	View      View              // of VIEW, REPORT and COMPLETE; of PREPARE in doubt: the later view; VIEW has no members in the lease mode
 
 	// Of CLEARED, and of REPORT in the lease mode: all lives that were excluded in this
@@ -91,7 +91,7 @@ type Message struct {
 	Cleared uint64
 
 	Holds []Hold // of REPORT
-	Past  *Past  // likewise, in the lease mode: nil if the sender has not acted since it joined
+	Past  *Past  // of REPORT in the lease mode: nil if the sender has not acted since it joined
 }
 
 // Shares reports whether a REPORT tells of locks that are shared.

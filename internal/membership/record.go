@@ -113,8 +113,8 @@ type LeaseMachine struct {
 	begun bool   // the store was asked to begin a life for this one
 	proof string // its name; empty if the store proves nothing
 
-	leaving   bool  // this life
-	holding   bool  // likewise, and others may hold what it has lent them
+	leaving   bool  // Leave was called
+	holding   bool  // it was LeaveHolding: others may hold what it has lent them
 	troubleAt int64 // when to replace the view; never if there is no reason
 	ended     Phase // Left or Stopped; else Outside
 	err       error // why it is Stopped

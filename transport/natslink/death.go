@@ -24,10 +24,10 @@ const questions = "?"
 // A silence is what a link knows of a peer since it has heard from it.
 type silence struct {
 	frames int       // that were sent to it
-	since  time.Time // the first was
-	asked  bool      // and the server has not answered
+	since  time.Time // when the first of them was sent
+	asked  bool      // the server was asked whether anybody subscribes, and has not answered
 	nobody time.Time // since when the server has said that nobody is there; zero if it does not
-	dead   bool      // and the host was told
+	dead   bool      // the host was told that its process has ended
 }
 
 // watch looks after the peers until the link is closed.

@@ -128,7 +128,7 @@ const (
 type pace struct {
 	greeting    time.Duration                       // limit for dialing, and for exchanging greetings
 	minRedial   time.Duration                       // the first back-off
-	maxRedial   time.Duration                       // and the last
+	maxRedial   time.Duration                       // the last back-off
 	grace       time.Duration                       // for a connection to answer before another replaces it
 	heartbeat   time.Duration                       // between heartbeats
 	patience    int32                               // heartbeats missed until a connection is given up

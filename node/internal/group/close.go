@@ -33,8 +33,8 @@ type stopError struct{ error }
 func (e *stopError) Unwrap() error        { return e.error }
 func (e *stopError) Is(target error) bool { return target == ErrStopped }
 
-// end ends all granting. The caller has the mutex.
-func (g *Group) end(why error) {
+// endGrants ends all granting. The caller has the mutex.
+func (g *Group) endGrants(why error) {
 	now := g.now() // before: the lease may have ended first
 	g.Locks.End(why)
 	g.pause(now)
@@ -47,7 +47,7 @@ func (g *Group) stop(why error) {
 		return
 	}
 	why = &stopError{why}
-	g.end(why)
+	g.endGrants(why)
 	g.Locks.Abandon(why, false)
 	g.who.halt(g.who.now())
 	g.finish()
@@ -62,7 +62,7 @@ func (g *Group) stop(why error) {
 func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 	g.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
 	if g.Locks.Why() == nil {
-		g.end(ErrClosed)
+		g.endGrants(ErrClosed)
 		g.trace(trace.Event{What: trace.Down})
 	}
 	lost = g.Locks.Abandon(ErrClosed, g.Locks.Why() == ErrClosed)

@@ -38,7 +38,7 @@ type authority interface {
 	Deadline() int64 // when to Tick
 	View() membership.View
 	Missing(b []dmutex.NodeID) []dmutex.NodeID
-	obstacle() error         // for what but members this node waits
+	waitsFor() error         // for what but members this node waits
 	status(now int64) *Lease // nil without one
 }
 
@@ -128,7 +128,7 @@ func (c *consent) event(now int64, e *membership.Event) {
 	case membership.Doubted:
 		g.Locks.Halt()
 		g.pause(now)
-		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.obstacle()))
+		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.waitsFor()))
 	case membership.Trusted:
 		g.Locks.Resume()
 		g.mayAct(now)
@@ -171,8 +171,8 @@ func (c *consent) departed(late error) error {
 	return fmt.Errorf("close: members %v did not answer in time, so the others wait for this node to return: %w", c.Missing(nil), late)
 }
 
-// obstacle says what this member is told, if it is in doubt.
-func (c *consent) obstacle() error {
+// waitsFor says what this member is told, if it is in doubt.
+func (c *consent) waitsFor() error {
 	const until = ": nothing is granted until another member denies it; if none does within a second, this node stops"
 	switch by, later := c.Doubt(); {
 	case by == dmutex.None:

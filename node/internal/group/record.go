@@ -239,7 +239,7 @@ func (l *record) rename(self dmutex.NodeID) {
 func (l *record) excluded(now int64) {
 	g := l.group
 	l.term = leases.Term{}
-	l.end(now, ErrExcluded)
+	l.lapse(now, ErrExcluded)
 	l.retire(now)
 	g.cause, g.ready = nil, nil
 	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
@@ -304,8 +304,8 @@ func (l *record) meet(now int64, members *membership.Event) {
 	l.watch()
 }
 
-// obstacle is an ErrStore while the store keeps this node from acting.
-func (l *record) obstacle() error {
+// waitsFor is an ErrStore while the store keeps this node from acting.
+func (l *record) waitsFor() error {
 	until, dead, all := l.Waits()
 	switch {
 	case l.err != nil && !l.group.covered():
@@ -365,12 +365,12 @@ func (l *record) now() int64 {
 	if l.group.timers[give] != never {
 		l.group.timers[give] += leapt // the holder has slept, too, or the clock was set
 	}
-	l.check(now)
+	l.expire(now)
 	return now
 }
 
-// check ends what is held if the lease has ended, before an input may extend the lease.
-func (l *record) check(now int64) {
+// expire ends what is held if the lease has ended, before an input may extend the lease.
+func (l *record) expire(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
 		g.timers[give] = never
@@ -385,14 +385,14 @@ func (l *record) check(now int64) {
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
 		}
-		l.end(now, why)
+		l.lapse(now, why)
 		g.Log(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
 	}
 	l.set(now)
 }
 
-// end ends what is held, for the reason given.
-func (l *record) end(now int64, why error) {
+// lapse ends what is held, for the reason given.
+func (l *record) lapse(now int64, why error) {
 	g := l.group
 	g.Locks.SetTerm(l.term) // first, so that no grant slips in after the loss
 	g.timers[give] = now + l.length/leases.Margin

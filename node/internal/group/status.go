@@ -96,7 +96,7 @@ func (g *Group) Status() Status {
 	now := g.now() // first: the lease may have ended
 	lives, v := g.who.View(), g.shown
 	v.Epoch, v.Members, v.Acts, v.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
-	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives.Epoch)
+	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.waitsFor(), ahead(lives.Epoch)
 	return Status{v, lives, g.who.status(now), g.life, g.refused.Load()}
 }
 
@@ -105,7 +105,7 @@ func (g *Group) Waits() ([]dmutex.NodeID, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now() // the lease may have ended
-	return g.who.Missing(nil), g.obstacle()
+	return g.who.Missing(nil), g.waitsFor()
 }
 
 // Ready waits until this node is in a view that acts. If ctx ends first, it returns ctx's
@@ -117,11 +117,11 @@ func (g *Group) Ready(ctx context.Context) error {
 	if why := g.Locks.Why(); acting || why != nil {
 		return why
 	}
-	return g.await(ctx, next, nil)
+	return g.awaitView(ctx, next, nil)
 }
 
-// await waits for the next view that acts, or until enough time has passed.
-func (g *Group) await(ctx context.Context, next <-chan struct{}, enough <-chan time.Time) error {
+// awaitView waits for the next view that acts, or until enough time has passed.
+func (g *Group) awaitView(ctx context.Context, next <-chan struct{}, enough <-chan time.Time) error {
 	select {
 	case <-next:
 	case <-enough:
@@ -169,7 +169,7 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			return nil
 		}
 		if err == nil {
-			err = g.await(ctx, next, time.After(time.Second)) // another's round may have come between
+			err = g.awaitView(ctx, next, time.After(time.Second)) // another's round may have come between
 		}
 	}
 	return err

@@ -197,13 +197,13 @@ func (l *record) watch() {
 		if l.watches[name] == nil {
 			ctx, end := context.WithCancel(l.group.done)
 			l.watches[name] = end
-			l.group.running.Go(func() { l.await(ctx, name) })
+			l.group.running.Go(func() { l.awaitDeath(ctx, name) })
 		}
 	}
 }
 
-// await waits for the end of a life.
-func (l *record) await(ctx context.Context, name string) {
+// awaitDeath waits for the end of a life.
+func (l *record) awaitDeath(ctx context.Context, name string) {
 	_, err := within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, name) })
 	if ctx.Err() != nil {
 		return

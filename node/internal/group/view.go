@@ -157,7 +157,7 @@ func (g *Group) mayAct(now int64) {
 	switch {
 	case g.ready == nil || g.acting.Load() || g.refusal != nil || !g.covered():
 	case g.last.Epoch == g.ready.View.Epoch:
-		g.begin(now)
+		g.acts(now)
 	default:
 		g.act(now, g.ready)
 	}
@@ -201,7 +201,7 @@ func (g *Group) act(now int64, e *membership.Event) {
 		Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes,
 		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - g.frozen), Cause: g.cause,
 	}
-	g.begin(now)
+	g.acts(now)
 	g.last, g.cause, g.rival = view, nil, 0
 	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
 	if ahead := ahead(view.Epoch); ahead > 0 {
@@ -215,8 +215,8 @@ func (g *Group) act(now int64, e *membership.Event) {
 	g.cfg.Up.Acts(g.shown)
 }
 
-// begin notes that the locks act, unless nothing more is granted.
-func (g *Group) begin(now int64) {
+// acts notes that the locks act, unless nothing more is granted.
+func (g *Group) acts(now int64) {
 	if g.Locks.Why() != nil {
 		return
 	}
@@ -266,7 +266,7 @@ func (g *Group) Tick(int64) int64 {
 	if g.timers.due(nag, now) {
 		g.timers[nag] = now + max(now-g.since, int64(nagAfter))
 		if g.Locks.Why() == nil {
-			missing, why = g.who.Missing(nil), g.obstacle()
+			missing, why = g.who.Missing(nil), g.waitsFor()
 		}
 		g.wake()
 	}
@@ -280,5 +280,5 @@ func (g *Group) Tick(int64) int64 {
 	return never // wake has said when it is due
 }
 
-// obstacle says what but members keeps this node from acting, nil if nothing does.
-func (g *Group) obstacle() error { return cmp.Or(g.who.obstacle(), g.refusal) }
+// waitsFor says what but members keeps this node from acting, nil if nothing does.
+func (g *Group) waitsFor() error { return cmp.Or(g.who.waitsFor(), g.refusal) }

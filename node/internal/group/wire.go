@@ -13,7 +13,7 @@ import (
 // The first byte of a message of this package.
 const (
 	saysMore = iota + 1 // bytes of a membership.Message: more of it follows
-	saysLast            // likewise, and it is complete
+	saysLast            // the last bytes of a membership.Message
 	saysName = 15       // the name of the process
 )
 

@@ -75,7 +75,7 @@ type Table struct {
 	holders map[string][]membership.Holder // reported in the view, and no machine was born from it yet
 	past    *membership.Past               // of the view
 	cleared uint64                         // see Clear
-	drainAt int64                          // likewise
+	drainAt int64                          // see Clear
 	fresh   map[newborn]uint64             // what new machines of free locks exclude
 	early   []early                        // messages of this view, before it acts, and of later ones
 	room    int                            // that they take
