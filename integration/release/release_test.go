@@ -33,9 +33,8 @@ func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	clone := snapshot(t)
-	run(t, clone, nil, filepath.Join(".ci", "release"), version)
-	require.Contains(t, read(t, filepath.Join(clone, "CHANGELOG.md")), "\n## Unreleased\n\n## "+version+", 2")
+	clone := snapshot(t, top(t))
+	release(t, clone, version)
 	proxy := t.TempDir()
 	modules := publish(t, clone, proxy)
 	require.Contains(t, modules, path)
@@ -72,10 +71,36 @@ func TestRelease(t *testing.T) {
 	require.Contains(t, run(t, user, nil, filepath.Join(user, "bin", "dmutex"), "--version"), "dmutex "+version+" ")
 }
 
+// release makes a release of a snapshot.
+func release(t *testing.T, clone, version string) (says string) {
+	says = run(t, clone, nil, filepath.Join(".ci", "release"), version)
+	require.Contains(t, read(t, filepath.Join(clone, "CHANGELOG.md")), "\n## Unreleased\n\n## "+version+", 2")
+	return says
+}
+
+// A tree that was released is released again, as the workflow tries on the tag. The last tag, which
+// starts that workflow, is pushed alone.
+func TestReleaseTwice(t *testing.T) {
+	clone := snapshot(t, top(t))
+	says := release(t, clone, "v0.998.0")
+	require.Regexp(t, `\ngit push --atomic origin HEAD( [a-z/]+/v0\.998\.0){7}\ngit push origin v0\.998\.0$`, says)
+	require.Empty(t, before(clone))
+	release(t, snapshot(t, clone), version)
+
+	note(t, clone)
+	run(t, clone, nil, "git", "commit", "-qam", "a change")
+	require.Equal(t, "v0.998.0", before(clone))
+	release(t, clone, version)
+	require.Equal(t, "v0.998.0", before(clone)) // not the tag that is here
+	for _, v := range []string{"v0.998.0", version} {
+		require.Contains(t, read(t, filepath.Join(clone, "CHANGELOG.md")), "\n## "+v+", 2")
+	}
+}
+
 // .ci/release refuses a wrong version, a tag that exists, and uncommitted changes. It then
 // changes nothing.
 func TestReleaseRefused(t *testing.T) {
-	clone := snapshot(t)
+	clone := snapshot(t, top(t))
 	head := run(t, clone, nil, "git", "rev-parse", "HEAD")
 	refused := func(says string, args ...string) {
 		t.Helper()
@@ -105,12 +130,22 @@ func imports(packages ...string) string {
 	return text
 }
 
-// snapshot returns a repository with one commit: the work tree of this repository.
-func snapshot(t *testing.T) string {
+// top returns the work tree of this repository.
+func top(t *testing.T) string {
 	if exec.Command("git", "rev-parse", "HEAD").Run() != nil {
 		t.Skip("not in a clone")
 	}
-	top := run(t, "", nil, "git", "rev-parse", "--show-toplevel")
+	return run(t, "", nil, "git", "rev-parse", "--show-toplevel")
+}
+
+// note adds a line to what is unreleased: after a release there is none.
+func note(t *testing.T, dir string) {
+	file := filepath.Join(dir, "CHANGELOG.md")
+	write(t, file, strings.Replace(read(t, file), "\n## Unreleased\n", "\n## Unreleased\n\nA change.\n", 1))
+}
+
+// snapshot returns a repository with one commit: a work tree, with a change to release.
+func snapshot(t *testing.T, top string) string {
 	dir := t.TempDir()
 	for file := range strings.SplitSeq(run(t, top, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
 		info, err := os.Stat(filepath.Join(top, file))
@@ -122,6 +157,7 @@ func snapshot(t *testing.T) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
 		require.NoError(t, os.WriteFile(to, []byte(read(t, filepath.Join(top, file))), info.Mode()))
 	}
+	note(t, dir)
 	run(t, dir, nil, "git", "init", "-q")
 	run(t, dir, nil, "git", "config", "user.name", "test")
 	run(t, dir, nil, "git", "config", "user.email", "test@example.com")

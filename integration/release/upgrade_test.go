@@ -4,6 +4,7 @@ package release
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,6 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// before returns the last release before the present commit, which may be one itself.
+func before(repo string) string {
+	cmd := exec.Command("git", "-C", repo, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^")
+	cmd.Env = environ()
+	out, _ := cmd.Output() // it fails if there is none
+	return strings.TrimSpace(string(out))
+}
+
 // TestUpgrade replaces the members of a group one after another: members of the last release by
 // members of this tree, and back. No client of either build fails meanwhile, and fences rise. Before
 // the first release, the last commit stands for it.
@@ -26,15 +35,12 @@ func TestUpgrade(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("builds the tool twice: set DMUTEX_LONG=1")
 	}
-	top := run(t, "", nil, "git", "rev-parse", "--show-toplevel")
+	top := top(t)
 	dir := t.TempDir()
-	last, err := exec.Command("git", "-C", top, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*").Output()
-	if err != nil {
-		last = []byte("HEAD")
-	}
+	last := cmp.Or(before(top), "HEAD")
 	source := filepath.Join(dir, "source")
 	require.NoError(t, os.Mkdir(source, 0o755))
-	run(t, top, nil, "sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", strings.TrimSpace(string(last)), source)
+	run(t, top, nil, "sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", last, source)
 	builds := map[string]string{"old": source, "new": top}
 	for name, from := range builds {
 		builds[name] = filepath.Join(dir, name)
