@@ -4,7 +4,9 @@
 //
 // A lock leaves nothing behind that could be stale: that of a process which died is free after its
 // lease, and one that is held is never taken for stale, however long the authority takes. A process
-// that waits polls nothing. Before each further attempt certmagic learns that the lock was lost.
+// that waits polls nothing. Before each attempt of certmagic, a lock that was lost is taken again. If it
+// is lost during an attempt, two processes may each obtain a certificate, and the one that is stored
+// last stays. A storage gets no fence, because certmagic does not say for which lock it stores.
 package certlock
 
 import (
@@ -19,7 +21,7 @@ import (
 	"github.com/dmutex/dmutex/lock"
 )
 
-// A Storage is another one with other locks. It is a [certmagic.Locker], a [certmagic.TryLocker] and a
+// Storage wraps a certmagic.Storage and replaces its locks. It is a [certmagic.Locker], a [certmagic.TryLocker] and a
 // [certmagic.LockLeaseRenewer].
 type Storage struct {
 	certmagic.Storage
@@ -56,14 +58,20 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// RenewLockLease implements [certmagic.LockLeaseRenewer]: the lock is renewed all the time, or lost.
-func (s *Storage) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
+// RenewLockLease implements [certmagic.LockLeaseRenewer]. The lock is renewed all the time, but may have
+// been lost: certmagic would then try in vain for 30 days, so RenewLockLease waits for it again.
+func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.held[name]; h != nil {
-		return h.Err()
+	h := s.held[name]
+	s.mu.Unlock()
+	switch {
+	case h == nil:
+		return fmt.Errorf("%s: %w", name, lock.ErrReleased)
+	case h.Err() == nil:
+		return nil
 	}
-	return fmt.Errorf("%s: %w", name, lock.ErrReleased)
+	_ = h.Release() // others may wait for it
+	return s.Lock(ctx, name)
 }
 
 // Unlock implements [certmagic.Locker].

@@ -7,10 +7,12 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -20,6 +22,8 @@ import (
 	"github.com/dmutex/dmutex/examples/internal/three"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // An authority signs what it is asked to, and counts that.
@@ -91,7 +95,64 @@ func TestLost(t *testing.T) {
 	require.False(t, taken)
 	require.NoError(t, storage.RenewLockLease(t.Context(), "x", time.Hour))
 	three.Close(members[1])
-	require.ErrorIs(t, storage.RenewLockLease(t.Context(), "x", time.Hour), lock.ErrLost)
+	require.ErrorIs(t, storage.RenewLockLease(t.Context(), "x", time.Hour), node.ErrClosed)
 	require.ErrorIs(t, storage.Unlock(t.Context(), "x"), lock.ErrLost)
 	require.ErrorIs(t, storage.Unlock(t.Context(), "x"), lock.ErrReleased)
+}
+
+// An attempt fails because its member is cut off. Before the next one certmagic has the lock again, after
+// another process that took it meanwhile.
+func TestTakenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		var record store.Memory
+		cut := &cuttable{Store: &record}
+		var members []*node.Node
+		for _, s := range []store.Store{cut, &record, &record} {
+			n, err := node.Open(t.Context(), s, network.Link(0), node.Config{})
+			require.NoError(t, err)
+			t.Cleanup(func() { three.Close(n) })
+			members = append(members, n)
+		}
+		for _, n := range members {
+			require.NoError(t, n.Ready(t.Context()))
+		}
+		folder, a := t.TempDir(), newAuthority(t)
+		other := certlock.New(&certmagic.FileStorage{Path: folder}, func(name string) lock.Mutex { return members[1].Mutex(name) })
+		a.before = func() error {
+			if a.issued.Load() > 1 {
+				return nil
+			}
+			cut.off.Store(true)
+			require.NoError(t, other.Lock(t.Context(), "issue_cert_example.com"))
+			cut.off.Store(false)
+			time.AfterFunc(10*time.Minute, func() { require.NoError(t, other.Unlock(t.Context(), "issue_cert_example.com")) })
+			return errors.New("the authority does not answer")
+		}
+		begun := time.Now()
+		require.NoError(t, config(t, folder, members[0], a).ObtainCertAsync(t.Context(), "example.com"))
+		require.EqualValues(t, 2, a.issued.Load())
+		require.WithinRange(t, time.Now(), begun.Add(10*time.Minute), begun.Add(11*time.Minute))
+	})
+}
+
+// A cuttable store answers its member only while it is not cut off.
+type cuttable struct {
+	store.Store
+	off atomic.Bool
+}
+
+func (c *cuttable) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if c.off.Load() {
+		return nil, "", errors.New("cut off")
+	}
+	return c.Store.Load(ctx)
+}
+
+func (c *cuttable) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if c.off.Load() {
+		return "", errors.New("cut off")
+	}
+	return c.Store.Swap(ctx, value, rev)
 }
