@@ -107,8 +107,9 @@ type Client struct {
 	m          *clientsession.Client
 	calls      map[uint64]*held
 	end        int64  // of the session's term, as of the last input
-	moved      uint64 // holds that other members have taken over, as of the last input
 	session    string // its name, as of the last input
+	away       bool   // Away of the machine, as of the last input
+	since      int64  // when that has begun
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
@@ -218,14 +219,19 @@ func (c *Client) input(input func(now int64)) {
 		}
 	}
 	for i := range news {
-		c.take(&news[i])
+		c.take(now, &news[i])
 	}
 	if c.conn != nil && !c.m.Trying() {
 		c.address = c.at
 	}
 	c.follow()
-	if term := c.m.Term(); term.End() != c.end || c.m.Moved() != c.moved {
-		c.end, c.moved = term.End(), c.m.Moved()
+	if away := c.m.Away(); away != c.away {
+		if c.away = away; away {
+			c.since = now
+		}
+	}
+	if term := c.m.Term(); term.End() != c.end {
+		c.end = term.End()
 		for _, h := range c.calls {
 			if h.Hold != nil {
 				h.Extend(c.m.End(h.number))
@@ -239,10 +245,17 @@ func (c *Client) input(input func(now int64)) {
 	}
 }
 
-func (c *Client) take(news *clientsession.Message) {
+func (c *Client) take(now int64, news *clientsession.Message) {
 	h := c.calls[news.Number]
 	switch {
 	case h == nil:
+	case news.Kind == clientsession.Granted && h.Hold != nil:
+		c.status.Moved++
+		h.Extend(c.m.End(news.Number))
+		if o := c.cfg.Observer; o != nil && o.Move != nil {
+			e := lock.Event{Lock: h.lock, Fence: news.Fence, Took: time.Duration(now - c.since), Outcome: "moved"}
+			c.running.Go(func() { o.Move(e) })
+		}
 	case news.Kind == clientsession.Granted:
 		term := c.m.Term()
 		h.Hold = hold.New(h.ctx, c.clock, time.Duration(term.Length), news.Fence, c.m.End(news.Number), func() error {
@@ -364,7 +377,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}
 	hold.Show(ctx, &c.trouble)
-	h := &held{c: c, ctx: ctx, ready: make(chan struct{})}
+	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{})}
 	c.input(func(int64) {
 		h.number = c.m.Ask(name, try, shares)
 		c.calls[h.number] = h
@@ -407,6 +420,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 type held struct {
 	*hold.Hold // nil until it is granted
 	c          *Client
+	lock       string
 	number     uint64 // of the request
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set

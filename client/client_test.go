@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -305,8 +306,18 @@ func TestMemberCrashes(t *testing.T) {
 
 func crash(t *testing.T, try bool) {
 	bubble(t, func(t *testing.T, w *world) {
+		moves, lines := make(chan lock.Event, 9), make(chan string, 99)
+		w.watch = func(c *client.Config) {
+			c.Observer = &client.Observer{Move: func(e lock.Event) { moves <- e }}
+		}
+		w.log = slog.New(slog.NewTextHandler(writer(func(line []byte) (int, error) {
+			if strings.Contains(string(line), "taken over") {
+				lines <- string(line)
+			}
+			return len(line), nil
+		}), nil))
 		a := w.open("a")
-		w.open("b")
+		b := w.open("b")
 		w.open("c")
 		one, two, three := w.use("one", "a", "b"), w.use("two", "b"), w.use("three", "a", "b")
 		for a.client("one") == nil || a.client("three") == nil { // until both begin at a
@@ -332,8 +343,18 @@ func crash(t *testing.T, try bool) {
 			time.Sleep(session / 100)
 			require.NoError(t, h.Err())
 		}
-		require.Less(t, time.Since(begin), session*9/10)
+		took := time.Since(begin)
+		require.Less(t, took, session*9/10)
+		move := <-moves
+		require.InDelta(t, took, move.Took, float64(session/90))
+		move.Took = 0
+		require.Equal(t, lock.Event{Lock: "l", Fence: fence, Outcome: "moved"}, move)
+		require.Regexp(t, `level=INFO msg="client's lock taken over" node=2 client=one lock=l former=".* \(node 1\)"`, <-lines)
+		require.Equal(t, []string{"l"}, b.client("one").Moved)
+		require.Equal(t, uint64(1), b.Status().ClientsMoved)
+		require.Greater(t, b.Status().ClientsClaims, uint64(1), "it refuses while the dead member is not excluded")
 		time.Sleep(2 * session)
+		require.Empty(t, moves)
 		require.NoError(t, h.Err())
 		require.False(t, h.Suspended())
 		require.Equal(t, fence, h.Fence())

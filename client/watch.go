@@ -17,12 +17,13 @@ import (
 // function costs nothing.
 //
 // Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or Close, before that
-// call returns; Hold runs in a goroutine of its own for a hold that is lost. They may use the client
-// and its locks, but not close it. Several may run at the same time. For one handle Wait is called
-// before Hold.
+// call returns; Hold runs in a goroutine of its own for a hold that is lost, and Move always does. They
+// may use the client and its locks, but not close it. Several may run at the same time. For one handle
+// Wait is called before Hold.
 type Observer struct {
 	Wait func(lock.Event) // an Acquire or TryAcquire has ended
 	Hold func(lock.Event) // a hold has ended
+	Move func(lock.Event) // another member has taken a hold over, which was suspended for Took
 }
 
 // A Status is how a client stands.
@@ -44,7 +45,6 @@ func (c *Client) Status() Status {
 	defer c.mu.Unlock()
 	st := c.status
 	st.Holds, st.WaitsFor = c.m.Locks()
-	st.Moved = c.m.Moved()
 	if term := c.m.Term(); term.Runs() {
 		st.Member, st.Remaining = c.address, time.Duration(max(term.End()-c.clock.Now(), 0))
 	}
@@ -148,14 +148,7 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		if h != nil {
 			e.Fence = h.Fence()
 		}
-		told := false
-		defer func() {
-			if !told && h != nil { // a panic: nobody else will
-				_ = h.Release()
-			}
-		}()
-		o.Wait(e)
-		told = true
+		hold.Tell(o.Wait, e, h.Release)
 	}
 	if h == nil || o.Hold == nil {
 		return

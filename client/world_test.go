@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type world struct {
 
 	observer *node.Observer       // of all members
 	watch    func(*client.Config) // of later clients
+	log      *slog.Logger         // of later members
 }
 
 // A member is a node whose ways to the other members and to the store can be cut.
@@ -89,7 +91,7 @@ func (w *world) open(name string, change ...func(*node.Clients)) *member {
 	for _, c := range change {
 		c(clients)
 	}
-	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: session, Clients: clients, Observer: w.observer})
+	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: session, Clients: clients, Observer: w.observer, Logger: w.log})
 	require.NoError(w.t, err)
 	w.mu.Lock()
 	w.members[name] = m

@@ -26,12 +26,12 @@ var (
 type Event struct {
 	Lock  string
 	Fence uint64        // of the grant; 0 if there was none
-	Took  time.Duration // from the call to its end, including the time until the group was ready; or from the grant to its end
+	Took  time.Duration // from the call to its end, including the time until the group was ready; from the grant to its end; or how long a client's hold was suspended
 	Err   error         // what the call returns, nil if the lock was granted; or why a hold was lost, nil if it was released
 
 	// Outcome sums up Err in a word that can label a metric. Of a wait: granted; busy;
 	// canceled or deadline, if its context ended; deadlock; or failed, for any other error.
-	// Of a hold: released or lost.
+	// Of a hold: released, lost, or moved to another member.
 	Outcome string
 }
 

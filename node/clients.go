@@ -47,6 +47,7 @@ type ClientStatus struct {
 	Address   string        // empty while it is not connected
 	Holds     []string      // locks
 	WaitsFor  []string      // locks
+	Moved     []string      // those of Holds that this node has taken over from a member that was gone
 	Remaining time.Duration // until its session runs out, unless the node hears from it
 }
 
@@ -115,6 +116,9 @@ func (n *Node) lend(client, name string, try, shares bool, of []uint64, done fun
 		if err != nil {
 			done(0, 0, nil, err)
 			return
+		}
+		if len(of) > 0 {
+			n.group.LogOften(slog.LevelInfo, "client's lock taken over", slog.String("client", client), slog.String("lock", name), slog.String("former", n.group.Called(dmutex.NodeID(of[len(of)-1]))))
 		}
 		done(h.Fence(), uint64(self), func(lost error) {
 			if lost != nil {

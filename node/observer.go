@@ -86,14 +86,7 @@ func (m *Mutex) observe(called int64, h *locks.Held, err error) {
 	if h != nil {
 		e.Fence = h.Fence()
 	}
-	seen := false
-	defer func() {
-		if !seen && h != nil {
-			_ = h.Release() // nobody else will
-		}
-	}()
-	n.cfg.Observer.Wait(e)
-	seen = true
+	hold.Tell(n.cfg.Observer.Wait, e, h.Release)
 }
 
 func (u up) Ended(h locks.Hold) {

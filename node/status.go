@@ -119,6 +119,8 @@ type Status struct {
 	Clients        []ClientStatus // those that this node serves, by name
 	ClientsLost    uint64         // sessions of clients that ended without their word: a client was silent, or this node lost its lease
 	ClientsRefused uint64         // clients, and requests of clients, that Clients.Allow or a limit has refused
+	ClientsClaims  uint64         // how often a client that does not reach another member has asked this node to take over a lock that it holds by that one
+	ClientsMoved   uint64         // locks that this node has taken over so; it refuses while that member is not gone
 
 	Held       int           // locks that this node holds
 	Waiting    int           // locks that it waits for
@@ -206,6 +208,7 @@ func (n *Node) Status() Status {
 			st.Clients = append(st.Clients, ClientStatus(c))
 		}
 		st.ClientsLost, st.ClientsRefused = n.clients.Lost.Load(), n.clients.Refused.Load()
+		st.ClientsClaims, st.ClientsMoved = n.clients.Claims.Load(), n.clients.Moved.Load()
 	}
 	names := map[string]bool{"": true, n.cfg.Name: true}
 	for _, id := range n.group.Others() {

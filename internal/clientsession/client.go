@@ -14,7 +14,7 @@ import (
 //	calls Connect when it has a connection and wants a session, with a name for a new one: with
 //	another member if Elsewhere says so; and Unreached when it gets no connection
 //	sends what Output returns, and acts on the news, after each input: a request is Granted, or it
-//	is Refused, also if it was held and is lost
+//	is Refused, also if it was held and is lost. One that is Granted again is held by another member
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
 //	treats what is held as lost a margin before its End, by a timer of its own
@@ -29,8 +29,6 @@ type Client struct {
 	elsewhere bool // the next connection is to be with another member
 
 	ended string // why the last session was over, empty if the client has left
-
-	moved uint64 // what another member has taken over
 
 	links uint64 // connections that there were
 	last  uint64 // number of a request
@@ -84,9 +82,6 @@ func (m *Client) Connected() bool { return m.connected }
 
 // Away reports whether the member of the session is not reached, though something is held by it.
 func (m *Client) Away() bool { return m.holding() && (!m.connected || m.Trying()) }
-
-// Moved returns how many holds another member has taken over.
-func (m *Client) Moved() uint64 { return m.moved }
 
 // Elsewhere reports whether the next connection is to be with another member than that of the session.
 func (m *Client) Elsewhere() bool { return m.session == "" || m.elsewhere }
@@ -380,8 +375,8 @@ func (m *Client) confirm(now int64, msg *Message) {
 	case msg.For > 0 && on.term.Confirm(now, on.sentAt, min(msg.For, msg.Length)):
 		on.overAt = on.term.Until()
 		for i := range m.requests {
-			if !ran && !m.Trying() {
-				m.tell(m.requests[i])
+			if r := &m.requests[i]; !ran && !m.Trying() && !r.left.Runs() {
+				m.tell(*r)
 			}
 		}
 		if !ran || !m.Trying() {
@@ -410,7 +405,7 @@ func (m *Client) granted(r *request, msg *Message) {
 			m.goOn()
 		}
 		r.left, r.claimed = leases.Term{}, false
-		m.moved++
+		m.tell(*r)
 		r.of = append(r.of[max(0, len(r.of)-MaxOf+1):len(r.of):len(r.of)], msg.Node)
 	}
 }

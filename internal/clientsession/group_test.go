@@ -33,6 +33,8 @@ type group struct {
 type plan struct {
 	members, locks int
 	second         int   // the member by which the second client waits for the first lock
+	later          bool  // the second client asks later
+	excluded       bool  // the second member has excluded the first one, and the first client has lost its connection
 	length, lease  int64 // S and L, in units
 	drain, wait    int64 // D of the leases and of the sessions
 	witnessed      bool
@@ -120,9 +122,16 @@ func newGroup(p plan) *group {
 	}
 	w.connect(0, 0)
 	w.flow()
-	w.client("asks", 1, func() { w.clients[1].m.Ask(names[0], false, false) })
-	w.connect(1, p.second)
-	w.flow()
+	if !p.later {
+		w.client("asks", 1, func() { w.clients[1].m.Ask(names[0], false, false) })
+		w.connect(1, p.second)
+		w.flow()
+	}
+	if p.excluded {
+		w.unlink(0)
+		w.change(1, 1, true)
+		w.flow()
+	}
 	return w
 }
 
@@ -314,7 +323,7 @@ func (w *group) clientSteps(i int, g guest, add func(do func(w *group), format s
 	if w.at(person(i)) >= m.Deadline() {
 		act("looks at the clock", func(w *group) { w.clients[i].m.Tick(w.at(person(i))) })
 	}
-	if len(m.requests) == 0 && i == 0 && w.left.asks > 0 {
+	if len(m.requests) == 0 && (i == 0 || w.later) && w.left.asks > 0 {
 		act("asks", func(w *group) { w.left.asks--; w.clients[i].m.Ask(names[0], false, false) })
 	}
 	for l := range w.locks {
@@ -777,7 +786,7 @@ func (w *group) client(_ string, i int, input func()) {
 	for _, e := range news {
 		for l := range w.locks {
 			switch k := g.m.find(e.Number); {
-			case e.Kind == Granted && k >= 0 && g.m.requests[k].lock == names[l]:
+			case e.Kind == Granted && k >= 0 && g.m.requests[k].lock == names[l] && g.held[l] != e.Number:
 				g.held[l] = e.Number
 				if e.Fence <= w.top[l] {
 					w.top[l] = math.MaxUint64

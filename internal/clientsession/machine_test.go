@@ -1,6 +1,7 @@
 package clientsession
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -206,4 +207,31 @@ func TestLeave(t *testing.T) {
 	p.c.Connect(0, "y", false)
 	p.talk()
 	require.Equal(t, []Message{order(two, "b")}, p.orders)
+}
+
+// A hold that a claim has not moved yet is not granted again when the next session begins.
+func TestGrantedOnce(t *testing.T) {
+	c := New("n")
+	say := func(now int64, msgs ...Message) (news []Message) {
+		for i := range msgs {
+			c.Handle(now, &msgs[i])
+			_, some := c.Output()
+			news = append(news, some...)
+		}
+		return slices.Clone(news)
+	}
+	confirm := func(length int64) Message { return Message{Kind: Confirm, For: length, Length: 16 * unit} }
+	one, two := c.Ask("a", false, false), c.Ask("b", false, false)
+	c.Connect(0, "x", false)
+	say(0, confirm(16*unit), Message{Kind: Granted, Number: one, Fence: 1, Node: 1}, Message{Kind: Granted, Number: two, Fence: 2, Node: 1})
+	c.Disconnect()
+	c.Connect(1, "y", true)
+	moved := say(1, confirm(2*unit), Message{Kind: Granted, Number: one, Fence: 3, Node: 2})
+	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 1}}, moved)
+	c.Tick(3 * unit)
+	_, lost := c.Output()
+	require.Equal(t, []Message{refusal(one, Unknown, Late)}, lost)
+	c.Connect(3*unit, "z", true)
+	require.Empty(t, say(3*unit, confirm(16*unit)))
+	require.Equal(t, []Message{{Kind: Granted, Number: two, Fence: 2}}, say(3*unit, Message{Kind: Granted, Number: two, Fence: 4, Node: 3}))
 }

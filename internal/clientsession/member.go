@@ -130,6 +130,16 @@ func (m *Member) ask(msg *Message) {
 	}
 }
 
+// Moved returns what the client holds and had held by another member.
+func (m *Member) Moved() (locks []string) {
+	for _, r := range m.requests {
+		if r.fence != 0 && len(r.of) > 0 {
+			locks = append(locks, r.lock)
+		}
+	}
+	return locks
+}
+
 // Awaits returns the lock that a request waits for, empty if it does not wait.
 func (m *Member) Awaits(number uint64) string {
 	if i := m.find(number); i >= 0 && m.requests[i].fence == 0 {

@@ -176,6 +176,19 @@ func Outcome(err error) string {
 	return "failed"
 }
 
+// Tell calls the function of an Observer with how a wait has ended. If it panics, the grant is given back:
+// nobody else will.
+func Tell(wait func(lock.Event), e lock.Event, giveBack func() error) {
+	told := false
+	defer func() {
+		if !told && e.Err == nil {
+			_ = giveBack()
+		}
+	}()
+	wait(e)
+	told = true
+}
+
 // A Mutex is a [lock.Mutex] of a package, whose errors it names.
 type Mutex struct {
 	Package, Lock string

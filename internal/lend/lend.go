@@ -65,6 +65,8 @@ type Server struct {
 
 	Lost    atomic.Uint64 // sessions that ended without the client's word
 	Refused atomic.Uint64 // clients and requests that were not allowed, or too many
+	Claims  atomic.Uint64
+	Moved   atomic.Uint64 // claims that were granted
 
 	mu       sync.Mutex // guards the sessions, too
 	sessions map[string]*session
@@ -311,6 +313,8 @@ func (s *Server) part(t *session) {
 func (s *Server) begin(t *session, o clientsession.Message) {
 	g := new(taking)
 	t.takes[o.Number] = g
+	claims := uint64(min(len(o.Of), 1))
+	s.Claims.Add(claims)
 	s.running.Add(1)
 	g.end = s.cfg.Take(t.name, o.Lock, o.Try, o.Shares, o.Of, func(fence, node uint64, end End, err error) {
 		defer s.running.Done()
@@ -319,6 +323,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 			case t.takes[o.Number] != g || m.Awaits(o.Number) == "": // it was dropped, perhaps just now because this member closes
 			case err == nil:
 				m.Granted(o.Number, fence, node)
+				s.Moved.Add(claims)
 				g.end, end = end, nil
 			case errors.Is(err, lock.ErrBusy):
 				text, _ := s.cfg.Awaits(o.Lock)
@@ -359,6 +364,7 @@ func (s *Server) send(c *clientlink.Conn, msgs ...clientsession.Message) {
 type Status struct {
 	Name, Address   string
 	Holds, WaitsFor []string
+	Moved           []string
 	Remaining       time.Duration
 }
 
@@ -367,7 +373,7 @@ func (s *Server) Status() (list []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.sessions {
-		st := Status{Name: t.name, Remaining: time.Duration(t.m.Deadline() - s.now())}
+		st := Status{Name: t.name, Moved: t.m.Moved(), Remaining: time.Duration(t.m.Deadline() - s.now())}
 		if st.Holds, st.WaitsFor = t.m.Locks(); t.conn != nil {
 			st.Address = t.conn.RemoteAddr().String()
 		}

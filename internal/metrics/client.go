@@ -10,6 +10,7 @@ var (
 	begun  = ofClient.add(Counter, "session.begun", "{session}", "", "Sessions that have begun.")
 	over   = ofClient.add(Counter, "session.lost", "{session}", "", "Sessions that ended although this client was not leaving. What it held is lost.")
 	mine   = ofClient.add(Sum, "session.locks", "{lock}", "state", "Locks that this client holds (held) or waits for (waiting).")
+	moved  = ofClient.add(Counter, "session.moved", "{lock}", "", "Locks that another member has taken over for this client, after the member of its session was gone. They stayed held.")
 	denied = ofClient.add(Counter, "session.refused", "{request}", "", "Requests of this client that were not allowed, or too many.")
 )
 
@@ -25,5 +26,6 @@ func readClient(st client.Status, see See) {
 	see(over, float64(st.Lost))
 	see(mine, float64(len(st.Holds)), "held")
 	see(mine, float64(len(st.WaitsFor)), "waiting")
+	see(moved, float64(st.Moved))
 	see(denied, float64(st.Refused))
 }

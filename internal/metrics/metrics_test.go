@@ -49,13 +49,13 @@ No label has the name of a lock, unless ` + "`Options.Lock`" + ` makes one.
 // Each metric of a client's table is read.
 func TestClient(t *testing.T) {
 	st := client.Status{
-		Member: "a", Remaining: 2 * time.Second, Holds: []string{"x", "y"}, WaitsFor: []string{"z"}, Sessions: 3, Lost: 4, Refused: 5,
+		Member: "a", Remaining: 2 * time.Second, Holds: []string{"x", "y"}, WaitsFor: []string{"z"}, Sessions: 3, Lost: 4, Refused: 5, Moved: 6,
 	}
 	seen := make(map[string]float64)
 	readClient(st, func(m *Metric, value float64, label ...string) { seen[m.Prometheus()+strings.Join(label, "")] = value })
 	require.Equal(t, map[string]float64{
 		"dmutex_session_up": 1, "dmutex_session_remaining_seconds": 2, "dmutex_session_begun_total": 3, "dmutex_session_lost_total": 4,
-		"dmutex_session_locksheld": 2, "dmutex_session_lockswaiting": 1, "dmutex_session_refused_total": 5,
+		"dmutex_session_locksheld": 2, "dmutex_session_lockswaiting": 1, "dmutex_session_refused_total": 5, "dmutex_session_moved_total": 6,
 	}, seen)
 	require.Len(t, ofClient, len(seen)-1)
 }
@@ -83,6 +83,6 @@ func TestNode(t *testing.T) {
 	require.Len(t, all, len(ofNode))
 	require.Equal(t, dmutex.Kinds-1, all[sent])
 	for m := range read(node.Status{View: node.ViewStatus{Acts: true}}) {
-		require.NotContains(t, []*Metric{down, lease, late, excluded, draining, drain, clients, lent, rejected, gone, oldest, heard, trip}, m, m.Name)
+		require.NotContains(t, []*Metric{down, lease, late, excluded, draining, drain, clients, lent, rejected, gone, claimed, takeover, oldest, heard, trip}, m, m.Name)
 	}
 }

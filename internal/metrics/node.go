@@ -26,6 +26,8 @@ var (
 	lent     = ofNode.add(Sum, "client.locks", "{lock}", "state", "Locks that clients of this node hold (held) or wait for (waiting). Only in the lease mode.")
 	rejected = ofNode.add(Counter, "clients.refused", "{refusal}", "", "Clients and requests of clients that were not allowed, or too many. Only in the lease mode.")
 	gone     = ofNode.add(Counter, "clients.lost", "{session}", "", "Sessions of clients that this node ended without the client's word: it was silent, or this node lost its lease. Only in the lease mode.")
+	claimed  = ofNode.add(Counter, "clients.claims", "{request}", "", "Requests of clients that do not reach another member to take over a lock that they hold by that one. Until that member is gone they are refused, and made again. Only in the lease mode.")
+	takeover = ofNode.add(Counter, "clients.moved", "{lock}", "", "Locks that this node has taken over for clients from members that were gone. Only in the lease mode.")
 	granted  = ofNode.add(Counter, "granted", "{grant}", "", "Locks granted to this node.")
 	sent     = ofNode.add(Counter, "messages.sent", "{message}", "kind", "Messages of the algorithm that were sent. Their sum over all nodes, divided by that of the locks granted, is the messages per entry.")
 	received = ofNode.add(Counter, "messages.received", "{message}", "kind", "Messages of the algorithm that were received.")
@@ -73,6 +75,8 @@ func readNode(st node.Status, now time.Time, see See) {
 		see(lent, float64(waits), "waiting")
 		see(rejected, float64(st.ClientsRefused))
 		see(gone, float64(st.ClientsLost))
+		see(claimed, float64(st.ClientsClaims))
+		see(takeover, float64(st.ClientsMoved))
 	}
 	if st.Draining > 0 {
 		see(drain, ago(-st.Drains))

@@ -2,11 +2,13 @@ package nodehttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,12 +52,13 @@ func states(t *testing.T) map[string]string {
 		var nodes []*node.Node
 		var last *outagetest.Store // of the last
 		way := make(door)
+		var theirs door
 		for i, name := range []string{"invoices-7d4b9c-abcde", "invoices-7d4b9c-fghij", "invoices-7d4b9c-klmno"} {
 			at := way // of the first
 			if i > 0 {
 				at = make(door)
 			}
-			last = outagetest.New(t, &record, outagetest.Faults{})
+			last, theirs = outagetest.New(t, &record, outagetest.Faults{}), at
 			n, err := node.Open(t.Context(), last, network.Link(dmutex.None), node.Config{
 				Name: name, Group: "invoices", Clients: &node.Clients{Listeners: []net.Listener{at}},
 			})
@@ -98,11 +101,29 @@ func states(t *testing.T) map[string]string {
 		time.Sleep(time.Second)
 		page("crowd")
 
+		link, err := theirs.dial(t.Context(), "")
+		require.NoError(t, err)
+		var gone atomic.Bool
+		moving, err := client.New(client.Config{Members: []string{"first", "last"}, Name: "moving", Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			switch {
+			case gone.Load() == (address == "last"):
+				return nil, errors.New("not reached")
+			case gone.Load():
+				return way.dial(ctx, address)
+			}
+			return link, nil
+		}})
+		require.NoError(t, err)
+		jobs = append(jobs, moving)
+		_, err = moving.Mutex("accounts/7").Acquire(t.Context())
+		require.NoError(t, err)
 		for i := range 4 {
 			go func() { _, _ = one.Mutex(fmt.Sprintf("reports/2026-%02d", 8+i)).Acquire(waits) }()
 		}
 		last.Outage(true) // the dead member takes no leave
 		crash(network, nodes, 3)
+		gone.Store(true)
+		require.NoError(t, link.Close())
 		for len(one.Status().View.Members) == 3 || !one.Status().View.Acts {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -142,4 +163,6 @@ func TestStates(t *testing.T) {
 	require.Positive(t, waits)
 	require.Contains(t, pages["crash"], `<title>ready, with trouble: invoices, seen by`)
 	require.Regexp(t, `<b>\d locks? waits?</b> for the leases of invoices-7d4b9c-klmno \(node 3\), which may hold `, pages["crash"])
+	require.Contains(t, pages["crash"], `<td class="name" data-l="holds">accounts/7 (taken over from another member: accounts/7)</td>`)
+	require.Contains(t, pages["crash"], "Locks taken over from members that were gone 1, asked for ")
 }
