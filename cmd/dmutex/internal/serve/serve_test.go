@@ -20,6 +20,7 @@ import (
 
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/internal/kit/certtest"
@@ -27,7 +28,8 @@ import (
 )
 
 type grammar struct {
-	Serve Cmd `cmd:""`
+	Serve Cmd     `cmd:""`
+	Run   run.Cmd `cmd:""`
 }
 
 func TestMain(m *testing.M) { tooltest.Main(m, new(grammar)) }
