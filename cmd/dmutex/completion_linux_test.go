@@ -30,6 +30,7 @@ func TestCompletion(t *testing.T) {
 		{"bash", "dmutex run -w ", ""},
 		{"bash", "dmutex run --lock l -- --l", ""},
 		{"bash", "dmutex run --lock l date --l", ""},
+		{"bash", "dmutex sim --sh", "--shares"},
 		{"bash", "dmutex serve --algorithm ce", "central"},
 		{"bash", "dmutex serve --algorithm=ce", "central"},
 		{"zsh", "dmutex serve --algorithm=ce", "--algorithm=central"},

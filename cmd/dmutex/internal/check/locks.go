@@ -36,7 +36,7 @@ func (o *lockOptions) validate(nodes int) (err error) {
 		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
 	}
 	switch {
-	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, shares):
+	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, tool.Algorithm.Shares):
 		return fmt.Errorf("--shares: %s lets one node in at a time: central, lamport and ricart share", o.Algorithm[0].Name)
 	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")
@@ -48,13 +48,6 @@ func (o *lockOptions) validate(nodes int) (err error) {
 		o.give(assigned)
 	}
 	return nil
-}
-
-// shares reports whether an algorithm lets nodes share the lock.
-func shares(a tool.Algorithm) bool {
-	m, err := a.New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(1)})
-	_, ok := m.(dmutex.Sharer)
-	return ok && err == nil
 }
 
 // assignQuorums gives each of the nodes 1 to n a quorum: of a construction, or
@@ -120,7 +113,7 @@ type lock struct {
 
 func (o *lockOptions) subjects(c *Cmd) (all []subject) {
 	for _, a := range o.Algorithm {
-		if o.Shares > 0 && !shares(a) {
+		if o.Shares > 0 && !a.Shares() {
 			continue
 		}
 		l := &lock{

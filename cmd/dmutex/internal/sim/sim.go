@@ -28,6 +28,7 @@ type Cmd struct {
 	Load      []load      `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
 	Requests  int         `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
 	Hold      float64     `default:"1" least:"0" most:"1e6" help:"Time in T that the lock is held, 0 to 1e6."`
+	Shares    float64     `default:"0" least:"0" most:"1" help:"Fraction of the requests that are to share the lock, 0 to 1. Of all algorithms those that share run then."`
 	Delay     string      `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
 	Seed      uint64      `default:"1" help:"The same seed makes the same runs."`
 	Trace     string      `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
@@ -56,7 +57,8 @@ func (Cmd) Help() string {
 		`the time from a release to the next entry, if a node was waiting; the entries per T; and how evenly the entries fell to the ` +
 		`nodes (Jain's index: 1 is perfectly even). Everything counts from the beginning, when in a saturated group all request at once. ` +
 		`For central, the coordinator's own entries, which cost nothing, do not count in the messages of an entry. ` +
-		`Each run also checks that no two nodes are in the critical section, that fences rise and that all are served.
+		`With --shares, nodes that share the lock are in it together. ` +
+		`Each run also checks that no two nodes are in the critical section, unless both share the lock, that fences rise and that all are served.
 
 Exit status: 0 if all messages were within the formula; 1 if not, or if something was wrong; 2 if the command line is wrong; ` +
 		`3 if the command could not be completed.`
@@ -69,6 +71,8 @@ func (c *Cmd) Validate() error {
 		return errors.New("--load is empty: choose rare, saturated or a time")
 	case c.Requests < 0 || c.Requests > 10_000_000:
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
+	case c.Shares > 0 && !slices.ContainsFunc(c.Algorithm, tool.Algorithm.Shares):
+		return fmt.Errorf("--shares: %s lets one node in at a time: central, lamport and ricart share", c.Algorithm[0].Name)
 	case c.Trace != "" && slices.Max(c.Nodes) > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	}
@@ -76,6 +80,12 @@ func (c *Cmd) Validate() error {
 	c.runs = nil
 	for _, load := range c.Load {
 		for _, a := range c.Algorithm {
+			if c.Shares > 0 && !a.Shares() {
+				continue
+			}
+			if c.Shares > 0 {
+				a = a.Shared()
+			}
 			for _, n := range c.Nodes {
 				c.runs = append(c.runs, run{a, n, load})
 			}
@@ -140,6 +150,7 @@ type measurement struct {
 	Algorithm  string            `json:"algorithm"`
 	Load       string            `json:"load"`
 	Nodes      int               `json:"nodes"`
+	Shares     float64           `json:"shares,omitempty"`
 	Entries    int               `json:"entries"`
 	Messages   tool.Messages     `json:"messages"`
 	Fits       bool              `json:"fits_formula"`
@@ -198,6 +209,7 @@ func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 		Delay:     c.delay,
 		Think:     r.load.think,
 		Hold:      c.Hold,
+		Shares:    c.Shares,
 		Entries:   c.Requests,
 		Seed:      c.Seed,
 	}
@@ -223,7 +235,7 @@ func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 	}
 	counted := r.algorithm.Count(r.nodes, uint64(got.Messages), entries)
 	return measurement{
-		Algorithm: r.algorithm.Name, Load: r.load.name, Nodes: r.nodes, Entries: got.Entries, Messages: counted, Fits: counted.Fit(),
+		Algorithm: r.algorithm.Name, Load: r.load.name, Nodes: r.nodes, Shares: c.Shares, Entries: got.Entries, Messages: counted, Fits: counted.Fit(),
 		Wait: got.Wait, Next: got.Next, Throughput: got.Throughput, Fairness: got.Fairness,
 	}, nil
 }
@@ -271,6 +283,9 @@ func writeTable(w io.Writer, all []measurement) {
 		}
 		words := map[string]string{"rare": "one request at a time", "saturated": "all nodes always request"}[all[0].Load]
 		words = cmp.Or(words, "each node thinks for "+all[0].Load+" T on average")
+		if all[0].Shares > 0 {
+			words += fmt.Sprintf(", %g %% of the requests share the lock", 100*all[0].Shares)
+		}
 		fmt.Fprintf(w, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, words)
 		var rows [][]string
 		for _, m := range all[:end] {

@@ -78,6 +78,21 @@ func TestSimDelay(t *testing.T) {
 	}
 }
 
+// With --shares the algorithms that share run, and nodes that share are in together.
+func TestSimShares(t *testing.T) {
+	args := []string{"sim", "--nodes=2,9", "--requests=900", "--seed=7", "--load=saturated,20", "--shares=0.9"}
+	status, stdout, stderr := invoke(args...)
+	require.Equal(t, tool.StatusOK, status, stderr)
+	require.NotContains(t, stdout, "maekawa")
+	goldentest.Compare(t, filepath.Join("testdata", "sim-shares.txt"), stdout)
+	status, stdout, stderr = invoke(append(args, "--json", "--algorithm=ricart")...)
+	require.Equal(t, tool.StatusOK, status, stderr)
+	var got []measurement
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.Equal(t, 0.9, got[1].Shares)
+	require.Equal(t, 900*16, int(got[1].Messages.Sent))
+}
+
 // A formula that does not hold, and a machine that is wrong, end in status 1.
 func TestSimFailures(t *testing.T) {
 	before := tool.Algorithms
@@ -120,6 +135,8 @@ func TestSimUsage(t *testing.T) {
 		{"sim --load=-1", "choose rare, saturated or a time"},
 		{"sim --load=NaN", "choose rare, saturated or a time"},
 		{"sim --requests=-1", "choose 1 to 10000000"},
+		{"sim --shares=2", "choose 0 to 1"},
+		{"sim --shares=0.5 --algorithm=ring", "ring lets one node in at a time"},
 		{"sim --hold=-1", "choose 0 to 1e6"},
 		{"sim --hold=NaN", "choose 0 to 1e6"},
 		{"sim --delay=long", `must be one of "constant","uniform","exponential"`},

@@ -44,6 +44,22 @@ var Algorithms = []Algorithm{
 // NoLock is what happens without a lock.
 var NoLock = Algorithm{Name: "no lock", About: "all enter at once"}
 
+// Shares reports whether the algorithm lets nodes share the lock.
+func (a Algorithm) Shares() bool {
+	m, err := a.New(dmutex.Start{Self: 1, Members: []dmutex.NodeID{1}})
+	_, ok := m.(dmutex.Sharer)
+	return ok && err == nil
+}
+
+// Shared returns the algorithm with its formula for requests of which some share the lock. The coordinator
+// asks each node that shares at most once to make way.
+func (a Algorithm) Shared() Algorithm {
+	if a.Formula == "3" {
+		a.Formula, a.Messages = "3..4", func(int) (least, greatest int) { return 3, 4 }
+	}
+	return a
+}
+
 // gridMessages counts Maekawa's messages: three for each other site of a quorum, and up to
 // three more under contention. A quorum is a row and a column of a square. If n is not a
 // square, the last row is short and the quorums differ in size.
