@@ -193,6 +193,7 @@ func TestRegister(t *testing.T) {
 			"dmutex.deadlock.probes 0 {message}",
 			"dmutex.deadlocks 0 {wait}",
 			"dmutex.granted 0 {grant}",
+			"dmutex.locks.shared 0 {lock}",
 			"dmutex.locks{dmutex.state=held} 0 {lock}",
 			"dmutex.locks{dmutex.state=waiting} 1 {lock}",
 			"dmutex.messages.received{dmutex.kind=FAILED} 0 {message}",

@@ -55,6 +55,8 @@ func TestShared(t *testing.T) {
 		}
 		require.Equal(t, before, g.sent(), "a node that shares the lock joins at no message")
 		require.Equal(t, readers[0].Fence(), readers[2].Fence())
+		require.Equal(t, 1, g.nodes[1].Status().Shared)
+		require.Zero(t, g.nodes[3].Status().Shared)
 
 		alone := make(chan lock.Held)
 		go func() { alone <- g.acquire(3, "x") }()

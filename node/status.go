@@ -123,6 +123,7 @@ type Status struct {
 	ClientsMoved   uint64         // locks that this node has taken over so; it refuses while that member is not gone
 
 	Held       int           // locks that this node holds
+	Shared     int           // those of them that it shares
 	Waiting    int           // locks that it waits for
 	Waiters    int           // goroutines that wait for a lock
 	OldestHold time.Duration // the highest Age of those held
@@ -198,7 +199,7 @@ func (n *Node) Status() Status {
 	g, sum := n.group.Status(), n.locks.Totals()
 	st := Status{
 		Name: n.cfg.Name, Group: n.cfg.Group, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
-		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
+		Held: sum.Held, Shared: sum.Shared, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
 		Draining: sum.Draining, Drains: sum.Drains,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(), Lease: (*LeaseStatus)(g.Lease),

@@ -265,6 +265,6 @@ func TestStatusAfterStop(t *testing.T) {
 func usage(n *node.Node) node.Status {
 	st := n.Status()
 	return node.Status{
-		Held: st.Held, Waiting: st.Waiting, Waiters: st.Waiters, OldestHold: st.OldestHold, OldestWait: st.OldestWait,
+		Held: st.Held, Shared: st.Shared, Waiting: st.Waiting, Waiters: st.Waiters, OldestHold: st.OldestHold, OldestWait: st.OldestWait,
 	}
 }

@@ -35,6 +35,7 @@ var (
 	victims  = ofNode.add(Counter, "deadlocks", "{wait}", "", "Waits at this node that were ended to break a deadlock.")
 	probes   = ofNode.add(Counter, "deadlock.probes", "{message}", "", "Messages sent or forwarded to find deadlocks.")
 	locks    = ofNode.add(Sum, "locks", "{lock}", "state", "Locks that this node holds (held) or waits for (waiting).")
+	shared   = ofNode.add(Sum, "locks.shared", "{lock}", "", "Locks that this node holds and shares.")
 	waiters  = ofNode.add(Sum, "waiters", "{goroutine}", "", "Goroutines that wait for a lock.")
 	oldest   = ofNode.add(Gauge, "oldest.timestamp", "s", "state", "When the longest present hold (held) or wait (waiting) began; absent if there is none.")
 	inView   = ofNode.add(Gauge, "peer.in_view", "", "peer", "Whether the peer's present process is a member of this node's view.")
@@ -91,6 +92,7 @@ func readNode(st node.Status, now time.Time, see See) {
 	see(probes, float64(st.Probes))
 	see(locks, float64(st.Held), "held")
 	see(locks, float64(st.Waiting), "waiting")
+	see(shared, float64(st.Shared))
 	see(waiters, float64(st.Waiters))
 	if st.Held > 0 {
 		see(oldest, ago(st.OldestHold), "held")

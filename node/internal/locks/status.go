@@ -126,8 +126,8 @@ type Totals struct {
 	Granted        uint64
 	Sent, Received [dmutex.Kinds]uint64
 
-	Held, Waiting, Waiters int
-	OldestHold, OldestWait time.Duration
+	Held, Shared, Waiting, Waiters int
+	OldestHold, OldestWait         time.Duration
 
 	Draining int // of those waited for, by former members
 	Drains   time.Duration
@@ -152,7 +152,9 @@ func (t *Table) Totals() (sum Totals) {
 		sum.Waiters += len(l.waiters)
 		switch {
 		case l.held != nil:
-			sum.Held++
+			if sum.Held++; l.shared {
+				sum.Shared++
+			}
 			sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.held.since))
 		case len(l.waiters) > 0:
 			sum.Waiting++
