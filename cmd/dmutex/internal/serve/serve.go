@@ -42,7 +42,7 @@ func (Cmd) Help() string {
 --group=FILE is for members that all run on one machine, and meet over its loopback interface. --group=nats://HOST:PORT/NAME keeps the record of the members in JetStream, in the bucket dmutex, ` +
 		`which is made if it does not exist, and they meet over NATS. Clients find them there by dmutex run --at=nats://HOST:PORT/NAME. For records in PostgreSQL or etcd, write a program with node.Config.Clients.
 
-The first grant of a new group comes after --lease. The locks of a member that is killed wait for a lease, too, even with a file, because its clients may live.
+The first grant of a new group comes after --lease, and so it does after all members were killed. When one is killed, another takes over what its clients hold. What they do not claim there waits for a lease, even with a file, because they may live.
 
 With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://. --creds, --nkey and --inbox are for NATS alone.
 
