@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -100,7 +101,8 @@ func (p prometheus) fires(alert string, of *process) {
 }
 
 // A Prometheus that scrapes three members has no alert while all is well. It has one when a member
-// was killed, when one was paused for longer than its lease, and when a client is refused.
+// was killed, one if somebody waits for a lock of that member's client, when one was paused for longer
+// than its lease, and when a client is refused.
 func TestAlerts(t *testing.T) {
 	group := "--group=" + filepath.Join(t.TempDir(), "members")
 	rules := "--allow=" + file(t, "* lock x*")
@@ -111,8 +113,17 @@ func TestAlerts(t *testing.T) {
 
 	of := dial(t, tool.Security{}, two)
 	held := tooltest.Acquire(t, of.Mutex("x"))
+	tooltest.Acquire(t, dial(t, tool.Security{}, three).Mutex("xx"))
+	freed := make(chan error, 1)
+	waits := dial(t, tool.Security{}, one).Mutex("xx")
+	go func() {
+		freed <- waits.Do(t.Context(), func(context.Context, uint64) error { return nil })
+	}()
+	p.waits(fmt.Sprintf(`dmutex_client_locks{state="waiting", instance=%q} == 1`, one.instance()))
 	require.NoError(t, three.cmd.Process.Kill())
 	p.fires("DmutexDown", three)
+	p.fires("DmutexLocksWaitForFormerMember", one)
+	require.NoError(t, <-freed)
 	require.NoError(t, two.cmd.Process.Signal(syscall.SIGSTOP))
 	p.waits(fmt.Sprintf("dmutex_view_members{instance=%q} == 1", one.instance()))
 	<-held.Context().Done()
