@@ -63,8 +63,8 @@ func open(url, bucket, record, name string, lease time.Duration, security tool.S
 
 // join serves clients on a connection of their own: a flood of what they send delays no lease.
 func join(ctx context.Context, url, group string, security tool.Security, cfg node.Config) (*node.Node, func(), error) {
-	if !strings.HasPrefix(url, "tls://") {
-		security.Cert, security.Authority = "", "" // they are for clients
+	if !strings.HasPrefix(url, "tls://") && len(cfg.Clients.Listeners) > 0 {
+		security.Cert, security.Authority = "", "" // they are for clients over TCP
 	}
 	name := "dmutex serve " + cfg.Name
 	clients, leave, err := over(url, name+", clients", cfg.Lease, security, func(nc *nats.Conn) (net.Listener, error) {

@@ -27,7 +27,10 @@ type permissions struct {
 // A rule is a line such as cert:alice lock invoices/*. How is lock, or share for those who only share.
 type rule struct{ who, how, locks string }
 
-var lines = regexp.MustCompile(`^(\S.*?)\s+(lock|share)\s+(\S.*)$`)
+var (
+	lines = regexp.MustCompile(`^(\S.*?)\s+(lock|share)\s+(\S.*)$`)
+	verbs = regexp.MustCompile(`\s(lock|share)\s`)
+)
 
 // load reads the file. If that fails, the rules are as before.
 func (p *permissions) load() error {
@@ -46,6 +49,12 @@ func (p *permissions) load() error {
 		if parts == nil {
 			return wrong("write WHO lock NAME or WHO share NAME, such as cert:alice lock invoices/*")
 		}
+		if strings.Contains(strings.ReplaceAll(line, "\t", " "), " #") {
+			return wrong("write a comment in a line of its own")
+		}
+		if verbs.MatchString(" " + parts[3] + " ") {
+			return wrong("lock or share stands in it twice, so it could mean two things: end WHO or NAME before that, with *")
+		}
 		switch kind, name, _ := strings.Cut(parts[1], ":"); {
 		case parts[1] != "*" && (kind != "cert" && kind != "nats" || name == ""):
 			return wrong("WHO is cert:NAME, nats:USER or *")
@@ -63,12 +72,16 @@ func (p *permissions) load() error {
 	return nil
 }
 
-// reload loads the file at every SIGHUP, until stop is called.
+// reload loads the file at every SIGHUP, until stop is called. Without a file, SIGHUP does nothing.
 func (p *permissions) reload(log *slog.Logger) (stop func()) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGHUP)
 	go func() {
 		for range asked {
+			if p.path == "" {
+				log.Info("SIGHUP reads the file of --allow again, and there is none")
+				continue
+			}
 			if err := p.load(); err != nil {
 				log.Error("the file of --allow is not in force: the rules are as before", "err", err)
 				continue

@@ -45,7 +45,7 @@ func TestAllowTLS(t *testing.T) {
 	local := []net.IP{net.IPv4(127, 0, 0, 1)}
 	own := issue(t, a, &x509.Certificate{IPAddresses: local})
 	path := file(t, "# who may lock what\n\n"+
-		"cert:alice lock invoices/*\n cert:dba team\tlock\tdb one \ncert:bob.example lock reports\ncert:bob share invoices/*\ncert:spiffe://corp/jobs/* lock jobs/*\n* lock public/*")
+		"cert:alice lock invoices/*\n* share permits#*\n cert:dba team\tlock\tdb one \ncert:bob.example lock reports\ncert:bob share invoices/*\ncert:spiffe://corp/jobs/* lock jobs/*\n* lock public/*")
 	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"), "--cert="+own.Cert, "--key="+own.Key, "--authority="+own.Authority, "--allow="+path)
 	as := func(template *x509.Certificate) *client.Client { return dial(t, issue(t, a, template), s) }
 	alice := as(&x509.Certificate{Subject: pkix.Name{CommonName: "alice"}})
@@ -157,6 +157,17 @@ func TestAllowNATS(t *testing.T) {
 	require.NoError(t, s.cmd.Wait())
 }
 
+// SIGHUP ends no member, even if there is no file to read.
+func TestHangup(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has no SIGHUP")
+	}
+	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGHUP))
+	s.says("there is none")
+	requireTakes(t, dial(t, tool.Security{}, s), "x")
+}
+
 // A file that is not there, or has an error, is refused, and so are rules for clients that cannot come.
 func TestAllowFile(t *testing.T) {
 	for _, c := range [][2]string{
@@ -165,6 +176,10 @@ func TestAllowFile(t *testing.T) {
 		{"cert: lock x", `WHO is cert:NAME, nats:USER or *`},
 		{"* lock x\ncert:a lock", `: line 2, "cert:a lock": write WHO lock NAME`},
 		{"* shares x", `: line 1, "* shares x": write WHO lock NAME or WHO share NAME`},
+		{"* lock x # all", `"* lock x # all": write a comment in a line of its own`},
+		{"* lock x\t# all", "write a comment in a line of its own"},
+		{"cert:dba lock team lock x", "could mean two things"},
+		{"* share lock", "could mean two things"},
 		{"alice lock x", `"alice lock x": WHO is cert:NAME, nats:USER or *`},
 		{"cert:a lock x", "clients have certificates only with --listen and --cert"},
 		{"nats:a lock x", "clients are users of NATS only if --group is at NATS"},
@@ -175,4 +190,11 @@ func TestAllowFile(t *testing.T) {
 	}
 	_, _, said := tooltest.Run(new(grammar), "", "serve", "--group=g", "--listen=127.0.0.1:0", "--allow=/no/such")
 	require.Contains(t, said, "--allow: open /no/such")
+
+	// Nor are files of TLS ignored.
+	for _, where := range [][]string{{"--group=nats://127.0.0.1:1/g"}, {"--group=tls://127.0.0.1:1/g"}, {"--group=g", "--listen=127.0.0.1:0", "--cert=c", "--key=k"}} {
+		status, _, said := tooltest.Run(new(grammar), "", append([]string{"serve", "--authority=/no/such"}, where...)...)
+		require.Equal(t, tool.StatusIncomplete, status)
+		require.Contains(t, said, "open /no/such", where)
+	}
 }

@@ -41,7 +41,7 @@ func build(t *testing.T) (i image) {
 	for _, line := range regexp.MustCompile(`(?m)^([^#\s]\S*) *(.*)$`).FindAllStringSubmatch(string(text), -1) {
 		instructions, args = append(instructions, line[1]), append(args, line[2])
 	}
-	require.Equal(t, []string{"FROM", "ARG", "WORKDIR", "COPY", "RUN", "FROM", "COPY", "USER", "ENTRYPOINT", "CMD"}, instructions)
+	require.Equal(t, []string{"FROM", "ARG", "WORKDIR", "COPY", "RUN", "FROM", "COPY", "COPY", "USER", "ENTRYPOINT", "CMD"}, instructions)
 	gomod, err := os.ReadFile("../../../../go.mod")
 	require.NoError(t, err)
 	require.Contains(t, string(gomod), "\ngo "+strings.TrimSuffix(strings.TrimPrefix(args[0], "--platform=$BUILDPLATFORM golang:"), " AS build"))
@@ -52,10 +52,10 @@ func build(t *testing.T) (i image) {
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(args[4], " "+from+" "))
 	var entrypoint, command []string
-	require.NoError(t, json.Unmarshal([]byte(args[8]), &entrypoint))
-	require.NoError(t, json.Unmarshal([]byte(args[9]), &command))
+	require.NoError(t, json.Unmarshal([]byte(args[9]), &entrypoint))
+	require.NoError(t, json.Unmarshal([]byte(args[10]), &command))
 	require.Equal(t, []string{to}, entrypoint)
-	_, err = fmt.Sscanf(args[7], "%d:%d", &i.user, &i.user)
+	_, err = fmt.Sscanf(args[8], "%d:%d", &i.user, &i.user)
 	require.NoError(t, err)
 
 	i.root, i.entrypoint = t.TempDir(), to

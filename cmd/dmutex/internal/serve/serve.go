@@ -44,10 +44,10 @@ func (Cmd) Help() string {
 
 The first grant of a new group comes after --lease, and so it does after all members were killed. When one is killed, another takes over what its clients hold. What they do not claim there waits for a lease, even with a file, because they may live.
 
-With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://. --creds, --nkey and --inbox are for NATS alone.
+With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://, and for NATS alone without --listen. --creds, --nkey and --inbox are for NATS alone.
 
 A line of the file of --allow is WHO lock NAME, such as cert:alice lock invoices/*: a client with the name alice in its certificate may take the locks whose names begin with invoices/. With share for lock it may only share them. ` +
-		`WHO may also be nats:USER, the second word of the client's inbox, or * for all clients. At SIGHUP the file is read again; a file with an error changes nothing.
+		`WHO may also be nats:USER, the second word of the client's inbox, or * for all clients. A comment has a line of its own, which begins with #. At SIGHUP the file is read again; a file with an error changes nothing.
 
 SIGINT and SIGTERM end it: other members take over what clients hold. The last member waits until they have released that, or for --grace, which should be longer than --session.
 
@@ -88,12 +88,12 @@ func (c *Cmd) Run(con *tool.Console) error {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(con.Err, nil))
 	clients := &node.Clients{Session: c.Session, Max: c.Clients}
+	p := &permissions{path: c.Allow, certs: c.Listen != "" && c.Cert != "", nats: c.Group.Path == ""}
+	defer p.reload(log)()
 	if c.Allow != "" {
-		p := &permissions{path: c.Allow, certs: c.Listen != "" && c.Cert != "", nats: c.Group.Path == ""}
 		if err := p.load(); err != nil {
 			return err
 		}
-		defer p.reload(log)()
 		clients.Allow = p.allow
 	}
 	if c.Listen != "" {
