@@ -60,7 +60,7 @@ var (
 	ErrRefused = errors.New("the member refuses it") // the error says why
 )
 
-// Config says where the members of the group are.
+// Config configures a Client.
 type Config struct {
 	// Members are the addresses of some or all members that serve clients, host:port over
 	// TCP. The client begins with any of them.

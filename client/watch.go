@@ -26,7 +26,7 @@ type Observer struct {
 	Move func(lock.Event) // another member has taken a hold over, which was suspended for Took
 }
 
-// A Status is how a client stands.
+// Status describes the present state of a Client.
 type Status struct {
 	Member    string        // the address of the member that it has a session with, empty if it has none
 	Remaining time.Duration // until the session ends, with all that is held, unless the member confirms it

@@ -28,7 +28,7 @@ type Clients struct {
 
 	// Allow decides who may have which lock, by the connection and the name that the client
 	// gives itself. It is called with an empty lock when a client connects, and for each request:
-	// shared is whether that is to share the lock, so that there can be clients that only read.
+	// shared reports whether the request is for a shared hold, so a client can be limited to reading.
 	// The client gets the text of the error. Nil allows all.
 	Allow func(conn net.Conn, client, lock string, shared bool) error
 
@@ -41,7 +41,7 @@ type Clients struct {
 	Max int
 }
 
-// A ClientStatus is how one client of a node stands.
+// ClientStatus describes the present state of one client of a node.
 type ClientStatus struct {
 	Name      string        // as it calls itself
 	Address   string        // empty while it is not connected

@@ -13,7 +13,7 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// The bytes of a message of each kind stay as they are: see docs/upgrades.md.
+// The bytes of a message of each kind stay as they are: see CONTRIBUTING.md.
 func TestGolden(t *testing.T) {
 	text := ""
 	for _, x := range []struct {

@@ -4,7 +4,7 @@
 //	s, err := gocron.NewScheduler(gocron.WithDistributedElector(&gocronlock.Elector{Mutex: n.Mutex("jobs")}))
 //
 // The lock of a job is renewed for as long as the job runs. If it is lost all the same, Lost says so at
-// once. A lock that is taken costs one question, and nothing polls.
+// once. If another process holds the lock, the job is skipped at once; nothing polls.
 package gocronlock
 
 import (

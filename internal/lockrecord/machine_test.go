@@ -12,7 +12,7 @@ import (
 // A value that is no record of this lock is refused, and never overwritten.
 func TestRecord(t *testing.T) {
 	good := string((&Record{"l", 7, unit, "A1", "web/7"}).AppendText(nil))
-	require.Equal(t, "dmutex lock 1\nlock \"l\"\nfence 7\nlease 1000000000\nholder A1\nname \"web/7\"\n", good, "what docs/upgrades.md says of a change")
+	require.Equal(t, "dmutex lock 1\nlock \"l\"\nfence 7\nlease 1000000000\nholder A1\nname \"web/7\"\n", good, "what CONTRIBUTING.md says of a change")
 	r, err := parse([]byte(good), "l")
 	require.NoError(t, err)
 	require.Equal(t, Record{"l", 7, unit, "A1", "web/7"}, r)

@@ -1,5 +1,5 @@
 // Package protocol says which versions of the protocol this build speaks, with other members
-// and with clients. docs/upgrades.md says what another version needs.
+// and with clients. CONTRIBUTING.md says what another version needs.
 package protocol
 
 import "strconv"

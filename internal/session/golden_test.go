@@ -11,7 +11,7 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// The bytes of a frame of each kind stay as they are: see docs/upgrades.md.
+// The bytes of a frame of each kind stay as they are: see CONTRIBUTING.md.
 func TestGolden(t *testing.T) {
 	a, b := newSession(t, 11), newSession(t, 1<<40)
 	text, seen := "", make(map[kind]bool)

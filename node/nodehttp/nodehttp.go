@@ -135,6 +135,14 @@ type lock struct {
 	node.MutexStatus
 }
 
+// Here says how the lock stands at this node, which may not know its holder: so never that it is idle.
+func (l lock) Here() string {
+	if l.Phase == dmutex.Idle {
+		return "not here"
+	}
+	return l.Phase.String()
+}
+
 // State is how the node stands, in the words that are also its classes in the style of the page.
 func (v status) State() string {
 	switch {
@@ -164,7 +172,7 @@ func (v status) Former() string { return strings.Join(slices.Sorted(maps.Keys(v.
 // Until is when the locks go on at the latest for which former members are waited for.
 func (v status) Until() string { return time.Now().Add(v.Drains).UTC().Format("15:04:05 UTC") }
 
-// Death is how long a lock waits at most whose holder's process dies.
+// Death returns how long a lock waits after its holder's process has died.
 func (v status) Death() time.Duration { return v.Lease.Length * 3 / 2 }
 
 // Waits names the clients that wait for a lock.

@@ -143,7 +143,7 @@ func states(t *testing.T) map[string]string {
 	return pages
 }
 
-// The page has the group on one screen: members, what a death costs, who holds what for whom and who
+// The page has the group as its member sees it, on one screen: members, what a death costs, who holds what for whom and who
 // waits. It says so when locks wait for a former member.
 func TestStates(t *testing.T) {
 	pages := states(t)
@@ -156,6 +156,10 @@ func TestStates(t *testing.T) {
 	require.Contains(t, pages["calm"], `<td class="n good">held for `)
 	require.Contains(t, pages["calm"], `client <span class="name">nightly-report</span>`)
 	require.Contains(t, pages["calm"], `1: <span class="name">nightly-backup</span>`)
+	require.Contains(t, pages["calm"], ">not here<") // others hold it
+	for _, page := range pages {
+		require.NotContains(t, page, "idle")
+	}
 	require.Contains(t, pages["crowd"], `>worker-47</th>`)
 	require.Contains(t, pages["crowd"], `>orders/186</th>`)
 	waits, held := strings.Index(pages["crash"], ">reports/2026-08</th>"), strings.Index(pages["crash"], ">customers/4711</th>")

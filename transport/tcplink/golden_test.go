@@ -12,7 +12,7 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// The bytes of a greeting stay as they are: see docs/upgrades.md.
+// The bytes of a greeting stay as they are: see CONTRIBUTING.md.
 func TestGolden(t *testing.T) {
 	text := ""
 	for what, g := range map[string]greeting{"greeting": {From: 2, To: 1, Life: 77, Taken: 300}} {

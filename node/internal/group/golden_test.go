@@ -15,7 +15,7 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
-// The bytes of a message of each kind stay as they are: see docs/upgrades.md.
+// The bytes of a message of each kind stay as they are: see CONTRIBUTING.md.
 func TestGolden(t *testing.T) {
 	web, name := "web-1", ""
 	message := wire.Write(nil, func(f *wire.Fields) { nameFields(f, &web) })
