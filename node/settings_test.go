@@ -16,7 +16,6 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -33,7 +32,6 @@ func TestStrangers(t *testing.T) {
 		{"several", `here "group \"other\", members [1 2 9]", there "group \"\", members [1 2]"`, func(m *[]dmutex.NodeID, c *node.Config) { *m, c.Group = []dmutex.NodeID{1, 2, 9}, "other" }},
 		{"algorithm", `here "algorithm central/1", there "algorithm ricart/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = central.New }},
 		{"coordinator", `here "algorithm central/1 coordinator 2", there "algorithm central/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = central.At(2) }},
-		{"token", `here "algorithm suzukikasami/1 token at 2", there "algorithm suzukikasami/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = suzukikasami.At(2) }},
 		{"order", `here "algorithm ring/1 order 2,1", there "algorithm ring/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = ring.Order(2, 1) }},
 		{"option", `here "algorithm carvalho/1", there "algorithm ricart/1"`, func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = ricart.Carvalho }},
 		{"quorums", `here "algorithm maekawa/1 quorums `, func(m *[]dmutex.NodeID, c *node.Config) {
@@ -49,8 +47,6 @@ func TestStrangers(t *testing.T) {
 				a = central.New
 			case "quorums":
 				a = maekawa.New
-			case "token":
-				a = suzukikasami.New
 			case "order":
 				a = ring.New
 			}

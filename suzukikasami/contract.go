@@ -12,7 +12,6 @@ import (
 var (
 	_ dmutex.Keeper   = (*machine)(nil)
 	_ dmutex.Excluder = (*machine)(nil)
-	_ dmutex.Declarer = (*machine)(nil)
 )
 
 func (m *machine) impossible(msg dmutex.Message) string {
@@ -57,14 +56,6 @@ func (m *machine) Keeps() bool { return m.Idle() }
 // all requests, and where the token is, must be remembered.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
-}
-
-// Declare implements [dmutex.Declarer]: members with another At would have another token.
-func (m *machine) Declare() string {
-	if m.at == dmutex.None {
-		return "suzukikasami/1"
-	}
-	return "suzukikasami/1 token at " + m.at.String()
 }
 
 func (m *machine) AppendText(b []byte) ([]byte, error) {

@@ -60,7 +60,8 @@ func TestMutants(t *testing.T) {
 		{
 			Name: "two-tokens",
 			Algorithm: machinetest.Probe[*machine]{}.Of(func(s dmutex.Start) (dmutex.Machine, error) {
-				return At(s.Self)(s)
+				s.Home = s.Self
+				return New(s)
 			}),
 			Nodes: 2, Requests: []int{1},
 			Want: dmutextest.ErrMutualExclusion,

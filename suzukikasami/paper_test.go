@@ -14,7 +14,6 @@ import (
 func TestExcludes(t *testing.T) {
 	machinetest.Excludes(t, New, dmutex.Start{}, [][]dmutex.NodeID{{2, 3}, nil, nil})
 	machinetest.Excludes(t, New, dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
-	machinetest.Excludes(t, At(3), dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, nil, {1, 2}})
 	machinetest.Excludes(t, New, dmutex.Start{Home: 1, Holder: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
 }
 
@@ -37,23 +36,18 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// The token begins with the named member, unless the lock is carried over.
-func TestAt(t *testing.T) {
+// The token begins at the home, unless the lock is carried over.
+func TestHome(t *testing.T) {
 	for _, tt := range []struct {
-		at, holder, want dmutex.NodeID
+		home, holder, want dmutex.NodeID
 	}{
 		{want: 1},
-		{at: 2, want: 2},
+		{home: 2, want: 2},
 		{holder: 3, want: 3},
-		{at: 2, holder: 3, want: 3},
-		{at: 4, want: 1}, // not a member
+		{home: 2, holder: 3, want: 3},
 	} {
 		for _, self := range dmutextest.Nodes(3) {
-			algorithm := New
-			if tt.at != dmutex.None {
-				algorithm = At(tt.at)
-			}
-			m, err := algorithm(dmutex.Start{Self: self, Members: dmutextest.Nodes(3), Holder: tt.holder})
+			m, err := New(dmutex.Start{Self: self, Members: dmutextest.Nodes(3), Home: tt.home, Holder: tt.holder})
 			require.NoError(t, err)
 			require.Equal(t, self == tt.want, m.(*machine).token)
 		}

@@ -30,7 +30,7 @@ func TestRefuses(t *testing.T) {
 		{attempt: 5, numbers: []uint64{5, 0, 0}, nodes: []dmutex.NodeID{1}, why: "different other members"},
 		{attempt: 4, numbers: []uint64{4, 0, 0}},
 	} {
-		born, err := At(2)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3), Clock: 4})
+		born, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3), Home: 2, Clock: 4})
 		require.NoError(t, err)
 		_, err = born.Request() // number 5
 		require.NoError(t, err)

@@ -60,8 +60,7 @@ import (
 
 type machine struct {
 	site.Site
-	at dmutex.NodeID // of At
-	rn []uint64      // RN, by member
+	rn []uint64 // RN, by member
 
 	// The token, with LN and Q, if it is here.
 	token bool
@@ -70,27 +69,17 @@ type machine struct {
 }
 
 // New is a [dmutex.Algorithm]. Without a Holder, [dmutex.Start.Home] begins with the token.
-func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
-
-// At returns the algorithm whose token begins at the given node, for all locks, unless
-// there is a [dmutex.Start.Holder], which then has the token. While the node is not a
-// member, [dmutex.Start.Home] takes its place. All nodes of a group must give
-// the same node, or there is more than one token.
-func At(node dmutex.NodeID) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, node) }
-}
-
-func newMachine(s dmutex.Start, at dmutex.NodeID) (dmutex.Machine, error) {
+func New(s dmutex.Start) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
 	first := s.Holder
 	if first == dmutex.None {
-		first = site.Home(s, at)
+		first = site.Home(s, dmutex.None)
 	}
 	n, me := len(s.Members), own.Place()
-	m := &machine{Site: own, at: at, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
+	m := &machine{Site: own, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
 	if s.Holder == s.Self {
 		m.rn[me], m.ln[me] = site.Carried, site.Carried
 	}

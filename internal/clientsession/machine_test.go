@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/leases"
 )
 
 // A pair is a client and the member's end of its session. It collects their orders and events.
@@ -99,6 +101,18 @@ func TestWaitsEndFirst(t *testing.T) {
 	require.Equal(t, []Message{{Kind: Drop, Number: three, Code: Unknown}, {Kind: Drop, Number: two, Code: Unknown}, {Kind: Drop, Number: one, Code: Unknown}}, orders)
 	held, waited := p.m.Locks()
 	require.Empty(t, append(held, waited...))
+}
+
+// What is still held by a member that the client has left is lost in time, whatever else is due.
+func TestLeftEndsInTime(t *testing.T) {
+	c := New("n")
+	c.requests = []request{{number: 1, lock: "a", fence: 7, left: leases.From(0, unit)}}
+	end := c.requests[0].left.Until()
+	require.Equal(t, end, c.Deadline())
+	c.Tick(end - 1)
+	require.Empty(t, c.news)
+	c.Tick(end)
+	require.Equal(t, []Message{refusal(1, Unknown, Late)}, c.news)
 }
 
 // The requests of a session are bounded: a client that makes more is refused.

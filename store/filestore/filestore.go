@@ -116,20 +116,7 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 	}
 	next := newName() // so that it is new even if the file has been deleted or restored
 	content := append([]byte(next+"\n"), value...)
-	err := s.call(ctx, s.swaps, "swap", func(dir *os.Root) error {
-		lock, err := s.lock(ctx, dir, s.name+".lock")
-		if err != nil {
-			return err
-		}
-		defer lock.Close()
-		switch _, last, err := s.read(dir); {
-		case err != nil:
-			return err
-		case last != rev:
-			return store.ErrConflict
-		}
-		return s.write(dir, lock, content)
-	})
+	err := s.change(ctx, "swap", rev, func(dir *os.Root, lock *os.File) error { return s.write(dir, lock, content) })
 	if err != nil {
 		return "", err
 	}
@@ -139,7 +126,14 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 // Remove removes the record and its lock file, if its revision is still rev. A Swap that waits for the lock
 // file meanwhile makes another one.
 func (s *record) Remove(ctx context.Context, rev store.Revision) error {
-	return s.call(ctx, s.swaps, "remove", func(dir *os.Root) error {
+	return s.change(ctx, "remove", rev, func(dir *os.Root, _ *os.File) error {
+		return errors.Join(dir.Remove(s.name), dir.Remove(s.name+".lock"))
+	})
+}
+
+// change calls f under the lock, if the revision is still rev.
+func (s *record) change(ctx context.Context, op string, rev store.Revision, f func(dir *os.Root, lock *os.File) error) error {
+	return s.call(ctx, s.swaps, op, func(dir *os.Root) error {
 		lock, err := s.lock(ctx, dir, s.name+".lock")
 		if err != nil {
 			return err
@@ -151,7 +145,7 @@ func (s *record) Remove(ctx context.Context, rev store.Revision) error {
 		case last != rev:
 			return store.ErrConflict
 		}
-		return errors.Join(dir.Remove(s.name), dir.Remove(s.name+".lock"))
+		return f(dir, lock)
 	})
 }
 

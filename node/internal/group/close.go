@@ -35,7 +35,7 @@ func (e *stopError) Is(target error) bool { return target == ErrStopped }
 
 // endGrants ends all granting. The caller has the mutex.
 func (g *Group) endGrants(why error) {
-	now := g.now() // before: the lease may have ended first
+	now := g.who.now() // before: the lease may have ended first
 	g.Locks.End(why)
 	g.pause(now)
 }

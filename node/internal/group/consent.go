@@ -28,7 +28,10 @@ type authority interface {
 	taken(now int64, by dmutex.NodeID, life uint64) membership.Output // a peer has met that life of this number
 	stranger(now int64) membership.Output                             // a node that is no peer has sent a frame
 
-	now() int64                           // the time of an input; what a lease has not covered until then ends first
+	// now returns the time of an input, and tells the machine the wall clock. What a lease has not
+	// covered until now ends first, as an input may extend the lease.
+	now() int64
+
 	event(now int64, e *membership.Event) // does what an event says that is not the same in both modes
 	halt(now int64)                       // this node takes no part in the group any more
 	departed(late error) error            // returns the error of a Close; late if its context has ended first

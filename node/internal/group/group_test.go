@@ -96,7 +96,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 		var w *locks.Waiter
 		for w == nil {
 			g.mu.Lock()
-			now := g.now()
+			now := g.who.now()
 			out := l.Hint(now) // begins a load, now or when its pause is over
 			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { return e.Op == membership.Load }) {
 				g.StepWall(time.Duration(l.term.Until()-now) + time.Millisecond)

@@ -93,7 +93,7 @@ type Status struct {
 func (g *Group) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now() // first: the lease may have ended
+	now := g.who.now() // first: the lease may have ended
 	lives, v := g.who.View(), g.shown
 	v.Epoch, v.Members, v.Acts, v.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
 	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.waitsFor(), ahead(lives.Epoch)
@@ -104,7 +104,7 @@ func (g *Group) Status() Status {
 func (g *Group) Waits() ([]dmutex.NodeID, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.now() // the lease may have ended
+	g.who.now() // the lease may have ended
 	return g.who.Missing(nil), g.waitsFor()
 }
 

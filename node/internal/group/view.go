@@ -80,22 +80,16 @@ func (g *Group) replace(epoch uint64, why error) {
 func (g *Group) do(input func(now int64) membership.Output) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
+	now := g.who.now()
 	g.apply(now, input(now))
 	g.wake()
-}
-
-// now returns the time of an input, and tells the machine the wall clock. What a lease has not
-// covered until now ends first, as an input may extend the lease.
-func (g *Group) now() int64 {
-	return g.who.now()
 }
 
 // Expired ends what the lease has not covered until now.
 func (g *Group) Expired() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.now()
+	g.who.now()
 }
 
 // pause notes that the locks cease to act.
@@ -259,7 +253,7 @@ func (g *Group) Tick(int64) int64 {
 	var missing []dmutex.NodeID // to be logged
 	var why error               // what else is waited for
 	g.mu.Lock()
-	now := g.now()
+	now := g.who.now()
 	g.apply(now, g.who.Tick(now))
 	g.wake()
 	waited := slog.Duration("waited", time.Duration(now-g.since))
