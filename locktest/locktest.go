@@ -35,15 +35,12 @@ type Lock struct {
 
 	mu      sync.Mutex
 	fence   uint64
-	held    []*held  // the present grants: one, or several that share
-	queue   []*place // calls, in their order
+	held    []*held // the present grants: one, or several that share
+	queue   []*held // calls, in their order
 	fail    error
 	changed chan struct{} // closed when a waiter is to look again
 	history []string
 }
-
-// A place is that of a call in the queue.
-type place struct{ shares bool }
 
 // New returns a lock that nobody holds.
 func New(name string) *Lock {
@@ -64,13 +61,13 @@ func (l *Lock) Shared() lock.Mutex { return &l.shared }
 func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	me := &place{shares}
-	l.queue = append(l.queue, me)
+	h := &held{l: l, shares: shares}
+	l.queue = append(l.queue, h)
 	defer func() {
-		l.queue = slices.DeleteFunc(l.queue, func(p *place) bool { return p == me })
+		l.queue = slices.DeleteFunc(l.queue, func(o *held) bool { return o == h })
 		l.change()
 	}()
-	waits := func() bool { return l.queue[0] != me || len(l.held) > 0 && !(shares && l.held[0].shares) }
+	waits := func() bool { return l.queue[0] != h || len(l.held) > 0 && !(shares && l.held[0].shares) }
 	for waits() && !try && l.fail == nil && ctx.Err() == nil {
 		changed := l.changed
 		l.mu.Unlock()
@@ -91,7 +88,6 @@ func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error)
 		return nil, lock.ErrBusy
 	}
 	l.fence++
-	h := &held{l: l, shares: shares}
 	h.Hold = hold.New(ctx, l.clock, lease, l.fence, l.clock.Now()+int64(lease), func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -172,11 +168,11 @@ func (l *Lock) free(h *held, how string) {
 	}
 }
 
-// A held is the handle that Acquire returns.
+// A held is the handle that Acquire returns, and before that its call.
 type held struct {
-	*hold.Hold
-	l      *Lock
-	shares bool
+	*hold.Hold // nil until it is granted
+	l          *Lock
+	shares     bool
 }
 
 func (h *held) Release() error {

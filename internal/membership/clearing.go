@@ -80,6 +80,3 @@ func (c *clearing) proves(unclean uint64, r *Record, names []string) bool {
 // since the last input: it counts what the wall clock was set forward by, as that may have been
 // a sleep. A lease may end too soon, but not a wait for the leases of others.
 func (c *clearing) Leapt(by int64) { c.since, c.dueSince = c.since+by, c.dueSince+by }
-
-// Cleared returns the last exclusion whose leases have ended, as far as this life knows.
-func (c *clearing) Cleared() uint64 { return c.cleared }
