@@ -21,7 +21,7 @@ import (
 
 // A member that serves clients counts them, the locks that they hold and wait for, and its refusals.
 func TestClients(t *testing.T) {
-	servetest.Run(t, func(t *testing.T, n *node.Node) {
+	servetest.Run(t, func(t *testing.T, n *node.Node, _ *client.Client) {
 		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`
 # HELP dmutex_client_locks Locks that clients of this node hold (held) or wait for (waiting). Only in the lease mode.
 # TYPE dmutex_client_locks gauge
@@ -82,7 +82,7 @@ func canceled(t *testing.T, h *dmutexprom.Histograms) (count int) {
 
 // The page of dmutex serve, which has no library for it, has what this package exports.
 func TestServePage(t *testing.T) {
-	servetest.Run(t, func(t *testing.T, n *node.Node) {
+	servetest.Run(t, func(t *testing.T, n *node.Node, _ *client.Client) {
 		h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 		require.NoError(t, err)
 		page := metrics.NewPage()

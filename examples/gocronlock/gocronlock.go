@@ -1,7 +1,12 @@
 // Package gocronlock runs the jobs of gocron in one process of several.
 //
-//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronlock.Locker{Mutex: locks, Keep: time.Minute}))
-//	s, err := gocron.NewScheduler(gocron.WithDistributedElector(&gocronlock.Elector{Mutex: n.Mutex("jobs")}))
+//	locker := &gocronlock.Locker{Mutex: locks, Keep: time.Minute}
+//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+//	elector := &gocronlock.Elector{Mutex: n.Mutex("jobs")}
+//	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+//
+// gocron passes nothing from a lock to its job. So a job asks for the handle, which has the fence of the
+// grant and a context that ends with it: locker.Held("nightly"), or elector.Held().
 //
 // The lock of a job is renewed for as long as the job runs. If it is lost all the same, Lost says so at
 // once. If another process holds the lock, the job is skipped at once; nothing polls.
@@ -27,10 +32,19 @@ type Locker struct {
 	Keep time.Duration
 
 	Lost func(job string, why error) // the lock was lost while the job ran; nil to ignore it
+
+	held sync.Map // lock.Held of the jobs that run, by their names
+}
+
+// Held returns the handle of a job that runs in this process, or nil.
+func (l *Locker) Held(job string) lock.Held {
+	h, _ := l.held.Load(job)
+	held, _ := h.(lock.Held)
+	return held
 }
 
 // Lock implements [gocron.Locker].
-func (l Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	h, err := l.Mutex(job).TryAcquire(ctx)
 	if err != nil {
 		return nil, err
@@ -40,18 +54,22 @@ func (l Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 			l.Lost(job, h.Err())
 		}
 	})
-	return &run{h, time.Now().Add(l.Keep), stop}, nil
+	l.held.Store(job, h)
+	return &run{h, time.Now().Add(l.Keep), func() {
+		stop()
+		l.held.CompareAndDelete(job, h)
+	}}, nil
 }
 
 type run struct {
 	lock.Held
 	keep time.Time
-	stop func() bool
+	over func()
 }
 
 // Unlock implements [gocron.Lock].
 func (r *run) Unlock(context.Context) error {
-	r.stop()
+	r.over()
 	if left := time.Until(r.keep); left > 0 && r.Err() == nil {
 		time.AfterFunc(left, func() { _ = r.Release() })
 		return nil
@@ -79,6 +97,13 @@ func (e *Elector) IsLeader(ctx context.Context) (err error) {
 	}
 	e.held, err = e.Mutex.TryAcquire(ctx)
 	return err
+}
+
+// Held returns the handle of the process that leads, or nil in one that never did.
+func (e *Elector) Held() lock.Held {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.held
 }
 
 // Resign lets another process lead.

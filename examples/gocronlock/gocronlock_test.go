@@ -26,20 +26,24 @@ func schedule(t *testing.T, o gocron.SchedulerOption, when gocron.JobDefinition,
 	s.Start()
 }
 
-func locker(n *node.Node) gocronlock.Locker {
-	return gocronlock.Locker{Mutex: func(job string) lock.Mutex { return n.Mutex(job) }}
+func locker(n *node.Node) *gocronlock.Locker {
+	return &gocronlock.Locker{Mutex: func(job string) lock.Mutex { return n.Mutex(job) }}
 }
 
-// A job of three schedulers never runs twice at a time.
+// A job of three schedulers never runs twice at a time, and each run has a higher fence.
 func TestLocker(t *testing.T) {
 	var running, runs atomic.Int32
+	var last atomic.Uint64
 	done := make(chan struct{})
 	var once sync.Once
 	members := three.Open(t)
 	for i, n := range members {
-		schedule(t, gocron.WithDistributedLocker(locker(n)), gocron.DurationJob(5*time.Millisecond), func() {
+		l := locker(n)
+		schedule(t, gocron.WithDistributedLocker(l), gocron.DurationJob(5*time.Millisecond), func() {
 			require.EqualValues(t, 1, running.Add(1))
 			defer running.Add(-1)
+			fence := l.Held("nightly").Fence()
+			require.Greater(t, fence, last.Swap(fence))
 			if runs.Add(1) == 50 {
 				once.Do(func() { close(done) })
 			}
@@ -87,7 +91,9 @@ func TestLost(t *testing.T) {
 		<-stop
 	})
 	<-begun
+	held := l.Held("nightly")
 	three.Close(n)
+	<-held.Context().Done()
 	require.ErrorIs(t, <-lost, lock.ErrLost)
 	close(stop)
 }
@@ -110,9 +116,11 @@ func TestElector(t *testing.T) {
 	for range 20 {
 		require.Equal(t, leader, <-ran)
 	}
+	first := electors[leader].Held().Fence()
 	three.Close(members[leader])
 	for next := leader; next == leader; {
 		next = <-ran
+		require.Equal(t, next != leader, electors[next].Held().Fence() > first)
 	}
 	for _, e := range electors {
 		_ = e.Resign()

@@ -16,15 +16,14 @@ import (
 	"github.com/dmutex/dmutex/examples/gooselock"
 	"github.com/dmutex/dmutex/examples/internal/three"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/node"
 )
 
-func provider(t *testing.T, file string, n *node.Node, migrations ...*goose.Migration) *goose.Provider {
+func provider(t *testing.T, file string, locker *gooselock.Locker, migrations ...*goose.Migration) *goose.Provider {
 	db, err := sql.Open("sqlite3", "file:"+file)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	files := fstest.MapFS{"00001_bank.sql": {Data: []byte("-- +goose Up\nCREATE TABLE accounts (name TEXT);\nINSERT INTO accounts VALUES ('alice');\n")}}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithLocker(gooselock.New(n.Mutex("migrations"))), goose.WithGoMigrations(migrations...))
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithLocker(locker), goose.WithGoMigrations(migrations...))
 	require.NoError(t, err)
 	return p
 }
@@ -35,7 +34,7 @@ func TestUp(t *testing.T) {
 	var all sync.WaitGroup
 	applied := make(chan int, 3)
 	for _, n := range three.Open(t) {
-		p := provider(t, file, n)
+		p := provider(t, file, gooselock.New(n.Mutex("migrations")))
 		all.Go(func() {
 			results, err := p.Up(t.Context())
 			require.NoError(t, err)
@@ -46,10 +45,12 @@ func TestUp(t *testing.T) {
 	require.Equal(t, 1, <-applied+<-applied+<-applied)
 }
 
-// The error of a migration says that its lock was lost.
+// A migration has the fence of its lock, and the error says that the lock was lost.
 func TestLost(t *testing.T) {
 	n := three.Open(t)[0]
-	p := provider(t, filepath.Join(t.TempDir(), "bank.db"), n, goose.NewGoMigration(2, &goose.GoFunc{RunDB: func(context.Context, *sql.DB) error {
+	locker := gooselock.New(n.Mutex("migrations"))
+	p := provider(t, filepath.Join(t.TempDir(), "bank.db"), locker, goose.NewGoMigration(2, &goose.GoFunc{RunDB: func(context.Context, *sql.DB) error {
+		require.Positive(t, locker.Held().Fence())
 		three.Close(n)
 		return nil
 	}}, nil))

@@ -4,7 +4,8 @@
 //	composer.UseLocker(tuslock.Locker{Node: n})
 //
 // A client whose connection broke resumes at any server: the request that still hangs at another is
-// asked to stop, at once and not at its timeout.
+// asked to stop, at once and not at its timeout. The store of tusd gets no fence, because nothing of a lock
+// reaches it.
 package tuslock
 
 import (

@@ -6,13 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/kit/servetest"
 	"github.com/dmutex/dmutex/node"
 )
 
 // The page and the JSON name the clients, what each holds and waits for, and count what was refused.
 func TestClients(t *testing.T) {
-	servetest.Run(t, func(t *testing.T, n *node.Node) {
+	servetest.Run(t, func(t *testing.T, n *node.Node, _ *client.Client) {
 		body := get(n, "/", nil).Body.String()
 		require.Contains(t, body, `<th scope="row" class="name">job-&lt;1&gt;</th><td>pipe</td><td class="name" data-l="holds">l</td><td class="name" data-l="waits for">busy</td><td class="n" data-l="session ends in">16s</td>`)
 		require.Contains(t, body, `held</td><td data-l="holder">client <span class="name">job-&lt;1&gt;</span></td>`)

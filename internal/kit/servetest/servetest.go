@@ -38,7 +38,7 @@ func (d door) dial(context.Context, string) (net.Conn, error) {
 
 // Run runs a test in a bubble, with a node that has a lease of 16 seconds and a client. The client
 // "job-<1>" was refused the lock "secret", holds "l", and waits for "busy", which the node holds.
-func Run(t *testing.T, test func(t *testing.T, n *node.Node)) {
+func Run(t *testing.T, test func(t *testing.T, n *node.Node, c *client.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
@@ -64,7 +64,7 @@ func Run(t *testing.T, test func(t *testing.T, n *node.Node)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = c.Mutex("busy").Acquire(ctx) }()
 		synctest.Wait()
-		test(t, n)
+		test(t, n, c)
 		cancel()
 		require.NoError(t, c.Close())
 		require.NoError(t, own.Release())
