@@ -102,11 +102,13 @@ func TestSaysWhoHolds(t *testing.T) {
 			require.Regexp(t, by+`.*: context deadline exceeded$`, err)
 			require.Equal(t, time.Second, time.Since(begin))
 		}
+		held := make(map[string]lock.Held)
 		at := func(m *member) (name string) { // a lock whose coordinator is this member
 			for i := 0; ; i++ {
 				name = fmt.Sprint(m.name, i)
 				h := one.acquire(name)
 				if a.Mutex(name).Status().Home == m.Self() {
+					held[name] = h
 					return name
 				}
 				require.NoError(t, h.Release())
@@ -120,12 +122,22 @@ func TestSaysWhoHolds(t *testing.T) {
 		says(far.Mutex(here), `^client: lock "`+here+`": .*its member does not know the holder`)
 		says(one.Mutex(here), `^client: lock "`+here+`": .*(the client itself holds it, or waits for it|held by client "one" of .* \(node 1\) )`)
 
-		one.silence() // nobody answers: the call waits a little
-		two.silence()
+		require.NoError(t, held[there].Release())
+		synctest.Wait()
+		b.cut.Store(true) // the coordinator of a lock that nobody holds
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
+		_, err := two.Mutex(there).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, lock.ErrBusy)
+		require.Regexp(t, `waiting for .* its member does not know the holder`, err)
+
+		one.silence() // nobody answers: the call waits a little
+		two.silence()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		begin := time.Now()
-		_, err := two.Mutex(here).Acquire(ctx)
+		_, err = two.Mutex(here).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 1200*time.Millisecond, time.Since(begin))
 	})

@@ -235,6 +235,7 @@ func TestNATSStoreSettings(t *testing.T) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "other.>"}
 		}, "stores entries under other subjects"},
 		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, "takes values of at most 1000 bytes"},
+		{func(c *jetstream.StreamConfig) { c.Sealed = true }, "is sealed"},
 		{func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, "acknowledges entries before they are written"},
 		{func(c *jetstream.StreamConfig) {
 			c.Mirror, c.Subjects = &jetstream.StreamSource{Name: "KV_other"}, nil
@@ -243,8 +244,14 @@ func TestNATSStoreSettings(t *testing.T) {
 		bucket := "groups" + strconv.Itoa(i)
 		config := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1}
 		test.set(&config)
+		sealed := config.Sealed // a stream is sealed once it is there
+		config.Sealed = false
 		_, err := js.CreateStream(t.Context(), config)
 		require.NoError(t, err, test.says)
+		if config.Sealed = sealed; sealed {
+			_, err = js.UpdateStream(t.Context(), config)
+			require.NoError(t, err)
+		}
 		_, err = natsstore.Open(t.Context(), js, bucket, "a")
 		if test.says == "" {
 			require.NoError(t, err)

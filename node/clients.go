@@ -86,18 +86,20 @@ func (n *Node) serveClients() {
 	})
 }
 
-// tells returns the text for a client that says what its request for a lock waits for, and whether that
-// may be a holder.
+// tells returns the text for a client that says what its request for a lock waits for, and whether the
+// lock is busy: somebody is known to hold it, or all that it waits for have its request, so one of them has
+// the lock.
 func (n *Node) tells(lock string) (text string, busy bool) {
 	if !n.group.Acting() {
 		return "its member waits for others of the group", false
 	}
 	st := n.locks.Status(lock)
-	by := cmp.Or(n.heldBy(st, n.group.Called(n.Self())), "its member does not know the holder")
+	by := n.heldBy(st, n.group.Called(n.Self()))
+	text = cmp.Or(by, "its member does not know the holder")
 	if silent := n.silent(st); silent != nil {
-		by = fmt.Sprintf("waiting for %v: %s", silent, by)
+		text = fmt.Sprintf("waiting for %v: %s", silent, text)
 	}
-	return by, true
+	return text, by != "" || !slices.ContainsFunc(st.WaitsFor, n.group.Mute)
 }
 
 // lend begins to take a lock for a client, alone or to share it, and calls done when it has, in a

@@ -18,8 +18,8 @@
 //
 // Clients whose inboxes have the same second token, alice above, count as one user. A user gets at
 // most 1024 connections of a member in a second, and half of its sessions. A member answers at most
-// 4096 calls for a connection in a second. So a client that floods a member delays the new
-// connections of others, but not the locks of those that are connected. The messages of a flood share
+// 4096 calls for a connection in a second. So a client that floods a member keeps others from new
+// connections for as long, but takes no locks from those that are connected. The messages of a flood share
 // the NATS connection with everything else that it carries: give [Listen] one of its own.
 //
 // # Promises

@@ -113,3 +113,69 @@ func TestBurstLeavesNothing(t *testing.T) {
 	require.Len(t, p.got[p.b], 20_001)
 	require.LessOrEqual(t, cap(p.b.in), keepMessages)
 }
+
+// A peer is broken if it acknowledges what was never sent three times, for as long as the longest timeout,
+// while something waits, and nothing that was sent. Each part is needed: a stranger can forge
+// acknowledgements, too.
+func TestBroken(t *testing.T) {
+	stray := func(p *pair) error {
+		_, err := p.a.Handle(p.now, join([]uint64{uint64(ack), 22, 11, 127}, nil))
+		require.ErrorIs(p.t, err, dmutex.ErrPeer)
+		return err
+	}
+	met := func(t *testing.T) *pair {
+		p := newPair(t)
+		p.send(p.a, "first")
+		p.settle()
+		for p.a.Backlog() > 0 {
+			p.wait()
+		}
+		return p
+	}
+	long := defaultPace.maxTimeout
+
+	t.Run("broken", func(t *testing.T) {
+		p := met(t)
+		p.send(p.a, "waits")
+		require.NotErrorIs(t, stray(p), ErrBroken)
+		p.now += long
+		require.NotErrorIs(t, stray(p), ErrBroken, "two are not enough")
+		require.False(t, p.a.Broken())
+		require.ErrorIs(t, stray(p), ErrBroken)
+		require.True(t, p.a.Broken())
+		p.settle()
+		for p.a.Backlog() > 0 {
+			p.wait()
+		}
+		require.False(t, p.a.Broken(), "an acknowledgement was right")
+	})
+	t.Run("too soon", func(t *testing.T) {
+		p := met(t)
+		p.send(p.a, "waits")
+		for range 10 {
+			require.NotErrorIs(t, stray(p), ErrBroken)
+		}
+		p.now += long - 1
+		require.NotErrorIs(t, stray(p), ErrBroken)
+	})
+	t.Run("nothing waits", func(t *testing.T) {
+		p := met(t)
+		for range 10 {
+			require.NotErrorIs(t, stray(p), ErrBroken)
+			p.now += long
+		}
+		require.False(t, p.a.Broken())
+	})
+	t.Run("one is right", func(t *testing.T) {
+		p := met(t)
+		for range 10 {
+			p.send(p.a, "waits")
+			require.NotErrorIs(t, stray(p), ErrBroken)
+			p.settle()
+			for p.a.Backlog() > 0 {
+				p.wait()
+			}
+			p.now += long
+		}
+	})
+}

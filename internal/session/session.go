@@ -147,7 +147,7 @@ var (
 )
 
 // ErrBroken is the [dmutex.ErrPeer] of [Session.Handle] for a peer whose acknowledgements have all been
-// of what was never sent, for some seconds. Somebody has forged a frame in our name: the peer is ahead,
+// of what was never sent, for some seconds, while something waited for them. Somebody has forged a frame in our name: the peer is ahead,
 // takes our messages for repeats, and cannot be acknowledged. Only another life of either mends that.
 var ErrBroken = dmutex.PeerMistake("for some seconds it has acknowledged only what was never sent: another process has sent frames in this node's name, so the two cannot talk until one of them restarts")
 
@@ -345,8 +345,12 @@ func (s *Session) Acked() uint64 { return min(s.acked, s.sent) }
 // since.
 func (s *Session) Broken() bool { return s.stray.lasts }
 
-// strays takes an acknowledgement of what was never sent. It reports whether the session is broken.
+// strays takes an acknowledgement of what was never sent. It reports whether the session is broken. While
+// all that was sent is acknowledged, nothing is held up, and somebody else may have sent it.
 func (s *Session) strays(now int64) bool {
+	if s.acked >= s.last() {
+		return false
+	}
 	if s.stray.count == 0 {
 		s.stray.since = now
 	}

@@ -187,6 +187,14 @@ func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	return st, trouble
 }
 
+const justNow = 50 * time.Millisecond
+
+// Mute reports whether a peer has not acknowledged what was sent to it, and was not heard just now.
+func (g *Group) Mute(id dmutex.NodeID) bool {
+	st, err := g.Peer(id)
+	return err != nil || st.Left || st.Unacked > 0 && (st.Silent == 0 || st.Silent >= justNow)
+}
+
 // Describe says in a few words what is known of each of the peers, and wraps the troubles with
 // them. It is nil for no peers.
 func (g *Group) Describe(ids []dmutex.NodeID) (all error) {
@@ -196,7 +204,7 @@ func (g *Group) Describe(ids []dmutex.NodeID) (all error) {
 		case known != nil:
 		case st.Left:
 			known = errors.New("gone")
-		case st.Silent >= 50*time.Millisecond:
+		case st.Silent >= justNow:
 			known = fmt.Errorf("silent for %v", st.Silent.Round(100*time.Millisecond))
 		case st.Silent > 0:
 			known = errors.New("heard just now")
