@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -151,17 +152,14 @@ func (k *killRun) killAll(ctx context.Context, _ *process) error {
 }
 
 func (k *killRun) killSome(ctx context.Context, some ...*process) error {
-	if err := k.strike(ctx, some...); err != nil {
+	if err := errors.Join(k.kill(ctx, some...), k.vacate(some...)); err != nil {
 		return err
 	}
 	return k.join(ctx, some...)
 }
 
-// strike kills some tellers, and counts those that were inside.
-func (k *killRun) strike(ctx context.Context, some ...*process) error {
-	if err := k.kill(ctx, some...); err != nil {
-		return err
-	}
+// vacate counts tellers that are killed, and those of them that are inside.
+func (k *killRun) vacate(some ...*process) error {
 	for _, p := range some {
 		k.Killed++
 		inside, err := vacate(markerPath(k.task.Dir), badgePath(k.task.Dir, p.id))
@@ -211,7 +209,8 @@ func (k *killRun) replaceOne(ctx context.Context, p *process) error {
 	if err := k.ask(ctx, rest, wordResting, func(_ *process, r report) { self = r.Self }, p); err != nil {
 		return err
 	}
-	if err := k.strike(ctx, p); err != nil {
+	// It rests, and stays where it is. When this process hears of its end, another may be inside.
+	if err := errors.Join(k.vacate(p), k.kill(ctx, p)); err != nil {
 		return err
 	}
 	k.fell = time.Now() // what was granted before may still be reported
