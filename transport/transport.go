@@ -76,7 +76,8 @@ type Host struct {
 	// and hosts that cannot be reached do not count.
 	//
 	//   - tcplink: a connection with the peer was lost or refused, no other has come, and the system at
-	//     its address has refused two more, Apart from each other, because no process listens there.
+	//     its address has refused two more, Apart from each other, or 80 ms if that is less, because no
+	//     process listens there.
 	//   - natslink: the server says that nobody subscribes to the peer's subject, six times or
 	//     more, Apart from each other.
 	//

@@ -9,7 +9,7 @@ import (
 
 // looks is how often a peer without a connection is looked after. Its system may take a while to
 // end the process.
-const looks = 10
+const looks = 25
 
 // watch finds out whether the process of a peer has ended, when its connection was lost or its
 // address has refused the first: then the address refuses two more in a row, and none comes.
@@ -18,7 +18,7 @@ func (p *peer) watch() {
 	p.mu.Lock()
 	lost := p.lost
 	p.mu.Unlock()
-	if l.host.Died == nil || p.addr == "" || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
+	if l.host.Died == nil || p.addr == "" || !wait(p.ctx, 3*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
 	refused := 0
@@ -34,7 +34,7 @@ func (p *peer) watch() {
 			l.host.Died(p.id)
 			return
 		}
-		if !wait(p.ctx, l.host.Apart) {
+		if !wait(p.ctx, min(l.host.Apart, 8*l.pace.minRedial)) { // a short one costs callers less
 			return
 		}
 	}
