@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -20,7 +20,7 @@ func TestEarlyWithoutRoom(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		before := one.Status().View
 		one.locks.Handle([]byte("x"), &trace.Message{Message: dmutex.Message{
-			From: 2, To: 1, Fence: membership.FirstFence(before.Epoch + 1), Numbers: make([]uint64, locks.EarlyBuffer/8),
+			From: 2, To: 1, Fence: epochs.First(before.Epoch + 1), Numbers: make([]uint64, locks.EarlyBuffer/8),
 		}})
 		time.Sleep(time.Minute)
 		require.Equal(t, before.Changes, one.Status().View.Changes, "the message is of a later view")

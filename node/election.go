@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -222,7 +222,7 @@ func (ts *terms) renew(epoch uint64, ended func(leader dmutex.NodeID) bool) (own
 	defer ts.mu.Unlock()
 	own = make(map[string]term)
 	for name, e := range ts.elections {
-		if e.leader != dmutex.None && membership.EpochOf(e.epoch) < epoch && ended(e.leader) {
+		if e.leader != dmutex.None && epochs.Of(e.epoch) < epoch && ended(e.leader) {
 			ts.change(e, term{dmutex.None, e.epoch}, nil)
 		}
 		if e.end != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -42,7 +43,7 @@ func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
 // and announces another part.
 func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
 	view := n.group.Status().Lives
-	holds := []membership.Hold{{Lock: lock, Fence: membership.FirstFence(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
+	holds := []membership.Hold{{Lock: lock, Fence: epochs.First(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
 	m := &membership.Message{Kind: membership.Report, View: view, Holds: holds}
 	n.group.Message(from, 0, group.Parts(m, 500)[0])
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/group"
@@ -95,7 +96,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 		name := strings.Repeat("x", transport.MaxName-8)
 		for i := range 100_000 { // and send messages of a view that is far away
 			hear(wire.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
-				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30),
+				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: epochs.First(1 << 30),
 			}))
 		}
 		require.NoError(t, held.Err())
@@ -114,7 +115,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 func TestFarMessagesLeaveRoom(t *testing.T) {
 	met(t, ricart.New, []dmutex.NodeID{1, 2, 3}, func(t *testing.T, net *memlink.Network, nodes []*Node) {
 		one, two := nodes[0], nodes[1]
-		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30)}}
+		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: epochs.First(1 << 30)}}
 		hear := func(name string, m trace.Message) {
 			one.locks.Handle([]byte(name), &m)
 		}
@@ -155,7 +156,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 		require.NoError(t, one.Ready(t.Context()))
 		before := one.Status()
 		one.group.Message(2, 1<<20, wire.AppendMessage(nil, "x", dmutex.Message{
-			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(one.locks.Epoch()) - 1,
+			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: epochs.First(one.locks.Epoch()) - 1,
 		}))
 		after := one.Status()
 		require.Equal(t, before.Refused, after.Refused)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
-	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 )
@@ -362,7 +362,7 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 func TestLeaseUnknownLeader(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := g.open(1)[0]
-		s.Hear("boss", 77, membership.FirstFence(s.Status().View.Epoch))
+		s.Hear("boss", 77, epochs.First(s.Status().View.Epoch))
 		g.open(2)
 		for who := range s.Election("boss").Observe(contextFor(t, leaseOf)) {
 			require.Equal(t, dmutex.None, who)

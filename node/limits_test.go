@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
@@ -53,12 +54,12 @@ func TestAhead(t *testing.T) {
 			g.start(1)
 			clock := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) + ahead
 			n, err := node.OpenStrict(t.Context(), 2, g.members, g.net.Link(2), node.Config{
-				Algorithm: g.algorithm, Fence: membership.FirstFence(uint64(clock.Milliseconds())), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				Algorithm: g.algorithm, Fence: epochs.First(uint64(clock.Milliseconds())), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			require.NoError(t, err)
 			g.nodes[2] = n
 			held := g.acquire(1, "x")
-			require.Greater(t, membership.EpochOf(held.Fence()), uint64(clock.Milliseconds())-1)
+			require.Greater(t, epochs.Of(held.Fence()), uint64(clock.Milliseconds())-1)
 			require.NoError(t, held.Release())
 			for _, n := range g.nodes {
 				require.InDelta(t, map[bool]time.Duration{true: ahead}[says], n.Status().View.Ahead, float64(time.Second))

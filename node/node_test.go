@@ -18,9 +18,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
-	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -131,7 +131,7 @@ func today() { time.Sleep(30 * 365 * 24 * time.Hour) }
 
 // counter is the part of a fence that counts within the epoch.
 func counter(fence uint64) uint32 {
-	return uint32(fence - membership.FirstFence(membership.EpochOf(fence)))
+	return uint32(fence - epochs.First(epochs.Of(fence)))
 }
 
 // outcome is the result of an Acquire in the background.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +17,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
-	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -252,7 +252,7 @@ func TestTraceOfARestart(t *testing.T) {
 				case trace.Down:
 					require.Empty(t, e.Err, "it is a Close")
 				case trace.Handle:
-					require.Equal(t, epoch, membership.EpochOf(e.In.Fence))
+					require.Equal(t, epoch, epochs.Of(e.In.Fence))
 				}
 			}
 		}

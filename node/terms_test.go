@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -122,7 +122,7 @@ func TestTermsAreForgotten(t *testing.T) {
 func TestTermsOfALifeThatIsGone(t *testing.T) {
 	var ts terms
 	const view = 3
-	first, next := membership.FirstFence(view-1), membership.FirstFence(view)
+	first, next := epochs.First(view-1), epochs.First(view)
 	ts.learn("x", term{7, first + 1}, nil)
 	ts.learn("y", term{8, first + 1}, nil)
 	ts.learn("z", term{7, next + 1}, nil)
@@ -161,7 +161,7 @@ func TestAnnouncement(t *testing.T) {
 		term
 	}{
 		{"x", term{7, 5}},
-		{strings.Repeat("x", maxElection), term{dmutex.None, membership.FirstFence(9) + 5}},
+		{strings.Repeat("x", maxElection), term{dmutex.None, epochs.First(9) + 5}},
 	} {
 		want := &message{says: saysLeads, number: want.epoch, name: want.name, leads: want.leader != dmutex.None}
 		got, err := readMessage(want.encode(), 3)

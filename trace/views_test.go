@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
-	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -47,7 +47,7 @@ func TestReplayAcrossViews(t *testing.T) {
 					}
 				}
 				if e.What == trace.View {
-					require.Equal(t, e.N, membership.EpochOf(holder.Events[i+1+slices.IndexFunc(holder.Events[i+1:], func(e trace.Event) bool { return e.What == trace.Born })].Fence))
+					require.Equal(t, e.N, epochs.Of(holder.Events[i+1+slices.IndexFunc(holder.Events[i+1:], func(e trace.Event) bool { return e.What == trace.Born })].Fence))
 				}
 			}
 			require.Equal(t, 4, born)

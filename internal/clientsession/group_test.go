@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -517,7 +518,7 @@ func (w *group) machine(self dmutex.NodeID, view card, holder dmutex.NodeID) dmu
 	if w.witnessed {
 		algorithm = central.Witnessed
 	}
-	m, err := algorithm(dmutex.Start{Self: self, Members: view.members, Holder: holder, Fence: membership.FirstFence(view.epoch), Limit: membership.LastFence(view.epoch)})
+	m, err := algorithm(dmutex.Start{Self: self, Members: view.members, Holder: holder, Fence: epochs.First(view.epoch), Limit: epochs.Last(view.epoch)})
 	if err != nil {
 		panic(err)
 	}

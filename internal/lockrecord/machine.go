@@ -328,13 +328,6 @@ func parse(text []byte, lock string) (r Record, err error) {
 	return r, err
 }
 
-// Floor is below the fences of a record that is new at this time: the time since 2020, in units of which four
-// million are a millisecond.
-func Floor(unixNano int64) uint64 {
-	since := uint64(max(unixNano-1_577_836_800_000_000_000, 0))
-	return since/1e6<<22 | since%1e6<<22/1e6
-}
-
 // Free reports whether the text is the record of a lock that is free, and whose last grant has a fence below this.
 func Free(text []byte, below uint64) bool {
 	r, err := read(text)

@@ -10,10 +10,10 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/kit/search"
-	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // The machines of a lock survive a view change, whenever each node freezes and acts: at most one
@@ -98,7 +98,7 @@ func newCrossing(algorithm dmutex.Algorithm, n, requests int, restarts bool) (*c
 func (w *crossing) born(i int, holder dmutex.NodeID) (err error) {
 	p := &w.nodes[i]
 	p.machine, err = w.algorithm(dmutex.Start{
-		Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(len(w.nodes)), Holder: holder, Fence: membership.FirstFence(p.epoch), Limit: membership.LastFence(p.epoch),
+		Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(len(w.nodes)), Holder: holder, Fence: epochs.First(p.epoch), Limit: epochs.Last(p.epoch),
 	})
 	return err
 }
@@ -214,7 +214,7 @@ func (w *crossing) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error
 		return search.Wrong(dmutextest.ErrRefused, "node %d: %v", i+1, err)
 	}
 	for _, m := range out {
-		if membership.EpochOf(m.Fence) != p.epoch {
+		if epochs.Of(m.Fence) != p.epoch {
 			return search.Wrong(dmutextest.ErrContract, "%v does not name epoch %d", m, p.epoch)
 		}
 		if w.nodes[m.To-1].epoch <= p.epoch {

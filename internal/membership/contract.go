@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -60,7 +61,7 @@ func New(cfg Config) (*Machine, error) {
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	}
-	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: min(cfg.Clock, maxClock), speaks: cfg.Speaks, beginAt: never, doubtAt: never}
+	m := &Machine{self: self, life: cfg.Life, floor: epochs.Above(cfg.Fence), clock: min(cfg.Clock, maxClock), speaks: cfg.Speaks, beginAt: never, doubtAt: never}
 	// A former life may have promised any round up to the clock.
 	m.highest = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {

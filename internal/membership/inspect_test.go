@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/epochs"
 )
 
 // AppendText appends the canonical state: machines of equal text behave alike, except for their clocks and the
@@ -136,8 +137,8 @@ func appendFence(b []byte, name string, fence uint64) []byte {
 	if fence == 0 {
 		return b
 	}
-	b = append(strconv.AppendUint(append(b, name...), EpochOf(fence), 10), "<<22"...)
-	return canon.Number(b, "+", fence-FirstFence(EpochOf(fence)))
+	b = append(strconv.AppendUint(append(b, name...), epochs.Of(fence), 10), "<<22"...)
+	return canon.Number(b, "+", fence-epochs.First(epochs.Of(fence)))
 }
 
 // installs reports whether an input has installed a view: then Report is due.

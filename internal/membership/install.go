@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 )
 
 // An installation is how a life comes from a view that was decided to one that acts: it freezes
@@ -32,6 +33,18 @@ type holding struct {
 	holds []Hold
 	past  *Past // in the lease mode
 }
+
+// Epochs.
+const (
+	maxEpoch = epochs.Max
+
+	// maxClock bounds clocks and floors, so that half of all epochs is left for later.
+	// It is in the year 2089.
+	maxClock = epochs.Max / 2
+
+	minute = 60 * 1000
+	day    = 24 * 60 * minute
+)
 
 // Times, in nanoseconds.
 const (

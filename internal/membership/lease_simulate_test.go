@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/kit/search"
 )
@@ -360,7 +361,7 @@ func (w *leaseSim) use(i int, x *simNode) {
 	case lock.holder == x.cfg.Life:
 		lock.holder = 0
 	case lock.holder == 0 && w.valid(x) && !x.leaving && len(x.past.Holders("x", false, x.cleared, func(*Word) uint64 { return 0 })) == 0:
-		lock.holder, x.holds, x.fence = x.cfg.Life, true, FirstFence(x.view)+1
+		lock.holder, x.holds, x.fence = x.cfg.Life, true, epochs.First(x.view)+1
 		w.grants++
 		for j, y := range w.nodes {
 			if i != j && y.LeaseMachine != nil && y.holds && w.valid(y) {

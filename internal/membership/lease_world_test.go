@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/leases"
 )
@@ -508,7 +509,7 @@ func (w *leaseWorld) do(a action) error {
 			return wrongf("a fence falls: %c is granted in epoch %d, after a grant in epoch %d", 'a'+i, epoch, w.highest)
 		}
 		w.highest = epoch
-		return w.input(i, acquire, leaseArg{fence: FirstFence(epoch) + 1})
+		return w.input(i, acquire, leaseArg{fence: epochs.First(epoch) + 1})
 	case pass:
 		return w.pass()
 	}

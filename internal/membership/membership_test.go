@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 )
 
 func three(t testing.TB) *Machine {
@@ -38,8 +39,8 @@ func TestEpochsAreNotUsedUp(t *testing.T) {
 	}{
 		{0, 0, day},
 		{0, now, now + day},
-		{FirstFence(now) + 1, 0, now + 1 + day},
-		{FirstFence(now), now + 7, now + 7 + day},
+		{epochs.First(now) + 1, 0, now + 1 + day},
+		{epochs.First(now), now + 7, now + 7 + day},
 		{1<<63 - 1, now, maxClock + 1 + day},
 	} {
 		m, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Life: 1, Fence: tt.fence, Clock: tt.clock})
@@ -70,7 +71,7 @@ func TestEpochsAreNotUsedUp(t *testing.T) {
 
 // All views with a member are above its Config.Fence.
 func TestFloor(t *testing.T) {
-	for fence, least := range map[uint64]uint64{FirstFence(9): 9, FirstFence(9) + 1: 10, LastFence(9): 10} {
+	for fence, least := range map[uint64]uint64{epochs.First(9): 9, epochs.First(9) + 1: 10, epochs.Last(9): 10} {
 		m, err := New(Config{Self: 2, Members: []dmutex.NodeID{1, 2}, Life: 1, Fence: fence})
 		require.NoError(t, err)
 		m.Met(0, 1, 5)
@@ -86,16 +87,16 @@ func TestFloor(t *testing.T) {
 // The fences of a view have its epoch, and those of other views do not.
 func TestFences(t *testing.T) {
 	for _, epoch := range []uint64{2, 3, 217315200000, maxClock, maxEpoch} {
-		require.Equal(t, epoch, EpochOf(FirstFence(epoch)))
-		require.Equal(t, epoch, EpochOf(LastFence(epoch)))
-		require.Equal(t, uint64(1<<22-1), LastFence(epoch)-FirstFence(epoch))
-		require.Equal(t, epoch-1, EpochOf(FirstFence(epoch)-1))
-		require.Equal(t, epoch, epochAbove(FirstFence(epoch)))
-		require.Equal(t, epoch, epochAbove(LastFence(epoch-1)))
-		require.Equal(t, epoch, epochAbove(FirstFence(epoch-1)+1))
+		require.Equal(t, epoch, epochs.Of(epochs.First(epoch)))
+		require.Equal(t, epoch, epochs.Of(epochs.Last(epoch)))
+		require.Equal(t, uint64(1<<22-1), epochs.Last(epoch)-epochs.First(epoch))
+		require.Equal(t, epoch-1, epochs.Of(epochs.First(epoch)-1))
+		require.Equal(t, epoch, epochs.Above(epochs.First(epoch)))
+		require.Equal(t, epoch, epochs.Above(epochs.Last(epoch-1)))
+		require.Equal(t, epoch, epochs.Above(epochs.First(epoch-1)+1))
 	}
-	require.Equal(t, uint64(math.MaxUint64), LastFence(maxEpoch))
-	require.Less(t, LastFence(maxClock), uint64(1<<63))
+	require.Equal(t, uint64(math.MaxUint64), epochs.Last(maxEpoch))
+	require.Less(t, epochs.Last(maxClock), uint64(1<<63))
 }
 
 // A message that no correct peer sends is refused and changes nothing.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
@@ -119,7 +120,7 @@ func newWake(s wakeSetup) *wake {
 }
 
 func (w *wake) start(v *View, self dmutex.NodeID, carried []Holder) dmutex.Start {
-	s := dmutex.Start{Self: self, Members: v.Nodes(), Home: v.Members[w.home%len(v.Members)].Node, Fence: FirstFence(v.Epoch), Limit: LastFence(v.Epoch)}
+	s := dmutex.Start{Self: self, Members: v.Nodes(), Home: v.Members[w.home%len(v.Members)].Node, Fence: epochs.First(v.Epoch), Limit: epochs.Last(v.Epoch)}
 	for _, h := range carried {
 		if h.Shared {
 			s.Sharers = append(s.Sharers, h.Node)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
@@ -277,7 +278,7 @@ func (m *LeaseMachine) join(now int64) {
 
 // successor returns what a swap may change.
 func (m *LeaseMachine) successor() Record {
-	return m.following(m.cleared, max(m.cfg.Clock, epochAbove(m.cfg.Fence)))
+	return m.following(m.cleared, max(m.cfg.Clock, epochs.Above(m.cfg.Fence)))
 }
 
 func (m *LeaseMachine) swap(now int64, r Record) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
@@ -183,8 +184,8 @@ func (h *history) grant(i int) {
 	h.t.Helper()
 	epoch := h.runs[i].View().Epoch
 	h.grants[epoch]++
-	fence := FirstFence(epoch) + h.grants[epoch]
-	require.Greater(h.t, fence, h.highest, "the fence falls, from epoch %d to %d", EpochOf(h.highest), epoch)
+	fence := epochs.First(epoch) + h.grants[epoch]
+	require.Greater(h.t, fence, h.highest, "the fence falls, from epoch %d to %d", epochs.Of(h.highest), epoch)
 	h.highest = fence
 }
 
@@ -205,7 +206,7 @@ func TestRestartedWhileOneIsDown(t *testing.T) {
 	h.start(2)
 	h.settle()
 	h.grant(0)
-	require.LessOrEqual(t, EpochOf(h.highest), h.clock(0))
+	require.LessOrEqual(t, epochs.Of(h.highest), h.clock(0))
 	for i := range 3 {
 		h.crash(i)
 	}

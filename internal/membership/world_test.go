@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/search"
 )
 
@@ -418,7 +419,7 @@ func (w *world) acquire(i int) error {
 			w.granted = lock.view
 		}
 	}
-	return w.input(i, acquire, argument{fence: FirstFence(view.Epoch) + 1})
+	return w.input(i, acquire, argument{fence: epochs.First(view.Epoch) + 1})
 }
 
 // stop ends a process. Its messages may still arrive.

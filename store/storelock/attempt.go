@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
@@ -203,7 +204,7 @@ func (a *attempt) live() string {
 }
 
 // floor is below the fences of a new record.
-func floor() uint64 { return lockrecord.Floor(time.Now().UnixNano()) }
+func floor() uint64 { return epochs.Fence(time.Now().UnixNano()) }
 
 // perform asks the store, and gives the machine the outcome. If that is unknown, it then waits.
 func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
@@ -282,7 +283,7 @@ func (a *attempt) taken(r lockrecord.Record, left time.Duration) error {
 // held says who holds the lock, and for how long: a fence begins at the clock of the grant.
 func held(r lockrecord.Record) error {
 	now := floor()
-	age := time.Duration((now-min(now, r.Fence))>>22) * time.Millisecond
+	age := time.Duration(epochs.Of(now-min(now, r.Fence))) * time.Millisecond
 	return fmt.Errorf("%w: %s has held it for %v", lock.ErrBusy, cmp.Or(r.Name, "life "+r.Holder), age.Round(time.Second))
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 )
@@ -74,9 +75,7 @@ func drawLife(above uint64, bits int) uint64 {
 func maxLife() uint64 { return sinceEpoch() + uint64(24*time.Hour) }
 
 // sinceEpoch returns the nanoseconds since 2020-01-01 UTC by the wall clock.
-func sinceEpoch() uint64 { return uint64(max(time.Since(epochZero), 0)) }
+func sinceEpoch() uint64 { return epochs.Since(time.Now().UnixNano()) }
 
 // clockNow returns the clock of the machines of package membership.
 func clockNow() uint64 { return sinceEpoch() / uint64(time.Millisecond) }
-
-var epochZero = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

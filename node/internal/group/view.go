@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/trace"
@@ -135,7 +136,7 @@ func (g *Group) freeze(now int64, view membership.View) {
 	g.frozen, g.ready = now, nil
 	g.pause(now)
 	start := dmutex.Start{ // but for the holder
-		Self: g.Self(), Members: view.Nodes(), Fence: membership.FirstFence(view.Epoch), Limit: membership.LastFence(view.Epoch),
+		Self: g.Self(), Members: view.Nodes(), Fence: epochs.First(view.Epoch), Limit: epochs.Last(view.Epoch),
 	}
 	holds, word := g.Locks.Freeze(view.Epoch, start)
 	if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {

@@ -3,7 +3,7 @@ package locks
 import (
 	"slices"
 
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -26,7 +26,7 @@ func (t *Table) Handle(name []byte, m *trace.Message) {
 }
 
 func (t *Table) handle(name []byte, m *trace.Message) {
-	switch epoch := membership.EpochOf(m.Fence); {
+	switch epoch := epochs.Of(m.Fence); {
 	case epoch < t.epoch:
 	case epoch == t.epoch && t.acting:
 		l := t.locks[string(name)] // does not allocate
@@ -65,7 +65,7 @@ func (t *Table) keep(e early) {
 	t.early, t.room, t.latest = append(t.early, e), t.room+e.size(), max(t.latest, e.epoch())
 }
 
-func (e early) epoch() uint64 { return membership.EpochOf(e.message.Fence) }
+func (e early) epoch() uint64 { return epochs.Of(e.message.Fence) }
 
 func (e early) size() int {
 	return 192 + len(e.name) + 8*len(e.message.Numbers) + 8*len(e.message.Nodes)

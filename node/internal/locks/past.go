@@ -2,6 +2,7 @@ package locks
 
 import (
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -32,7 +33,7 @@ func (t *Table) newborn(w *membership.Word, name string) uint64 {
 		return bits
 	}
 	m, err := t.cfg.Algorithm(dmutex.Start{
-		Self: key.self, Members: w.Members, Home: key.home, Fence: membership.FirstFence(w.Epoch), Limit: membership.LastFence(w.Epoch),
+		Self: key.self, Members: w.Members, Home: key.home, Fence: epochs.First(w.Epoch), Limit: epochs.Last(w.Epoch),
 	})
 	if err == nil { // else no correct peer has such a word
 		bits, _ = membership.Excluding(m, w.Members)

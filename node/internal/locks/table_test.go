@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -47,7 +48,7 @@ func alone(t *testing.T) (*Table, *told) {
 
 func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
 	holds, _ := t.Freeze(epoch, dmutex.Start{
-		Self: 1, Members: members, Fence: membership.FirstFence(epoch), Limit: membership.LastFence(epoch),
+		Self: 1, Members: members, Fence: epochs.First(epoch), Limit: epochs.Last(epoch),
 	})
 	return holds
 }
@@ -92,9 +93,9 @@ func TestUntilAfterTheEnd(t *testing.T) {
 // makes room for one of an earlier view.
 func TestEarlyRoom(t *testing.T) {
 	table, u := alone(t)
-	quarter := func(epochs int) early {
+	quarter := func(more int) early {
 		e := early{strings.Repeat("x", 64), trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1}}}
-		e.message.Fence = membership.FirstFence(table.epoch + uint64(epochs))
+		e.message.Fence = epochs.First(table.epoch + uint64(more))
 		e.message.Nodes = make([]dmutex.NodeID, 16)
 		e.message.Numbers = make([]uint64, (EarlyBuffer/4-192-64-8*16)/8)
 		require.Equal(t, EarlyBuffer/4, e.size())

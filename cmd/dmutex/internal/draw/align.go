@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -231,7 +231,7 @@ func match(files []*file) (arrows []*arrow) {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e, unfollowed: true}
 				for _, o := range files {
 					if o.self == a.To && o.life == lives[a.To] {
-						a.unfollowed, a.stale = !o.whole, membership.EpochOf(a.Fence) < o.epoch
+						a.unfollowed, a.stale = !o.whole, epochs.Of(a.Fence) < o.epoch
 					}
 				}
 				e.out = append(e.out, a)

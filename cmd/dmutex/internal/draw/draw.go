@@ -22,7 +22,7 @@ import (
 	"unicode"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -290,8 +290,8 @@ func (p *panel) side(e *event) int {
 
 // fence writes a fence: in a view it is the epoch and a counter.
 func fence(f uint64) string {
-	if epoch := membership.EpochOf(f); epoch > 0 {
-		return fmt.Sprintf("%d:%d", epoch, f-membership.FirstFence(epoch))
+	if epoch := epochs.Of(f); epoch > 0 {
+		return fmt.Sprintf("%d:%d", epoch, f-epochs.First(epoch))
 	}
 	return fmt.Sprint(f)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/semaphore"
@@ -288,7 +289,7 @@ func tidy(dir string) {
 			continue
 		}
 		value, rev, err := s.Load(ctx)
-		if err == nil && lockrecord.Free(value, lockrecord.Floor(begin.Add(-unused).UnixNano())) &&
+		if err == nil && lockrecord.Free(value, epochs.Fence(begin.Add(-unused).UnixNano())) &&
 			s.(interface {
 				Remove(context.Context, store.Revision) error
 			}).Remove(ctx, rev) == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
@@ -237,7 +238,7 @@ func TestPermits(t *testing.T) {
 // Once a day a run removes the files of locks that are free and were not used for a day.
 func TestTidy(t *testing.T) {
 	dir := t.TempDir()
-	old, late := lockrecord.Floor(time.Now().Add(-25*time.Hour).UnixNano()), lockrecord.Floor(time.Now().Add(-23*time.Hour).UnixNano())
+	old, late := epochs.Fence(time.Now().Add(-25*time.Hour).UnixNano()), epochs.Fence(time.Now().Add(-23*time.Hour).UnixNano())
 	leave := func(name string, fence uint64, holder string) {
 		s, err := filestore.Open(filepath.Join(dir, name))
 		require.NoError(t, err)
