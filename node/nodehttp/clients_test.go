@@ -19,7 +19,7 @@ func TestClients(t *testing.T) {
 		require.Contains(t, body, `held</td><td data-l="holder">client <span class="name">job-&lt;1&gt;</span></td>`)
 		require.Contains(t, body, "Refused from clients 1")
 		require.Contains(t, body, `<td data-l="waiting here">1: <span class="name">job-&lt;1&gt;</span></td>`)
-		require.Contains(t, body, "the locks that it may hold wait, for at most 24s; the others wait for nothing but a change of the group")
+		require.Contains(t, body, "the locks that it may hold wait, for at most 24s; the others go on once it is excluded.")
 		body = get(n, "/?format=json", nil).Body.String()
 		var v struct {
 			Clients []struct {
