@@ -58,3 +58,18 @@ func TestLeapt(t *testing.T) {
 	op, _, _ = m.Operation(at+5*unit, 0)
 	require.Equal(t, Swap, op)
 }
+
+// A hold that was lost, and is not released, needs its driver until the lease has ended.
+func TestLostUntilTheEnd(t *testing.T) {
+	m := New("l", "A", "", unit)
+	m.Operation(0, 0)
+	m.Loaded(0, nil, "")
+	op, _, _ := m.Operation(0, 0)
+	require.Equal(t, Swap, op)
+	m.Swapped(0, "1")
+	require.Equal(t, Held, m.Phase(0))
+	require.EqualValues(t, unit/leases.Renew, m.Deadline())
+	m.End()
+	require.Equal(t, Ended, m.Phase(0))
+	require.EqualValues(t, unit, m.Deadline())
+}
