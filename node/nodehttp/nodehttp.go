@@ -135,14 +135,6 @@ type lock struct {
 	node.MutexStatus
 }
 
-// Here says how the lock stands at this node, which may not know its holder: so never that it is idle.
-func (l lock) Here() string {
-	if l.Phase == dmutex.Idle {
-		return "not here"
-	}
-	return l.Phase.String()
-}
-
 // State is how the node stands, in the words that are also its classes in the style of the page.
 func (v status) State() string {
 	switch {
@@ -157,20 +149,8 @@ func (v status) State() string {
 	}
 }
 
-// At is when the page was made.
-func (v status) At() string { return time.Now().UTC().Format("2006-01-02 15:04:05 UTC") }
-
-// Title names the group, or this process if the group has no name.
-func (v status) Title() string { return cmp.Or(v.Group, v.Name) }
-
-// Self names this node on the page.
-func (v status) Self() string { return called(v.Name, v.Node) }
-
-// Former names those for whose leases locks wait, and Until says how long at most.
+// Former names those for whose leases locks wait.
 func (v status) Former() string { return strings.Join(slices.Sorted(maps.Keys(v.former)), ", ") }
-
-// Until is when the locks go on at the latest for which former members are waited for.
-func (v status) Until() string { return time.Now().Add(v.Drains).UTC().Format("15:04:05 UTC") }
 
 // Death returns how long a lock waits after its holder's process has died.
 func (v status) Death() time.Duration { return v.Lease.Length * 3 / 2 }
@@ -394,5 +374,6 @@ func object(v reflect.Value) map[string]any {
 var source string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"age": age, "kinds": kinds, "life": life, "names": names, "quote": quote,
+	"age": age, "called": called, "kinds": kinds, "life": life, "names": names, "quote": quote,
+	"now": func() time.Time { return time.Now().UTC() },
 }).Parse(source))
