@@ -41,12 +41,9 @@ func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Sem
 	if permits < 1 || permits > 64 {
 		return s
 	}
-	for i := range permits {
-		if i > 0 {
-			s.locks = append(s.locks, mutex(fmt.Sprintf("%s#%d", name, i)))
-		} else {
-			s.locks = append(s.locks, mutex(name))
-		}
+	s.locks = append(s.locks, mutex(name))
+	for i := 1; i < permits; i++ {
+		s.locks = append(s.locks, mutex(fmt.Sprintf("%s#%d", name, i)))
 	}
 	s.next.Store(rand.Int64N(int64(permits)))
 	return s
@@ -74,24 +71,29 @@ func (p *Permit) Release() error {
 // last of the permits that the call waited for waits for.
 func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	if len(s.locks) > 1 {
-		if a := s.try(ctx, int(s.next.Load())); a.err == nil {
-			return a.Permit, nil
+		if p, err := s.try(ctx, int(s.next.Load())); err == nil {
+			return p, nil
 		}
 	}
 	all, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var taken atomic.Bool
+	type answer struct {
+		*Permit
+		err error
+	}
 	answers := make(chan answer, len(s.locks))
 	for i, l := range s.locks {
 		go func() {
 			h, err := l.Acquire(all)
-			if err == nil && taken.Swap(true) { // it comes late
-				_, err = h.Release(), errLate
+			if err == nil && taken.Swap(true) { // another permit came first, and is the answer
+				_ = h.Release()
+				return
 			}
-			answers <- s.answer(i, h, err)
+			answers <- answer{&Permit{h, i, s}, err}
 		}()
 	}
-	err := errors.New("it has no permits: choose 1 to 64")
+	err := errNone
 	for range s.locks {
 		a := <-answers
 		if a.err == nil {
@@ -102,18 +104,18 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	return nil, s.fail(err)
 }
 
-var errLate = errors.New("another permit was free before")
+var errNone = errors.New("it has no permits: choose 1 to 64")
 
 // TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
-	err := errors.New("it has no permits: choose 1 to 64")
+	err := errNone
 	for i := range s.locks {
-		a := s.try(ctx, (int(s.next.Load())+i)%len(s.locks))
-		if a.err == nil {
-			return a.Permit, nil
+		p, failed := s.try(ctx, (int(s.next.Load())+i)%len(s.locks))
+		if failed == nil {
+			return p, nil
 		}
-		if i == 0 || !errors.Is(a.err, lock.ErrBusy) {
-			err = a.err
+		if i == 0 || !errors.Is(failed, lock.ErrBusy) {
+			err = failed
 		}
 	}
 	return nil, s.fail(err)
@@ -128,19 +130,9 @@ func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit i
 	return hold.Run(ctx, p, func(ctx context.Context, fence uint64) error { return f(ctx, p.Number, fence) })
 }
 
-// An answer is a permit, or why it was not granted.
-type answer struct {
-	*Permit
-	err error
-}
-
-func (s *Semaphore) answer(i int, h lock.Held, err error) answer {
-	return answer{&Permit{h, i, s}, err}
-}
-
-func (s *Semaphore) try(ctx context.Context, i int) answer {
+func (s *Semaphore) try(ctx context.Context, i int) (*Permit, error) {
 	h, err := s.locks[i].TryAcquire(ctx)
-	return s.answer(i, h, err)
+	return &Permit{h, i, s}, err
 }
 
 func (s *Semaphore) fail(err error) error {
