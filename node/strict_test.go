@@ -53,7 +53,7 @@ func bubble(t *testing.T, a dmutex.Algorithm, cfg memlink.Config, test func(t *t
 	})
 }
 
-// A group is some nodes on one memlink network.
+// A group is some nodes on one memlink network, without a store. See TestHarness for the files that use it.
 type group struct {
 	t         *testing.T
 	net       *memlink.Network
