@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -15,7 +14,6 @@ import (
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/dmutexprom"
 	"github.com/dmutex/dmutex/internal/kit/servetest"
-	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -78,27 +76,4 @@ func canceled(t *testing.T, h *dmutexprom.Histograms) (count int) {
 		}
 	}
 	return count
-}
-
-// The page of dmutex serve, which has no library for it, has what this package exports.
-func TestServePage(t *testing.T) {
-	servetest.Run(t, func(t *testing.T, n *node.Node, _ *client.Client) {
-		h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
-		require.NoError(t, err)
-		page := metrics.NewPage()
-		for _, o := range []*node.Observer{h.Observer(), page.Observer()} {
-			for i := range 40 {
-				took := time.Duration(1<<i) * time.Nanosecond
-				o.Wait(node.Event{Outcome: "granted", Took: took})
-				o.Hold(node.Event{Outcome: "lost", Took: took})
-			}
-			o.View(node.ViewStatus{Took: 200 * time.Microsecond})
-		}
-		registry := prometheus.NewPedanticRegistry()
-		require.NoError(t, registry.Register(h))
-		require.NoError(t, registry.Register(dmutexprom.NewCollector(n)))
-		var text strings.Builder
-		require.NoError(t, page.Write(&text, metrics.Node(n)))
-		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(text.String())))
-	})
 }

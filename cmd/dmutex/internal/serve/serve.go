@@ -106,9 +106,9 @@ func (c *Cmd) Run(con *tool.Console) error {
 		clients.Listeners = append(clients.Listeners, l)
 	}
 	algorithm, _ := tool.Find(c.Algorithm)
-	page := metrics.NewPage()
+	page := newPage()
 	n, leave, err := c.join(ctx, node.Config{
-		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log, Observer: page.Observer(),
+		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log, Observer: page.observer(),
 		Clients: clients,
 	})
 	if err != nil {
@@ -159,11 +159,11 @@ func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-func handler(n *node.Node, page *metrics.Page) http.Handler {
+func handler(n *node.Node, page *page) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_ = page.Write(w, metrics.Node(n))
+		_ = page.write(w, metrics.Node(n))
 	})
 	mux.Handle("/{$}", nodehttp.Handler(n))
 	mux.Handle("/alive", nodehttp.Alive(n))

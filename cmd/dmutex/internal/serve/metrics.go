@@ -1,4 +1,4 @@
-package metrics
+package serve
 
 import (
 	"fmt"
@@ -8,14 +8,16 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 )
 
-// A Page writes metrics in the text format of Prometheus, for a program that has no library for
-// them: those of a Source, and what its Observer has seen.
-type Page struct {
+// A page writes metrics in the text format of Prometheus: those of a Source, and what its observer
+// has seen. The library for it would add a fifth to the start of the tool, which run pays for
+// every command.
+type page struct {
 	mu     sync.Mutex
-	series map[*Metric]map[string]*series // by label
+	series map[*metrics.Metric]map[string]*series // by label
 }
 
 type series struct {
@@ -23,40 +25,40 @@ type series struct {
 	sum   float64
 }
 
-// NewPage returns a Page on which all histograms are empty.
-func NewPage() *Page {
-	p := &Page{series: make(map[*Metric]map[string]*series)}
-	for m, labels := range map[*Metric][]string{Wait: WaitOutcomes, Hold: HoldOutcomes, View: {""}} {
+// newPage returns a page on which all histograms are empty.
+func newPage() *page {
+	p := &page{series: make(map[*metrics.Metric]map[string]*series)}
+	for m, labels := range map[*metrics.Metric][]string{metrics.Wait: metrics.WaitOutcomes, metrics.Hold: metrics.HoldOutcomes, metrics.View: {""}} {
 		p.series[m] = make(map[string]*series)
 		for _, l := range labels {
-			p.series[m][l] = &series{count: make([]uint64, len(Bounds())+1)}
+			p.series[m][l] = &series{count: make([]uint64, len(metrics.Bounds())+1)}
 		}
 	}
 	return p
 }
 
-// Observer returns an Observer that fills the histograms.
-func (p *Page) Observer() *node.Observer {
+// observer returns an Observer that fills the histograms.
+func (p *page) observer() *node.Observer {
 	return &node.Observer{
-		Wait: func(e node.Event) { p.observe(Wait, e.Outcome, e.Took.Seconds()) },
-		Hold: func(e node.Event) { p.observe(Hold, e.Outcome, e.Took.Seconds()) },
-		View: func(v node.ViewStatus) { p.observe(View, "", v.Took.Seconds()) },
+		Wait: func(e node.Event) { p.observe(metrics.Wait, e.Outcome, e.Took.Seconds()) },
+		Hold: func(e node.Event) { p.observe(metrics.Hold, e.Outcome, e.Took.Seconds()) },
+		View: func(v node.ViewStatus) { p.observe(metrics.View, "", v.Took.Seconds()) },
 	}
 }
 
-func (p *Page) observe(m *Metric, label string, value float64) {
+func (p *page) observe(m *metrics.Metric, label string, value float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.series[m][label]
-	bucket, _ := slices.BinarySearch(Bounds(), value)
+	bucket, _ := slices.BinarySearch(metrics.Bounds(), value)
 	s.count[bucket]++
 	s.sum += value
 }
 
-// Write writes the page.
-func (p *Page) Write(w io.Writer, of Source) error {
-	lines := make(map[*Metric][]string)
-	of.Read(func(m *Metric, value float64, label ...string) {
+// write writes the page.
+func (p *page) write(w io.Writer, of metrics.Source) error {
+	lines := make(map[*metrics.Metric][]string)
+	of.Read(func(m *metrics.Metric, value float64, label ...string) {
 		lines[m] = append(lines[m], line(m, "", value, label...))
 	})
 	p.mu.Lock()
@@ -70,8 +72,8 @@ func (p *Page) Write(w io.Writer, of Source) error {
 			for i, count := range s.count {
 				sum += count
 				bound := "+Inf"
-				if i < len(Bounds()) {
-					bound = number(Bounds()[i])
+				if i < len(metrics.Bounds()) {
+					bound = number(metrics.Bounds()[i])
 				}
 				lines[m] = append(lines[m], line(m, "_bucket", float64(sum), append(with, bound)...))
 			}
@@ -80,7 +82,7 @@ func (p *Page) Write(w io.Writer, of Source) error {
 	}
 	p.mu.Unlock()
 	var b strings.Builder
-	for _, m := range slices.Concat(of.Metrics, Observed) {
+	for _, m := range slices.Concat(of.Metrics, metrics.Observed) {
 		if len(lines[m]) == 0 {
 			continue
 		}
@@ -92,7 +94,7 @@ func (p *Page) Write(w io.Writer, of Source) error {
 }
 
 // line writes a value. Its labels are that of the metric, if it has one, and the bound of a bucket.
-func line(m *Metric, part string, value float64, labels ...string) string {
+func line(m *metrics.Metric, part string, value float64, labels ...string) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 	var list []string
 	for i, name := range append(slices.DeleteFunc([]string{m.Label}, func(l string) bool { return l == "" }), "le") {
