@@ -68,21 +68,16 @@ func (n *Node) event(tell func()) {
 	}
 }
 
-// outcome returns Event.Outcome of a wait.
-func outcome(err error) string {
-	if errors.Is(err, ErrDeadlock) {
-		return "deadlock"
-	}
-	return hold.Outcome(err)
-}
-
 // observe tells the Observer, if there is one, how a wait that began at this time has ended.
 func (m *Mutex) observe(called int64, h *locks.Held, err error) {
 	n := m.node
 	if n.cfg.Observer == nil || n.cfg.Observer.Wait == nil {
 		return
 	}
-	e := Event{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called), Outcome: outcome(err)}
+	e := Event{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called), Outcome: hold.Outcome(err)}
+	if errors.Is(err, ErrDeadlock) {
+		e.Outcome = "deadlock"
+	}
 	if h != nil {
 		e.Fence = h.Fence()
 	}

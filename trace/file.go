@@ -182,7 +182,7 @@ func (t *reader) readEvent(line []byte) error {
 	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {
 		return t.wrong("another header: each life of a node has a file of its own")
 	}
-	if !e.What.known() {
+	if !e.What.ofLock() && !slices.Contains(others, e.What) {
 		return t.wrong("the event %q is unknown", e.What)
 	}
 	if j.Hex != "" {

@@ -126,9 +126,6 @@ func (w What) input() bool { return slices.Contains(inputs, w) }
 // ofLock reports whether w happens to a lock.
 func (w What) ofLock() bool { return w.input() || w == Born || w == Forget || w == Waits }
 
-// known reports whether w is one of the constants.
-func (w What) known() bool { return w.ofLock() || slices.Contains(others, w) }
-
 // An Event is one line of a trace. A field that its What does not use is zero.
 type Event struct {
 	Time int64  `json:"t"` // nanoseconds since the node opened, by the monotonic clock
