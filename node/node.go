@@ -164,6 +164,9 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
 	to.Algorithm, to.Name, to.Group, to.Fence = cfg.Algorithm, cfg.Name, cfg.Group, cfg.Fence
 	to.Deadlock, to.Trace, to.Logger, to.Up = cfg.Deadlock, cfg.Trace, cfg.Logger, up{n}
+	if o := cfg.Observer; o != nil {
+		to.Tell = o.Hold
+	}
 	g, err := group.New(to)
 	if err != nil {
 		return nil, public("", err)
@@ -251,8 +254,10 @@ func (n *Node) Close(ctx context.Context) error {
 	close(n.quit)
 	n.running.Wait()
 	close(n.closed)
-	for _, h := range lost { // at the end: the Observer may be slow, panic, or call Close
-		up{n}.Ended(h)
+	if o := n.cfg.Observer; o != nil && o.Hold != nil {
+		for _, e := range lost { // at the end: the Observer may be slow, panic, or call Close
+			o.Hold(e)
+		}
 	}
 	return public("", err)
 }

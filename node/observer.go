@@ -83,14 +83,3 @@ func (m *Mutex) observe(called int64, h *locks.Held, err error) {
 	}
 	hold.Tell(n.cfg.Observer.Wait, e, h.Release)
 }
-
-func (u up) Ended(h locks.Hold) {
-	if u.cfg.Observer == nil || u.cfg.Observer.Hold == nil {
-		return
-	}
-	e := Event{Lock: h.Lock, Fence: h.Fence, Took: h.Took, Err: h.Err, Outcome: "released"}
-	if h.Err != nil {
-		e.Outcome = "lost"
-	}
-	u.cfg.Observer.Hold(e)
-}

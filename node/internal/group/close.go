@@ -9,7 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -59,7 +59,7 @@ func (g *Group) stop(why error) {
 }
 
 // Close leaves the group, and returns the holds that were lost with it. It is called once.
-func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
+func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	g.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
 	if g.Locks.Why() == nil {
 		g.endGrants(ErrClosed)

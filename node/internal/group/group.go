@@ -26,6 +26,7 @@ import (
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
@@ -47,11 +48,12 @@ type Config struct {
 	Deadlock  time.Duration
 	Trace     *trace.Recorder
 	Logger    *slog.Logger
-	Clients   bool // this node serves clients
+	Clients   bool             // this node serves clients
+	Tell      func(lock.Event) // of a hold that was released, or lost and given back; may be nil
 	Up        Up
 }
 
-// Up is all that a Group calls above it. These four happen to a node, so it cannot ask for them.
+// Up is all that a Group calls above it. These three happen to a node, so it cannot ask for them.
 // Acts and Lease are called under the mutex of the Group.
 type Up interface {
 	// Message brings what a peer says about neither views nor a lock.
@@ -63,10 +65,6 @@ type Up interface {
 
 	// Lease reports another state of the lease, for the Observer.
 	Lease(Lease)
-
-	// Ended passes on a hold that was released, or ended with the lease and is given back, for
-	// the Observer. It is called in the goroutine of Release, or one of its own.
-	Ended(locks.Hold)
 }
 
 // A Group is this process's part in its group.
@@ -144,7 +142,7 @@ func New(cfg Config) (g *Group, err error) {
 		return nil, err
 	}
 	g.Locks = locks.New(locks.Config{
-		Algorithm: cfg.Algorithm, Mail: g.Mail, Clock: g.clock, Trace: cfg.Trace, Up: g,
+		Algorithm: cfg.Algorithm, Mail: g.Mail, Clock: g.clock, Trace: cfg.Trace, Tell: cfg.Tell, Up: g,
 	})
 	return g, nil
 }

@@ -26,7 +26,6 @@ type face struct{}
 func (face) Message(dmutex.NodeID, []byte) {}
 func (face) Acts(View)                     {}
 func (face) Lease(Lease)                   {}
-func (face) Ended(locks.Hold)              {}
 
 // alone opens a group of one in a bubble, and waits until it acts.
 func alone(t *testing.T, cfg Config, test func(g *Group)) {

@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -407,13 +407,14 @@ func (l *record) giveBack() {
 	l.gaveBack(l.group.Locks.GiveBack())
 }
 
-func (l *record) gaveBack(holds []locks.Hold) {
-	if len(holds) == 0 {
+func (l *record) gaveBack(ended []lock.Event) {
+	tell := l.group.cfg.Tell
+	if len(ended) == 0 || tell == nil {
 		return
 	}
 	l.group.running.Go(func() {
-		for _, h := range holds {
-			l.group.Ended(h)
+		for _, e := range ended {
+			tell(e)
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/session"
-	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // A View is the group as this node sees it, and how the last view that acted came about.
@@ -66,9 +65,6 @@ type Lease struct {
 
 // covered reports whether locks may be held now, as far as was noticed.
 func (g *Group) covered() bool { return g.lease != leases.Ended }
-
-// Ended passes on a hold that has ended.
-func (g *Group) Ended(h locks.Hold) { g.cfg.Up.Ended(h) }
 
 // Recheck asks the record whether this life is a member still, by an operation that is sent later than
 // now: then what was lent and lost is given back.

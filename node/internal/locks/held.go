@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
+	shared "github.com/dmutex/dmutex/lock"
 )
 
 // A Held is the handle of a grant: a lock.Held, and what package node needs besides.
@@ -29,20 +30,15 @@ type holdContext struct {
 	owner  any // see Own
 }
 
-// A Hold is the outcome of a grant.
-type Hold struct {
-	Lock  string
-	Err   error // nil if it was released, else why it was lost
-	Fence uint64
-	Took  time.Duration
-}
+// An Event is the outcome of a grant.
+type Event = shared.Event
 
-func (h *Held) outcome() Hold {
-	hold := Hold{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since)}
+func (h *Held) outcome() Event {
+	e := Event{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since), Outcome: "released"}
 	if end := h.why.Load(); end != released {
-		hold.Err = end
+		e.Err, e.Outcome = end, "lost"
 	}
-	return hold
+	return e
 }
 
 // end ends the hold. The first reason stays: a hold may be lost first and released later.
@@ -151,12 +147,12 @@ func (h *Held) context() *holdContext {
 func (h *Held) Release() error {
 	h.notice()
 	t := h.lock.table
-	var hold Hold
+	var e Event
 	t.mu.Lock()
 	before := t.sent
 	ended := h.lock.has(h)
 	if ended {
-		hold = h.lock.leave(h, released)
+		e = h.lock.leave(h, released)
 	}
 	before[dmutex.Release] = t.sent[dmutex.Release]
 	alone := before == t.sent
@@ -166,8 +162,8 @@ func (h *Held) Release() error {
 	} else {
 		t.cfg.Mail.Flush()
 	}
-	if ended {
-		t.cfg.Up.Ended(hold)
+	if ended && t.cfg.Tell != nil {
+		t.cfg.Tell(e)
 	}
 	switch why := h.why.Load(); why {
 	case nil:

@@ -245,10 +245,10 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 // release ends the present grant, which has one handle at most, for the reason given if it has not
 // ended before, and returns it. While the view does not act, the peers learn of the release when
 // it does.
-func (l *lock) release(why *End) (hold Hold) {
+func (l *lock) release(why *End) (e Event) {
 	if l.held != nil {
 		l.held.end(why)
-		hold = l.held.outcome()
+		e = l.held.outcome()
 		l.table.repaid(l.held)
 		l.held = nil
 	}
@@ -260,7 +260,7 @@ func (l *lock) release(why *End) (hold Hold) {
 		l.send(trace.Release, nil, out)
 	}
 	l.settle()
-	return hold
+	return e
 }
 
 func (l *lock) withdraw() {

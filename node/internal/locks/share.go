@@ -65,7 +65,7 @@ func (l *lock) has(h *Held) bool {
 }
 
 // leave ends a handle of the present grant, as release does, and the grant with the last one.
-func (l *lock) leave(h *Held, why *End) Hold {
+func (l *lock) leave(h *Held, why *End) Event {
 	others := l.table.others[l]
 	if len(others) == 0 {
 		return l.release(why)
@@ -81,7 +81,7 @@ func (l *lock) leave(h *Held, why *End) Hold {
 	} else {
 		delete(l.table.others, l)
 	}
-	hold := h.outcome()
+	e := h.outcome()
 	l.settle() // the door may have been closed by a hold that was lost
-	return hold
+	return e
 }

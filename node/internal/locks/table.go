@@ -30,6 +30,7 @@ type Config struct {
 	Mail      *mail.Mail
 	Clock     func() int64    // of the term; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
+	Tell      func(Event)     // of a grant that its holder has released; may be nil
 	Up        Up
 }
 
@@ -45,9 +46,6 @@ type Up interface {
 	// Expired reports that the term has ended, as a holder has found out. When it returns, Lapse
 	// was called.
 	Expired()
-
-	// Ended passes on the outcome of a grant that its holder has released.
-	Ended(Hold)
 }
 
 // A Table is all locks of a node.
@@ -249,7 +247,7 @@ func (t *Table) Lapse(why error) {
 func (t *Table) Lapsed() <-chan struct{} { return *t.lapsed.Load() }
 
 // GiveBack releases lapsed holds, but for those that are lent, and returns them.
-func (t *Table) GiveBack() []Hold {
+func (t *Table) GiveBack() []Event {
 	return t.giveBack(func(h *Held) bool {
 		_, lent := t.loans[h]
 		return !lent && h.Noticed() != nil
@@ -259,30 +257,30 @@ func (t *Table) GiveBack() []Hold {
 // Return releases the lent holds that were lost before this time, and returns them: an operation on
 // the record that was sent then has shown this life as a member. Without it the others may have
 // excluded this life, and the client may go on with another member.
-func (t *Table) Return(sent int64) []Hold {
+func (t *Table) Return(sent int64) []Event {
 	return t.giveBack(func(h *Held) bool {
 		at := t.loans[h].lostAt
 		return at != 0 && at < sent
 	})
 }
 
-func (t *Table) giveBack(which func(*Held) bool) (holds []Hold) {
+func (t *Table) giveBack(which func(*Held) bool) (ended []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
 		for _, h := range l.handles() {
 			if which(h) {
-				holds = append(holds, l.leave(h, nil))
+				ended = append(ended, l.leave(h, nil))
 			}
 		}
 	}
-	return holds
+	return ended
 }
 
 // Abandon ends all waits and all holds, for the reason given. With release it also releases the
 // locks, but for those under which a function still runs, and returns the holds. It leaves those
 // alone that are lent.
-func (t *Table) Abandon(why error, release bool) (holds []Hold) {
+func (t *Table) Abandon(why error, release bool) (ended []Event) {
 	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -294,7 +292,7 @@ func (t *Table) Abandon(why error, release bool) (holds []Hold) {
 			case !release || t.working[h]:
 				h.end(lost)
 			default:
-				holds = append(holds, l.leave(h, lost))
+				ended = append(ended, l.leave(h, lost))
 			}
 		}
 		switch {
@@ -305,7 +303,7 @@ func (t *Table) Abandon(why error, release bool) (holds []Hold) {
 			l.withdraw()
 		}
 	}
-	return holds
+	return ended
 }
 
 // Working returns the name of a lock under which a function runs, "" if there is none.

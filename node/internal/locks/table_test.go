@@ -25,13 +25,13 @@ type told struct {
 	mail.Handler
 	troubles []error
 	refused  []error
-	ended    []Hold
+	ended    []Event
 }
 
 func (u *told) Trouble(_ uint64, err error)        { u.troubles = append(u.troubles, err) }
 func (u *told) Refused(_ dmutex.NodeID, err error) { u.refused = append(u.refused, err) }
 func (u *told) Expired()                           {}
-func (u *told) Ended(h Hold)                       { u.ended = append(u.ended, h) }
+func (u *told) tell(e Event)                       { u.ended = append(u.ended, e) }
 
 // alone returns the Table of node 1, which acts alone in the view of epoch 1.
 func alone(t *testing.T) (*Table, *told) {
@@ -40,7 +40,7 @@ func alone(t *testing.T) (*Table, *told) {
 	u := new(told)
 	m, err := mail.New(mail.Config{Life: 1, Link: net.Link(1), Handler: u})
 	require.NoError(t, err)
-	table := New(Config{Algorithm: ricart.New, Mail: m, Up: u})
+	table := New(Config{Algorithm: ricart.New, Mail: m, Tell: u.tell, Up: u})
 	view(table, 1, 1)
 	table.Act(1, nil, nil)
 	return table, u
