@@ -142,19 +142,13 @@ func (m *machine) coordinates() bool { return m.Self() == m.coordinator }
 
 func (m *machine) witnesses() bool { return m.Self() == m.witness }
 
-func (m *machine) Request() ([]dmutex.Message, error) {
-	fresh, err := m.Ask()
-	return m.asked(dmutex.Request, fresh, err)
-}
+func (m *machine) Request() ([]dmutex.Message, error) { return m.ask(dmutex.Request) }
 
 // Share implements [dmutex.Sharer].
-func (m *machine) Share() ([]dmutex.Message, error) {
-	fresh, err := m.AskShared()
-	return m.asked(dmutex.Share, fresh, err)
-}
+func (m *machine) Share() ([]dmutex.Message, error) { return m.ask(dmutex.Share) }
 
-func (m *machine) asked(kind dmutex.Kind, fresh bool, err error) ([]dmutex.Message, error) {
-	if err != nil || !fresh {
+func (m *machine) ask(kind dmutex.Kind) ([]dmutex.Message, error) {
+	if fresh, err := m.Ask(kind); err != nil || !fresh {
 		return nil, err
 	}
 	m.say(kind, m.coordinator, m.Stamp())

@@ -258,7 +258,7 @@ func TestShareKill(t *testing.T) {
 		{"carried sharers unknown", "m.coordinates() && slices.Contains(s.Sharers, id)", "false", killer},
 		{"the carried sharer unwitnessed", "shares := slices.Contains(s.Sharers, m.coordinator)", "shares := false", killer},
 		{"the carried sharer witnessed as alone", "Node: m.coordinator}, shares: shares}", "Node: m.coordinator}}", "TestWitnessShared"},
-		{"asks alone", "m.asked(dmutex.Share, fresh", "m.asked(dmutex.Request, fresh", killer},
+		{"asks alone", "m.say(kind, m.coordinator", "m.say(dmutex.Request, m.coordinator", killer},
 		{"any inquiry", "m.wanted || r == m.Stamp()", "true", "TestInquireOfFormer"},
 		{"not wanted", "m.wanted = m.wanted || r == m.Stamp()", "", killer},
 		{"an inquiry only while held", "m.wanted || r == m.Stamp()", "m.wanted || r == m.Stamp() && !m.Pending()", killer},

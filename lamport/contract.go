@@ -55,14 +55,6 @@ func (m *machine) Wanted() bool {
 	return false
 }
 
-// Sharers implements [dmutex.Sharer]: a node knows of itself only.
-func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.Shared() && m.Phase() == dmutex.Held {
-		b = append(b, m.Self())
-	}
-	return b
-}
-
 // Forget implements [dmutex.Machine]. What came before the next request is not later.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
 	others := slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })

@@ -80,19 +80,13 @@ func newMachine(own site.Site, s dmutex.Start) *machine {
 	return m
 }
 
-func (m *machine) Request() ([]dmutex.Message, error) {
-	fresh, err := m.Ask()
-	return m.ask(dmutex.Request, fresh, err)
-}
+func (m *machine) Request() ([]dmutex.Message, error) { return m.ask(dmutex.Request) }
 
 // Share implements [dmutex.Sharer].
-func (m *machine) Share() ([]dmutex.Message, error) {
-	fresh, err := m.AskShared()
-	return m.ask(dmutex.Share, fresh, err)
-}
+func (m *machine) Share() ([]dmutex.Message, error) { return m.ask(dmutex.Share) }
 
-func (m *machine) ask(kind dmutex.Kind, fresh bool, err error) ([]dmutex.Message, error) {
-	if err != nil || !fresh {
+func (m *machine) ask(kind dmutex.Kind) ([]dmutex.Message, error) {
+	if fresh, err := m.Ask(kind); err != nil || !fresh {
 		return nil, err
 	}
 	clear(m.later)

@@ -140,7 +140,7 @@ func TestShareKill(t *testing.T) {
 	machinetest.Kill(t, "lamport.go", []machinetest.Edit{
 		{"no sharer is carried over", "site.NewShared(s)", "site.New(s)", killer},
 		{"carried sharers unknown", "m.shares[j] || peer == s.Holder", "peer == s.Holder", killer},
-		{"asks alone", "m.ask(dmutex.Share, fresh", "m.ask(dmutex.Request, fresh", killer},
+		{"asks alone", "m.broadcast(kind, m.Stamp())", "m.broadcast(dmutex.Request, m.Stamp())", killer},
 		{"a share is not heard", "case dmutex.Request, dmutex.Share:", "case dmutex.Request:", killer},
 		{"all share", "msg.Kind == dmutex.Share\n", "true\n", killer},
 		{"nobody shares", "msg.Kind == dmutex.Share\n", "false\n", killer},

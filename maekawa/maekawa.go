@@ -99,7 +99,7 @@ type machine struct {
 }
 
 func (m *machine) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	if fresh, err := m.Ask(dmutex.Request); err != nil || !fresh {
 		return nil, err
 	}
 	m.sayAll(dmutex.Request, m.Stamp())

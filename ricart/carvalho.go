@@ -48,7 +48,7 @@ type carvalho struct {
 }
 
 func (m *carvalho) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	if fresh, err := m.Ask(dmutex.Request); err != nil || !fresh {
 		return nil, err
 	}
 	for j, kept := range m.kept {

@@ -44,14 +44,6 @@ func (m *machine) Wanted() bool {
 	return slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 })
 }
 
-// Sharers implements [dmutex.Sharer]: a node knows of itself only.
-func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.Shared() && m.Phase() == dmutex.Held {
-		b = append(b, m.Self())
-	}
-	return b
-}
-
 // Keeps implements [dmutex.Keeper]: without its permissions an idle node has to ask again.
 func (m *carvalho) Keeps() bool { return m.Idle() && slices.Contains(m.kept, true) }
 

@@ -362,7 +362,7 @@ func TestShareKill(t *testing.T) {
 	const killer = "TestExploreShared"
 	machinetest.Kill(t, "ricart.go", []machinetest.Edit{
 		{"no sharer is carried over", "site.NewShared(s)", "site.New(s)", killer},
-		{"resumes alone", "m.AskShared()", "m.Ask()", killer},
+		{"resumes alone", "m.askAll(dmutex.Share)", "m.askAll(dmutex.Request)", killer},
 		{"asks alone", "kind = dmutex.Share", "kind = dmutex.Request", killer},
 		{"a share is not heard", "case dmutex.Request, dmutex.Share:", "case dmutex.Request:", killer},
 		{"shares with all", "msg.Kind == dmutex.Request || !m.Shared()", "!m.Shared()", killer},
@@ -387,7 +387,7 @@ func newSharing(s dmutex.Start) (dmutex.Machine, error) {
 }
 
 func (m *sharing) Share() ([]dmutex.Message, error) {
-	if fresh, err := m.AskShared(); err != nil || !fresh {
+	if fresh, err := m.Ask(dmutex.Share); err != nil || !fresh {
 		return nil, err
 	}
 	for j, kept := range m.kept {

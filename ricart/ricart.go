@@ -68,19 +68,13 @@ func newCore(own site.Site) core {
 	return core{Site: own, awaiting: make([]bool, n), deferred: make([]uint64, n)}
 }
 
-func (m *machine) Request() ([]dmutex.Message, error) {
-	fresh, err := m.Ask()
-	return m.askAll(fresh, err)
-}
+func (m *machine) Request() ([]dmutex.Message, error) { return m.askAll(dmutex.Request) }
 
 // Share implements [dmutex.Sharer].
-func (m *machine) Share() ([]dmutex.Message, error) {
-	fresh, err := m.AskShared()
-	return m.askAll(fresh, err)
-}
+func (m *machine) Share() ([]dmutex.Message, error) { return m.askAll(dmutex.Share) }
 
-func (m *machine) askAll(fresh bool, err error) ([]dmutex.Message, error) {
-	if err != nil || !fresh {
+func (m *machine) askAll(kind dmutex.Kind) ([]dmutex.Message, error) {
+	if fresh, err := m.Ask(kind); err != nil || !fresh {
 		return nil, err
 	}
 	for j := range m.Peers() {

@@ -36,7 +36,7 @@ func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
 }
 
 func (m *circulating) Request() ([]dmutex.Message, error) {
-	_, err := m.Ask()
+	_, err := m.Ask(dmutex.Request)
 	if err == nil && m.token {
 		m.Enter()
 	}

@@ -34,7 +34,7 @@ func newParked(s dmutex.Start, order []dmutex.NodeID) (dmutex.Machine, error) {
 }
 
 func (m *parked) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	if fresh, err := m.Ask(dmutex.Request); err != nil || !fresh {
 		return nil, err
 	}
 	if m.token {

@@ -32,7 +32,7 @@ func newHub(s dmutex.Start) (dmutex.Machine, error) {
 func (m *hub) lowest() dmutex.NodeID { return m.Members()[0] }
 
 func (m *hub) Request() ([]dmutex.Message, error) {
-	fresh, err := m.Ask()
+	fresh, err := m.Ask(dmutex.Request)
 	if err != nil || !fresh {
 		return nil, err
 	}

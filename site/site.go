@@ -14,9 +14,10 @@ import (
 // rule of the fences, and the messages that the current input sends. An algorithm embeds a
 // Site and adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], Shared and ExcludesAlone
+// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], Shared, Sharers and ExcludesAlone
 // those of the [dmutex.Sharer], and Excludes is what every [dmutex.Excluder] may say. An
-// algorithm calls Ask or AskShared when its caller requests, Enter when the request is granted, Leave when its caller releases, and Check for each message.
+// algorithm calls Ask when its caller requests, Enter when the request is granted, Leave when its
+// caller releases, and Check for each message.
 //
 // # The states of a request
 //
@@ -148,6 +149,14 @@ func (s *Site) ExcludesAlone(peer dmutex.NodeID) bool {
 // Shared implements [dmutex.Sharer].
 func (s *Site) Shared() bool { return s.shared }
 
+// Sharers implements [dmutex.Sharer]: every node knows of itself, and most of no other.
+func (s *Site) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
+	if s.shared && s.phase == dmutex.Held {
+		b = append(b, s.Self())
+	}
+	return b
+}
+
 // Stamp returns this node's request, pending or held. Its Clock is the attempt
 // number, or 0 if there is no request.
 func (s *Site) Stamp() dmutex.Stamp { return dmutex.Stamp{Clock: s.attempt, Node: s.Self()} }
@@ -158,26 +167,20 @@ func (s *Site) Pending() bool { return s.phase == dmutex.Waiting || s.ghost }
 // Idle reports whether this node has no request, pending, withdrawn or held.
 func (s *Site) Idle() bool { return s.phase == dmutex.Idle && !s.ghost }
 
-// Ask begins a request. A fresh request gets the next tick of the clock as its
-// attempt number, so it is later than anything that this node has sent or seen.
-// If the last request was withdrawn and is still pending, Ask resumes it: then
-// fresh is false and there is nothing to send. The error is [dmutex.ErrMisuse] while
-// Waiting or Held, or while a withdrawn request to share is pending, and
+// Ask begins a request of a kind, dmutex.Request or, for one that shares, dmutex.Share. A fresh
+// request gets the next tick of the clock as its attempt number, so it is later than anything that
+// this node has sent or seen. If the last request was withdrawn and is still pending, Ask resumes it,
+// as it is: then fresh is false and there is nothing to send; see [Site.Shared]. The error is
+// [dmutex.ErrMisuse] while Waiting or Held, or for a Request while a withdrawn Share is pending, and
 // [dmutex.ErrExhausted] near [dmutex.Start.Limit].
-func (s *Site) Ask() (fresh bool, err error) { return s.ask(false) }
-
-// AskShared is Ask for a request that shares. A withdrawn request that does not share is resumed
-// as it is: see [Site.Shared].
-func (s *Site) AskShared() (fresh bool, err error) { return s.ask(true) }
-
-func (s *Site) ask(shared bool) (fresh bool, err error) {
+func (s *Site) Ask(kind dmutex.Kind) (fresh bool, err error) {
 	s.Begin()
 	switch {
 	case s.phase == dmutex.Waiting:
 		return false, dmutex.Misuse("Request while Waiting: one request at a time, queue callers above the machine")
 	case s.phase == dmutex.Held:
 		return false, dmutex.Misuse("Request while Held: locks are not re-entrant")
-	case s.ghost && s.shared && !shared:
+	case s.ghost && s.shared && kind != dmutex.Share:
 		return false, dmutex.Misuse("Request while a withdrawn Share is pending: wait until it has had its turn")
 	case s.ghost:
 		s.phase, s.ghost = dmutex.Waiting, false
@@ -188,7 +191,7 @@ func (s *Site) ask(shared bool) (fresh bool, err error) {
 		return false, dmutex.Exhausted("its logical times are used up")
 	}
 	s.clock++
-	s.phase, s.attempt, s.shared = dmutex.Waiting, s.clock, shared
+	s.phase, s.attempt, s.shared = dmutex.Waiting, s.clock, kind == dmutex.Share
 	return true, nil
 }
 

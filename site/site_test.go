@@ -99,7 +99,7 @@ func TestSiteRequest(t *testing.T) {
 		require.Equal(t, want, text(t, &s))
 	}
 
-	fresh, err := s.Ask()
+	fresh, err := s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	require.True(t, fresh)
 	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
@@ -109,7 +109,7 @@ func TestSiteRequest(t *testing.T) {
 	check(dmutex.Idle, true, "1 withdrawn attempt=1 clock=1")
 	require.False(t, s.Idle(), "the request is still pending")
 
-	fresh, err = s.Ask()
+	fresh, err = s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	require.False(t, fresh, "the withdrawn request is taken up again")
 	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
@@ -127,7 +127,7 @@ func TestSiteRequest(t *testing.T) {
 
 	s.Witness(6, 4)
 	s.Witness(5, 3) // nothing new
-	_, err = s.Ask()
+	_, err = s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	cancel(t, &s)
 	require.True(t, s.Enter(), "the request was withdrawn")
@@ -154,31 +154,31 @@ func TestSiteShared(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1 idle clock=1 known=3", text(t, &s))
 
-	fresh, err := s.AskShared()
+	fresh, err := s.Ask(dmutex.Share)
 	require.NoError(t, err)
 	require.True(t, fresh)
 	cancel(t, &s)
 	require.Equal(t, "1 withdrawn shared attempt=2 clock=2 known=3", text(t, &s))
-	_, err = s.Ask()
+	_, err = s.Ask(dmutex.Request)
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 	require.ErrorContains(t, err, "Request while a withdrawn Share is pending")
-	fresh, err = s.AskShared()
+	fresh, err = s.Ask(dmutex.Share)
 	require.NoError(t, err)
 	require.False(t, fresh)
 	cancel(t, &s)
 	require.True(t, s.Enter())
 	require.Equal(t, "1 idle clock=2 known=3", text(t, &s))
 
-	_, err = s.Ask()
+	_, err = s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	cancel(t, &s)
-	_, err = s.AskShared()
+	_, err = s.Ask(dmutex.Share)
 	require.NoError(t, err)
 	require.False(t, s.Shared(), "it resumes a request that does not share")
 }
 
 func TestSiteMisuse(t *testing.T) {
-	ask := func(s *site.Site) error { _, err := s.Ask(); return err }
+	ask := func(s *site.Site) error { _, err := s.Ask(dmutex.Request); return err }
 	cancel := func(s *site.Site) error { _, err := s.Cancel(); return err }
 	leave := func(s *site.Site) error { _, err := s.Leave(); return err }
 	for _, tt := range []struct {
@@ -189,11 +189,11 @@ func TestSiteMisuse(t *testing.T) {
 	}{
 		{"cancel idle", func(*site.Site) {}, cancel, "Cancel while idle"},
 		{"release idle", func(*site.Site) {}, leave, "Release while idle"},
-		{"request waiting", func(s *site.Site) { s.Ask() }, ask, "Request while Waiting"},
-		{"release waiting", func(s *site.Site) { s.Ask() }, leave, "Release while waiting"},
-		{"cancel twice", func(s *site.Site) { s.Ask(); s.Cancel() }, cancel, "Cancel while idle"},
-		{"request held", func(s *site.Site) { s.Ask(); s.Enter() }, ask, "Request while Held"},
-		{"cancel held", func(s *site.Site) { s.Ask(); s.Enter() }, cancel, "Cancel while held"},
+		{"request waiting", func(s *site.Site) { s.Ask(dmutex.Request) }, ask, "Request while Waiting"},
+		{"release waiting", func(s *site.Site) { s.Ask(dmutex.Request) }, leave, "Release while waiting"},
+		{"cancel twice", func(s *site.Site) { s.Ask(dmutex.Request); s.Cancel() }, cancel, "Cancel while idle"},
+		{"request held", func(s *site.Site) { s.Ask(dmutex.Request); s.Enter() }, ask, "Request while Held"},
+		{"cancel held", func(s *site.Site) { s.Ask(dmutex.Request); s.Enter() }, cancel, "Cancel while held"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
@@ -222,14 +222,14 @@ func TestSiteExhausted(t *testing.T) {
 			s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: fence, Limit: limit})
 			s.Witness(tt.clock, tt.fence)
 			before := text(t, &s)
-			_, err := s.Ask()
+			_, err := s.Ask(dmutex.Request)
 			require.ErrorIs(t, err, dmutex.ErrExhausted)
 			require.NotErrorIs(t, err, dmutex.ErrMisuse)
 			require.EqualError(t, err, "dmutex: exhausted: "+tt.err)
 			require.Equal(t, before, text(t, &s))
 
 			s = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: limit})
-			_, err = s.Ask()
+			_, err = s.Ask(dmutex.Request)
 			require.NoError(t, err)
 			require.False(t, s.Enter())
 			require.Equal(t, uint64(limit+1), s.Fence())
@@ -237,7 +237,7 @@ func TestSiteExhausted(t *testing.T) {
 	}
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Limit: limit})
 	s.Witness(1<<61-1, limit-5)
-	_, err := s.Ask()
+	_, err := s.Ask(dmutex.Request)
 	require.NoError(t, err, "one time and one fence are left")
 }
 
@@ -245,7 +245,7 @@ func TestSiteExhausted(t *testing.T) {
 func TestNoLimit(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1)})
 	for n := uint64(1); n <= 5_000_000; n++ {
-		_, err := s.Ask()
+		_, err := s.Ask(dmutex.Request)
 		require.NoError(t, err)
 		s.Enter()
 		if s.Fence() != n {
@@ -254,12 +254,12 @@ func TestNoLimit(t *testing.T) {
 		_, _ = s.Leave()
 	}
 	s = newSite(t, dmutex.Start{Self: 1, Members: members(1), Fence: math.MaxUint64 - 3})
-	_, err := s.Ask()
+	_, err := s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	s.Enter()
 	require.Equal(t, uint64(math.MaxUint64-2), s.Fence())
 	_, _ = s.Leave()
-	_, err = s.Ask()
+	_, err = s.Ask(dmutex.Request)
 	require.ErrorIs(t, err, dmutex.ErrExhausted)
 }
 
@@ -271,7 +271,7 @@ func TestPendingAtLimit(t *testing.T) {
 	var sites []site.Site
 	for _, id := range all {
 		sites = append(sites, newSite(t, dmutex.Start{Self: id, Members: all, Limit: limit, Known: limit - 7}))
-		_, err := sites[id-1].Ask()
+		_, err := sites[id-1].Ask(dmutex.Request)
 		require.NoError(t, err)
 	}
 	known := uint64(limit - 3) // the most that a peer can claim
@@ -286,7 +286,7 @@ func TestPendingAtLimit(t *testing.T) {
 		require.Greater(t, sites[i].Fence(), known)
 		known = sites[i].Fence()
 		_, _ = sites[i].Leave()
-		_, err = sites[i].Ask()
+		_, err = sites[i].Ask(dmutex.Request)
 		require.ErrorIs(t, err, dmutex.ErrExhausted)
 	}
 	require.Equal(t, uint64(limit), known)
@@ -348,7 +348,7 @@ func TestSiteCheck(t *testing.T) {
 // The next input clears the output, so a driver that keeps the output sends nonsense at once.
 func TestSiteOutput(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2, 3), Fence: 8})
-	_, err := s.Ask()
+	_, err := s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	s.Send(dmutex.Request, 2, 1)
 	s.Send(dmutex.Request, 3, 1).Clock = 4
@@ -365,7 +365,7 @@ func TestSiteOutput(t *testing.T) {
 
 func TestSiteClone(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	_, err := s.Ask()
+	_, err := s.Ask(dmutex.Request)
 	require.NoError(t, err)
 	s.Send(dmutex.Request, 2, 1)
 	c := s.Clone()

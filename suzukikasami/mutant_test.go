@@ -14,7 +14,7 @@ var eager = machinetest.Probe[*machine]{
 	Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		if msg.Kind == dmutex.Token {
 			if !m.Pending() {
-				_, _ = m.Ask()
+				_, _ = m.Ask(dmutex.Request)
 				_, _ = m.Cancel()
 				m.rn[m.Place()] = m.Stamp().Clock
 			}

@@ -90,7 +90,7 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 func (m *machine) place(node dmutex.NodeID) int { return slices.Index(m.Members(), node) }
 
 func (m *machine) Request() ([]dmutex.Message, error) {
-	if fresh, err := m.Ask(); err != nil || !fresh {
+	if fresh, err := m.Ask(dmutex.Request); err != nil || !fresh {
 		return nil, err
 	}
 	me := m.Place()
