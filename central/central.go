@@ -68,16 +68,17 @@ import (
 type machine struct {
 	site.Site
 	coordinator dmutex.NodeID
+	witness     dmutex.NodeID // of the coordinator, or none
+	given       dmutex.NodeID // by At: the coordinator of all locks, or none
+	witnessed   bool          // by Witnessed; a group of one has no witness all the same
 
 	wanted bool // another request waits until our hold to share is over
 
 	// The coordinator's half; empty at the other nodes.
-	holder  dmutex.Stamp // the request that was granted to hold the lock alone; zero if none
-	sharers []ask        // the requests that were granted to share it; then there is no holder
-	queue   []ask        // the requests that wait, first come first, at most one a node
+	granted []ask // the requests that have the lock: one alone, or several that share it
+	queue   []ask // the requests that wait, first come first, at most one a node
 
-	witness dmutex.NodeID // of the coordinator, or none
-	seen    ask           // the witness's half: the coordinator's request that it remembers, or zero
+	seen ask // the witness's half: the coordinator's request that it remembers, or zero
 }
 
 // An ask is a request in one of the two modes.
@@ -88,51 +89,36 @@ type ask struct {
 }
 
 // New is a [dmutex.Algorithm]. [dmutex.Start.Home] is the coordinator.
-func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
+func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None, false) }
 
 // At returns the algorithm with the given coordinator, for all locks. While that is not a
 // member, [dmutex.Start.Home] takes its place. All nodes of a group must give the same one.
 func At(coordinator dmutex.NodeID) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) {
-		m, err := newMachine(s, coordinator)
-		if err != nil {
-			return nil, err
-		}
-		return &fixed{*m.(*machine), coordinator}, nil
-	}
+	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, coordinator, false) }
 }
 
 // Witnessed is New with a witness for each coordinator. It is a [dmutex.Algorithm], for groups
 // that exclude dead members: a crash costs only the locks that the dead member held or asked for.
-func Witnessed(s dmutex.Start) (dmutex.Machine, error) {
-	plain, err := newMachine(s, dmutex.None)
-	if err != nil {
-		return nil, err
-	}
-	m := &witnessed{*plain.(*machine)}
-	home, _ := slices.BinarySearch(m.Members(), m.coordinator)
-	if next := m.Members()[(home+1)%len(m.Members())]; next != m.coordinator {
-		m.witness = next
-	}
-	shares := slices.Contains(s.Sharers, m.coordinator)
-	if m.witnesses() && (s.Holder == m.coordinator || shares) {
-		m.seen = ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: m.coordinator}, shares: shares}
-	}
-	return m, nil
-}
+func Witnessed(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None, true) }
 
-func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, error) {
+func newMachine(s dmutex.Start, given dmutex.NodeID, witnessed bool) (dmutex.Machine, error) {
 	own, err := site.NewShared(s)
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{Site: own, coordinator: site.Home(s, coordinator)}
-	if m.coordinates() && s.Holder != dmutex.None {
-		m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}
+	m := &machine{Site: own, coordinator: site.Home(s, given), given: given, witnessed: witnessed}
+	home, _ := slices.BinarySearch(m.Members(), m.coordinator)
+	if next := m.Members()[(home+1)%len(m.Members())]; witnessed && next != m.coordinator {
+		m.witness = next
 	}
 	for _, id := range m.Members() {
-		if m.coordinates() && slices.Contains(s.Sharers, id) {
-			m.sharers = append(m.sharers, ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: id}, shares: true})
+		carried := ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: id}, shares: slices.Contains(s.Sharers, id)}
+		switch {
+		case id != s.Holder && !carried.shares:
+		case m.coordinates():
+			m.granted = append(m.granted, carried)
+		case m.witnesses() && id == m.coordinator:
+			m.seen = carried
 		}
 	}
 	return m, nil
@@ -188,7 +174,7 @@ func (m *machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 func (m *machine) hear(kind dmutex.Kind, r dmutex.Stamp) {
 	switch {
 	case kind == dmutex.Grant || kind == dmutex.Reply:
-		m.granted(r)
+		m.enter(r)
 	case kind == dmutex.Inquire:
 		m.wanted = m.wanted || r == m.Stamp()
 	case kind == dmutex.Release && m.coordinates():
@@ -204,8 +190,8 @@ func (m *machine) hear(kind dmutex.Kind, r dmutex.Stamp) {
 
 // The client's half.
 
-// granted enters if the GRANT, or the witness's REPLY, is for the pending request.
-func (m *machine) granted(r dmutex.Stamp) {
+// enter enters if the GRANT, or the witness's REPLY, is for the pending request.
+func (m *machine) enter(r dmutex.Stamp) {
 	if !m.Pending() || m.Stamp() != r {
 		return
 	}
@@ -239,15 +225,14 @@ func (m *machine) request(r ask) {
 
 // fits reports whether a request conflicts with none that is granted.
 func (m *machine) fits(r ask) bool {
-	return m.holder.Clock == 0 && (r.shares || len(m.sharers) == 0)
+	return len(m.granted) == 0 || r.shares && m.granted[0].shares
 }
 
 // knows reports whether this request of its node, or a later one, waits or is granted. A later one
 // may also have overtaken the RELEASE of the one that is granted.
 func (m *machine) knows(r dmutex.Stamp) bool {
-	granted := func(g dmutex.Stamp) bool { return g.Node == r.Node && g.Clock >= r.Clock }
-	return m.waiting(r.Node) != 0 || granted(m.holder) ||
-		slices.ContainsFunc(m.sharers, func(g ask) bool { return granted(g.Stamp) })
+	return m.waiting(r.Node) != 0 ||
+		slices.ContainsFunc(m.granted, func(g ask) bool { return g.Node == r.Node && g.Clock >= r.Clock })
 }
 
 // waiting returns the number of a node's request in the queue, 0 if none.
@@ -260,20 +245,17 @@ func (m *machine) waiting(node dmutex.NodeID) uint64 {
 	return 0
 }
 
-// sharing returns the place of a request among the sharers, -1 if it is none of them.
-func (m *machine) sharing(r dmutex.Stamp) int {
-	return slices.IndexFunc(m.sharers, func(g ask) bool { return g.Stamp == r })
+// place returns the place of a request among those that are granted, -1 if it is none of them.
+func (m *machine) place(r dmutex.Stamp) int {
+	return slices.IndexFunc(m.granted, func(g ask) bool { return g.Stamp == r })
 }
 
 func (m *machine) release(r dmutex.Stamp) {
-	switch i := m.sharing(r); {
-	case i >= 0:
-		m.sharers = slices.Delete(m.sharers, i, i+1)
-	case r == m.holder:
-		m.holder = dmutex.Stamp{}
-	default:
+	i := m.place(r)
+	if i < 0 {
 		return
 	}
+	m.granted = slices.Delete(m.granted, i, i+1)
 	for len(m.queue) > 0 && m.fits(m.queue[0]) {
 		next := m.queue[0]
 		m.queue = slices.Delete(m.queue, 0, 1)
@@ -283,23 +265,21 @@ func (m *machine) release(r dmutex.Stamp) {
 }
 
 func (m *machine) grant(r ask) {
-	kind := dmutex.Request
-	if r.shares {
-		kind, m.sharers = dmutex.Share, append(m.sharers, r)
-	} else {
-		m.holder = r.Stamp
-	}
-	if r.Node == m.Self() && m.witness != dmutex.None {
-		m.Send(kind, m.witness, r.Clock)
-	} else {
+	m.granted = append(m.granted, r)
+	switch {
+	case r.Node != m.Self() || m.witness == dmutex.None:
 		m.say(dmutex.Grant, r.Node, r.Stamp)
+	case r.shares:
+		m.Send(dmutex.Share, m.witness, r.Clock)
+	default:
+		m.Send(dmutex.Request, m.witness, r.Clock)
 	}
 }
 
 // inquire tells each node that shares the lock, once, that a request waits.
 func (m *machine) inquire() {
-	for i := range m.sharers {
-		if g := &m.sharers[i]; len(m.queue) > 0 && !g.inquired {
+	for i := range m.granted {
+		if g := &m.granted[i]; len(m.queue) > 0 && g.shares && !g.inquired {
 			g.inquired = true
 			m.say(dmutex.Inquire, g.Node, g.Stamp)
 		}

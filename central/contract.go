@@ -14,6 +14,7 @@ var (
 	_ dmutex.Coordinator = (*machine)(nil)
 	_ dmutex.Excluder    = (*machine)(nil)
 	_ dmutex.Sharer      = (*machine)(nil)
+	_ dmutex.Declarer    = (*machine)(nil)
 )
 
 func (m *machine) impossible(msg dmutex.Message) string {
@@ -62,33 +63,36 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 }
 
 // asksWitness reports whether the coordinator's own pending request is granted but for the REPLY.
-func (m *machine) asksWitness() bool {
-	return m.holder == m.Stamp() || m.sharing(m.Stamp()) >= 0
-}
+func (m *machine) asksWitness() bool { return m.place(m.Stamp()) >= 0 }
 
-// Lends implements [dmutex.Lender]. Only the coordinator lends.
-func (m *machine) Lends() dmutex.NodeID { return m.holder.Node }
+// Lends implements [dmutex.Lender]. Only the coordinator lends, and none while nodes share the lock.
+func (m *machine) Lends() dmutex.NodeID {
+	if len(m.granted) == 0 || m.granted[0].shares {
+		return dmutex.None
+	}
+	return m.granted[0].Node
+}
 
 // Holder implements [dmutex.Coordinator]: the coordinator knows, and the holder itself.
 func (m *machine) Holder() dmutex.NodeID {
 	if m.Phase() == dmutex.Held && !m.Shared() {
 		return m.Self()
 	}
-	return m.holder.Node
+	return m.Lends()
 }
 
 // Excludes implements [dmutex.Excluder]: a node enters only if the coordinator has granted
 // it the lock, and its RELEASE takes the grant back. The coordinator enters only while its
 // witness remembers the request.
 func (m *machine) Excludes(peer dmutex.NodeID) bool {
-	shares := func(g ask) bool { return g.Node == peer }
-	return m.Site.Excludes(peer) || m.coordinates() && m.holder.Node != peer && !slices.ContainsFunc(m.sharers, shares) ||
+	theirs := func(g ask) bool { return g.Node == peer }
+	return m.Site.Excludes(peer) || m.coordinates() && !slices.ContainsFunc(m.granted, theirs) ||
 		m.witnesses() && m.seen.Clock == 0 && peer == m.coordinator
 }
 
 // ExcludesAlone implements [dmutex.Sharer].
 func (m *machine) ExcludesAlone(peer dmutex.NodeID) bool {
-	return m.Site.ExcludesAlone(peer) || m.coordinates() && m.holder.Node != peer ||
+	return m.Site.ExcludesAlone(peer) || m.coordinates() && m.Lends() != peer ||
 		m.witnesses() && (m.seen.Clock == 0 || m.seen.shares) && peer == m.coordinator
 }
 
@@ -97,11 +101,11 @@ func (m *machine) Wanted() bool { return m.wanted }
 
 // Sharers implements [dmutex.Sharer]: the coordinator knows all, the others themselves.
 func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
-	if !m.coordinates() && m.Shared() && m.Phase() == dmutex.Held {
-		return append(b, m.Self())
+	if !m.coordinates() {
+		return m.Site.Sharers(b)
 	}
-	for i, g := range m.sharers { // a node's next request may have overtaken its RELEASE
-		if !slices.ContainsFunc(m.sharers[:i], func(o ask) bool { return o.Node == g.Node }) {
+	for i, g := range m.granted { // a node's next request may have overtaken its RELEASE
+		if g.shares && !slices.ContainsFunc(m.granted[:i], func(o ask) bool { return o.Node == g.Node }) {
 			b = append(b, g.Node)
 		}
 	}
@@ -110,17 +114,30 @@ func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
 
 // Forget implements [dmutex.Machine]. If no node has the grant, no node waits for it.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
-	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0 && len(m.sharers) == 0 && m.seen.Clock == 0
+	return m.Clock(), m.Known(), m.Idle() && len(m.granted) == 0 && m.seen.Clock == 0
+}
+
+// Declare implements [dmutex.Declarer].
+func (m *machine) Declare() string {
+	switch {
+	case m.witnessed:
+		return "central/1 witness"
+	case m.given != dmutex.None:
+		return "central/1 coordinator " + m.given.String()
+	default:
+		return "central/1"
+	}
 }
 
 func (m *machine) AppendText(b []byte) ([]byte, error) {
-	b = m.AppendSite(append(b, "central "...))
+	b = m.AppendSite(append(canon.Flag(b, "witnessed ", m.witnessed), "central "...))
 	b = canon.Number(b, " coordinator=", uint64(m.coordinator))
-	if m.holder.Clock != 0 {
-		b = m.holder.AppendTo(append(b, " holder "...))
-	}
-	for _, g := range m.sharers {
-		b = g.appendTo(append(b, " shares"...))
+	for _, g := range m.granted {
+		if g.shares {
+			b = g.appendTo(append(b, " shares"...))
+		} else {
+			b = g.AppendTo(append(b, " holder "...))
+		}
 	}
 	for _, r := range m.queue {
 		b = r.appendTo(append(b, " queued"...))
@@ -138,29 +155,6 @@ func (r ask) appendTo(b []byte) []byte {
 func (m *machine) Clone() dmutex.Machine {
 	c := *m
 	c.Site = m.Site.Clone()
-	c.queue, c.sharers = slices.Clone(m.queue), slices.Clone(m.sharers)
+	c.granted, c.queue = slices.Clone(m.granted), slices.Clone(m.queue)
 	return &c
 }
-
-// fixed is the machine of At. It is a [dmutex.Declarer], too.
-type fixed struct {
-	machine
-	at dmutex.NodeID
-}
-
-func (m *fixed) Clone() dmutex.Machine { return &fixed{*m.machine.Clone().(*machine), m.at} }
-
-// Declare implements [dmutex.Declarer].
-func (m *fixed) Declare() string { return "central/1 coordinator " + m.at.String() }
-
-// witnessed is the machine of Witnessed. It is a [dmutex.Declarer], too.
-type witnessed struct{ machine }
-
-func (m *witnessed) AppendText(b []byte) ([]byte, error) {
-	return m.machine.AppendText(append(b, "witnessed "...))
-}
-
-func (m *witnessed) Clone() dmutex.Machine { return &witnessed{*m.machine.Clone().(*machine)} }
-
-// Declare implements [dmutex.Declarer].
-func (m *witnessed) Declare() string { return "central/1 witness" }

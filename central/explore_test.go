@@ -78,8 +78,8 @@ func TestArrivalOrder(t *testing.T) {
 		if len(m.queue) > 0 && m.fits(m.queue[0]) {
 			return nil, errors.New("the first request in the queue fits")
 		}
-		for _, g := range m.sharers {
-			if g.inquired != (len(m.queue) > 0) {
+		for _, g := range m.granted {
+			if g.shares && g.inquired != (len(m.queue) > 0) {
 				return nil, errors.New("a sharer was not told, or for no reason")
 			}
 		}

@@ -78,7 +78,7 @@ func TestMutants(t *testing.T) {
 			Name: "grant-while-held",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind == dmutex.Request {
-					m.holder = dmutex.Stamp{}
+					m.granted = nil
 				}
 				return m.Handle(msg)
 			}}.Of(New),
@@ -127,7 +127,7 @@ func TestMutants(t *testing.T) {
 			// Only the coordinator knows which node holds the lock.
 			Name: "excluded-by-a-client",
 			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool {
-				return m.holder.Node != peer
+				return m.Lends() != peer
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1},
 			Want: dmutextest.ErrExcluded,
@@ -150,7 +150,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			Name: "witness-always-excludes",
-			Algorithm: machinetest.Probe[*witnessed]{Excludes: func(m *witnessed, peer dmutex.NodeID) bool {
+			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool {
 				return m.witnesses() && peer == m.coordinator
 			}}.Of(Witnessed),
 			Nodes: 2, Requests: []int{1, 0},
@@ -159,14 +159,14 @@ func TestMutants(t *testing.T) {
 		{
 			// The next request has overtaken the RELEASE of the last one.
 			Name: "witness-forgets-the-next",
-			Algorithm: machinetest.Probe[*witnessed]{
-				Handle: func(m *witnessed, msg dmutex.Message) ([]dmutex.Message, error) {
+			Algorithm: mutant{
+				Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 					if msg.Kind == dmutex.Release && m.witnesses() {
 						msg.Attempt = max(msg.Attempt, m.seen.Clock)
 					}
 					return m.Handle(msg)
 				},
-				Excludes: (*witnessed).Excludes,
+				Excludes: (*machine).Excludes,
 			}.Of(Witnessed),
 			Nodes: 2, Requests: []int{2, 0}, Network: unordered,
 			Want: dmutextest.ErrExcluded,
@@ -174,7 +174,7 @@ func TestMutants(t *testing.T) {
 		{
 			// The withdrawn request is released to the coordinator's half only.
 			Name: "witness-not-released",
-			Algorithm: machinetest.Probe[*witnessed]{After: func(m *witnessed, out []dmutex.Message) ([]dmutex.Message, error) {
+			Algorithm: mutant{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				return slices.DeleteFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Release && m.coordinates() }), nil
 			}}.Of(Witnessed),
 			Nodes: 2, Requests: []int{1, 0}, Cancels: []int{1},
@@ -202,28 +202,28 @@ func TestCancelAtOnce(t *testing.T) {
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "central.go", []machinetest.Edit{
-		{"the carried grant unknown", "m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}", "", "TestExplore"},
-		{"not at home", "site.Home(s, coordinator)", "own.Members()[0]", "TestExcludes"},
+		{"the carried grant unknown", "id != s.Holder && !carried.shares", "!carried.shares", "TestExplore"},
+		{"not at home", "site.Home(s, given)", "own.Members()[0]", "TestExcludes"},
 		{"fence not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
 		{"any grant", " || m.Stamp() != r", "", "TestRefuses"},
 		{"grant though not pending", "!m.Pending() || ", "", "TestRefuses"},
 		{"ghost does not release", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
 		{"grants while held", "len(m.queue) == 0 && m.fits(r)", "true", "TestExplore"},
-		{"repeated request of the holder", " || granted(m.holder)", "", "TestRefuses"},
+		{"repeated request of the holder", "g.Node == r.Node && g.Clock >= r.Clock", "g.shares && g.Node == r.Node && g.Clock >= r.Clock", "TestRefuses"},
 		{"next request of the holder ignored", " && g.Clock >= r.Clock", "", "TestExplore"},
-		{"repeated request of a waiter", "m.waiting(r.Node) != 0 || ", "", "TestRefuses"},
+		{"repeated request of a waiter", "m.waiting(r.Node) != 0 ||", "", "TestRefuses"},
 		{"request lost", "m.queue = append(m.queue, r)", "", "TestExplore"},
-		{"any release", "case r == m.holder:", "case true:", "TestRefuses"},
+		{"any release", "\t\treturn\n\t}\n\tm.granted = slices.Delete", "\t\ti = 0\n\t}\n\tm.granted = slices.Delete", "TestRefuses"},
 		{"queue forgotten", "m.grant(next)", "_ = next", "TestExplore"},
 		{"granted again", "m.queue = slices.Delete(m.queue, 0, 1)", "_ = slices.Clone(m.queue)", "TestExplore"},
 		{"last come, first served", "next := m.queue[0]", "next := m.queue[len(m.queue)-1]", "TestExplore"},
 		{"any reply", " || m.Stamp() != r", "", "TestRefusesWitnessed"},
 		{"no witness", "m.witness = next", "", "TestWitness"},
-		{"a witness of its own", "next != m.coordinator", "true", "TestMachineWitnessed"},
+		{"a witness of its own", "witnessed && next != m.coordinator", "witnessed", "TestMachineWitnessed"},
 		{"the member before", "(home+1)%", "(home+len(m.Members())-1)%", "TestWitness"},
-		{"the carried request unwitnessed", "m.seen = ask{Stamp: dmutex.Stamp{Clock: site.Carried, Node: m.coordinator}, shares: shares}", "", "TestExploreWitnessed"},
-		{"another's carried request witnessed", "s.Holder == m.coordinator || shares", "s.Holder != dmutex.None || shares", "TestExploreWitnessed"},
-		{"enters without the witness", "r.Node == m.Self() && m.witness != dmutex.None", "false", "TestExploreWitnessed"},
+		{"the carried request unwitnessed", "m.seen = carried", "", "TestExploreWitnessed"},
+		{"another's carried request witnessed", "m.witnesses() && id == m.coordinator:", "m.witnesses():", "TestExploreWitnessed"},
+		{"enters without the witness", "r.Node != m.Self() || m.witness == dmutex.None", "true", "TestExploreWitnessed"},
 		{"the witness not told", "m.Send(dmutex.Release, m.witness, over.Clock)", "", "TestExploreWitnessed"},
 		{"a client tells the witness", "if m.coordinates() && m.witness != dmutex.None", "if m.witness != dmutex.None && !m.witnesses()", "TestExploreWitnessed"},
 		{"repeated request of the coordinator", "if r.Clock > m.seen.Clock", "if true", "TestRefusesWitnessed"},
@@ -233,10 +233,10 @@ func TestKill(t *testing.T) {
 		{"nothing forgotten", "m.seen = ask{}", "", "TestExploreWitnessed"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"forgets the holder", " && m.holder.Clock == 0", "", "TestMachine"},
-		{"a client excludes", "m.coordinates() && m.holder.Node != peer && ", "m.holder.Node != peer && ", "TestExplore"},
-		{"the holder excluded", "m.coordinates() && m.holder.Node != peer && ", "m.coordinates() && ", "TestExplore"},
-		{"does not exclude", "m.coordinates() && m.holder.Node != peer && ", "false && ", "TestExcludes"},
+		{"forgets the holder", " && len(m.granted) == 0", " && (len(m.granted) == 0 || !m.granted[0].shares)", "TestMachine"},
+		{"a client excludes", "m.coordinates() && !slices", "!slices", "TestExplore"},
+		{"the holder excluded", "return g.Node == peer }", "return g.shares && g.Node == peer }", "TestExplore"},
+		{"does not exclude", "m.coordinates() && !slices", "false && !slices", "TestExcludes"},
 		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
 		{"the witness does not exclude", "m.witnesses() && m.seen.Clock == 0 && peer", "false && peer", "TestWitness"},
 		{"the witness always excludes", "m.seen.Clock == 0 && peer", "peer", "TestExploreWitnessed"},
@@ -255,9 +255,9 @@ func TestKill(t *testing.T) {
 func TestShareKill(t *testing.T) {
 	const killer = "TestExploreShared"
 	machinetest.Kill(t, "central.go", []machinetest.Edit{
-		{"carried sharers unknown", "m.coordinates() && slices.Contains(s.Sharers, id)", "false", killer},
-		{"the carried sharer unwitnessed", "shares := slices.Contains(s.Sharers, m.coordinator)", "shares := false", killer},
-		{"the carried sharer witnessed as alone", "Node: m.coordinator}, shares: shares}", "Node: m.coordinator}}", "TestWitnessShared"},
+		{"carried sharers unknown", "m.granted = append(m.granted, carried)", "m.granted = append(m.granted, carried)[:max(0, 1-len(s.Sharers))]", killer},
+		{"the carried sharer unwitnessed", "m.witnesses() && id == m.coordinator:", "m.witnesses() && id == s.Holder && id == m.coordinator:", killer},
+		{"the carried sharer witnessed as alone", "m.seen = carried", "m.seen = ask{Stamp: carried.Stamp}", "TestWitnessShared"},
 		{"asks alone", "m.say(kind, m.coordinator", "m.say(dmutex.Request, m.coordinator", killer},
 		{"any inquiry", "m.wanted || r == m.Stamp()", "true", "TestInquireOfFormer"},
 		{"not wanted", "m.wanted = m.wanted || r == m.Stamp()", "", killer},
@@ -269,31 +269,31 @@ func TestShareKill(t *testing.T) {
 		{"witnessed as shared", "m.remember(ask{Stamp: r, shares: kind == dmutex.Share})", "m.remember(ask{Stamp: r, shares: true})", killer},
 		{"overtakes a waiting request", "len(m.queue) == 0 && m.fits(r)", "m.fits(r)", "TestScripts"},
 		{"the holder is not told of a new request", "m.queue = append(m.queue, r)\n\t\tm.inquire()", "m.queue = append(m.queue, r)", killer},
-		{"a holder lets sharers in", "m.holder.Clock == 0 && (r.shares", "(r.shares", killer},
-		{"sharers let all in", "(r.shares || len(m.sharers) == 0)", "true", killer},
-		{"sharers let none in", "(r.shares || len(m.sharers) == 0)", "len(m.sharers) == 0", killer},
-		{"repeated request of a sharer", " ||\n\t\tslices.ContainsFunc(m.sharers, func(g ask) bool { return granted(g.Stamp) })", "", "TestRefusesShared"},
+		{"a holder lets sharers in", "r.shares && m.granted[0].shares", "r.shares", killer},
+		{"sharers let all in", "r.shares && m.granted[0].shares", "m.granted[0].shares", killer},
+		{"sharers let none in", "len(m.granted) == 0 || r.shares && m.granted[0].shares", "len(m.granted) == 0", killer},
+		{"repeated request of a sharer", "g.Node == r.Node && g.Clock >= r.Clock", "!g.shares && g.Node == r.Node && g.Clock >= r.Clock", "TestRefusesShared"},
 		{"a sharer is a node", "return g.Stamp == r })", "return g.Node == r.Node })", "TestRefusesShared"},
-		{"a sharer stays", "m.sharers = slices.Delete(m.sharers, i, i+1)", "", killer},
+		{"a sharer stays", "m.granted = slices.Delete(m.granted, i, i+1)", "if !m.granted[i].shares {\n\t\tm.granted = slices.Delete(m.granted, i, i+1)\n\t}", killer},
 		{"one sharer at a time", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "if len(m.queue) > 0 && m.fits(m.queue[0]) {", killer},
 		{"grants what does not fit", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "for len(m.queue) > 0 {", killer},
 		{"the new holder is not told who waits", "\tm.inquire()\n}", "}", killer},
-		{"a sharer is not noted", "append(m.sharers, r)", "m.sharers", killer},
+		{"a sharer is not noted", "m.granted = append(m.granted, r)", "if !r.shares {\n\t\tm.granted = append(m.granted, r)\n\t}", killer},
 		{"told twice", "g.inquired = true", "", "TestArrivalOrder"},
-		{"told for no reason", "len(m.queue) > 0 && !g.inquired", "!g.inquired", killer},
-		{"the witness is asked to hold alone", "kind, m.sharers = dmutex.Share,", "m.sharers =", "TestWitnessShared"},
+		{"told for no reason", "len(m.queue) > 0 && g.shares", "g.shares", killer},
+		{"the witness is asked to hold alone", "m.Send(dmutex.Share, m.witness", "m.Send(dmutex.Request, m.witness", "TestWitnessShared"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"a sharer excluded", "return g.Node == peer }", "return false }", killer},
-		{"the holder is no holder alone", "m.Site.ExcludesAlone(peer) || m.coordinates() && m.holder.Node != peer ||", "m.Site.ExcludesAlone(peer) || m.coordinates() ||", killer},
-		{"a client excludes alone", "m.Site.ExcludesAlone(peer) || m.coordinates() && ", "m.Site.ExcludesAlone(peer) || ", killer},
+		{"a sharer excluded", "return g.Node == peer }", "return !g.shares && g.Node == peer }", killer},
+		{"the holder is no holder alone", "m.coordinates() && m.Lends() != peer ||", "m.coordinates() ||", killer},
+		{"a client excludes alone", "m.coordinates() && m.Lends()", "m.Lends()", killer},
 		{"the witness always excludes alone", "(m.seen.Clock == 0 || m.seen.shares)", "true", killer},
 		{"the witness of a sharer does not exclude", "(m.seen.Clock == 0 || m.seen.shares)", "m.seen.Clock == 0", "TestWitnessShared"},
 		{"lends to no sharer", "b = append(b, g.Node)", "", killer},
-		{"forgets sharers", " && len(m.sharers) == 0", "", killer},
+		{"forgets sharers", " && len(m.granted) == 0", " && m.Lends() == dmutex.None", killer},
 		{"the last request of a sharer waits", "msg.Kind != dmutex.Release && waits", "msg.Kind == dmutex.Request && waits", "TestRefusesShared"},
 		{"any peer inquires", "case dmutex.Grant, dmutex.Inquire:", "case dmutex.Inquire:\n\tcase dmutex.Grant:", "TestRefusesShared"},
 		{"an inquiry of a request that does not share", " && !m.Shared():", " && false:", "TestRefusesShared"},
-		{"does not wait for the witness", " || m.sharing(m.Stamp()) >= 0", "", "TestWitnessShared"},
+		{"does not wait for the witness", "return m.place(m.Stamp()) >= 0", "return m.place(m.Stamp()) >= 0 && !m.Shared()", "TestWitnessShared"},
 	})
 }
