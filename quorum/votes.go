@@ -11,9 +11,6 @@ import (
 // the weights in descending order, such a set is minimal exactly if it falls short without
 // its last member. So all questions about minimal sets become one walk over the inputs: a
 // last member j, and members before j whose votes fall short by at most weight[j].
-//
-// Its dual is a votes gate too: a set meets every quorum exactly if the votes
-// outside do not reach the threshold, that is, if it has total-threshold+1.
 type votes struct {
 	weight    []int // descending, positive; 1 if all are equal
 	threshold int
@@ -71,12 +68,13 @@ func (g *votes) holds(up set) bool {
 	return sum >= g.threshold
 }
 
-func (g *votes) quorums() iter.Seq[set] { return g.reaching(g.threshold) }
+// dual returns the gate of the sets that meet every quorum. These are votes too: the votes outside
+// such a set do not reach the threshold.
+func (g *votes) dual() *votes { return &votes{g.weight, g.total - g.threshold + 1, g.total} }
 
-func (g *votes) transversals() iter.Seq[set] { return g.reaching(g.total - g.threshold + 1) }
+func (g *votes) transversals() iter.Seq[set] { return g.dual().quorums() }
 
-// reaching yields the minimal sets with at least threshold votes.
-func (g *votes) reaching(threshold int) iter.Seq[set] {
+func (g *votes) quorums() iter.Seq[set] {
 	return func(yield func(set) bool) {
 		acc := newSet(len(g.weight))
 		var choose func(i, missing, rest int) bool // rest: the votes from input i on
@@ -94,7 +92,7 @@ func (g *votes) reaching(threshold int) iter.Seq[set] {
 			}
 			return true
 		}
-		choose(0, threshold, g.total)
+		choose(0, g.threshold, g.total)
 	}
 }
 
@@ -133,33 +131,29 @@ func (g *votes) busy(int) float64 {
 	return float64(g.threshold) / float64(g.total)
 }
 
+// cheapest is the same walk with the cost of the cheapest such set; taken[j] has the sums for
+// which j was used. Of inputs with one vote each it takes the cheapest.
 func (g *votes) cheapest(cost []float64) (set, float64) {
-	return g.cheapestReaching(g.threshold, cost)
-}
-
-// cheapestReaching is the same walk with the cost of the cheapest such set; taken[j] has
-// the sums for which j was used. Of inputs with one vote each it takes the cheapest.
-func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 	q := newSet(len(cost))
 	if g.weight[0] == 1 {
-		for _, i := range slices.SortedStableFunc(full(len(cost)).each(), func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })[:threshold] {
+		for _, i := range slices.SortedStableFunc(full(len(cost)).each(), func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })[:g.threshold] {
 			q.add(i)
 		}
 		return q, q.sum(cost)
 	}
-	best := same(threshold+1, inf)
+	best := same(g.threshold+1, inf)
 	best[0] = 0
-	taken := newSets(len(g.weight), threshold+1)
+	taken := newSets(len(g.weight), g.threshold+1)
 	last, short := 0, 0
 	for j, w := range g.weight {
-		for s := threshold - 1; s >= 0; s-- {
-			with := min(s+w, threshold)
+		for s := g.threshold - 1; s >= 0; s-- {
+			with := min(s+w, g.threshold)
 			if best[s]+cost[j] >= best[with] {
 				continue
 			}
 			best[with] = best[s] + cost[j]
 			taken[j].add(with)
-			if with == threshold {
+			if with == g.threshold {
 				last, short = j, s
 			}
 		}
@@ -171,11 +165,11 @@ func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 			s -= g.weight[j]
 		}
 	}
-	return q, best[threshold]
+	return q, best[g.threshold]
 }
 
 func (g *votes) barrier(cost []float64) (low, high float64) {
-	_, least := g.cheapestReaching(g.total-g.threshold+1, cost)
+	_, least := g.dual().cheapest(cost)
 	return least, least
 }
 
@@ -185,7 +179,7 @@ func (g *votes) gap() (set, error) {
 	for i, w := range g.weight {
 		cost[i] = float64(w)
 	}
-	found, sum := g.cheapestReaching(g.total-g.threshold+1, cost)
+	found, sum := g.dual().cheapest(cost)
 	if int(sum) >= g.threshold {
 		return nil, nil
 	}
