@@ -1,11 +1,6 @@
 package election
 
-import (
-	"slices"
-
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
-)
+import "github.com/dmutex/dmutex"
 
 // Bully is the algorithm of Garcia-Molina: the highest live node wins, whichever runs.
 //
@@ -45,24 +40,16 @@ import (
 // because the lowest began: (N-1)N/2 ELECTION, (N-2)(N-1)/2 ANSWER and N-1 COORDINATOR, one
 // of them to the dead. If the second highest begins, it costs 1 ELECTION.
 func Bully(c Config) (Machine, error) {
-	s, err := newSite(c)
-	switch {
-	case err != nil:
-		return nil, err
-	case c.Answer <= 0 || c.Answer >= c.Outcome:
+	m, err := newMachine(c, "bully", func(m *machine) rules { return bully{m} })
+	if err == nil && (c.Answer <= 0 || c.Answer >= c.Outcome) {
 		return nil, dmutex.Misuse("election: Config.Answer must be at least 1 tick and less than Config.Outcome")
 	}
-	m := &bully{site: s, agreed: make([]bool, len(c.Members))}
-	m.elector = m
-	return m, nil
+	return m, err
 }
 
-type bully struct {
-	site
-	agreed []bool // by rank: to our ballot
-}
+type bully struct{ *machine }
 
-func (m *bully) campaign() {
+func (m bully) campaign() {
 	m.run(m.config.Answer)
 	clear(m.agreed)
 	for j := range m.members {
@@ -74,10 +61,10 @@ func (m *bully) campaign() {
 }
 
 // asks reports whether ELECTION goes to a member.
-func (m *bully) asks(j int) bool { return j > m.me || m.config.Majority && j < m.me }
+func (m bully) asks(j int) bool { return j > m.me || m.config.Majority && j < m.me }
 
 // tryLead ends the election when there is no node left to wait for.
-func (m *bully) tryLead() {
+func (m bully) tryLead() {
 	for j := range m.members {
 		if m.asks(j) && !m.agreed[j] && !m.suspects[j] {
 			return
@@ -87,7 +74,7 @@ func (m *bully) tryLead() {
 }
 
 // conclude ends the election: no higher node is alive.
-func (m *bully) conclude() {
+func (m bully) conclude() {
 	agreed := 1
 	for j, yes := range m.agreed {
 		if yes && !m.suspects[j] {
@@ -106,9 +93,9 @@ func (m *bully) conclude() {
 	}
 }
 
-func (m *bully) announce(j int) { m.send(j, Message{Kind: Coordinator, Epoch: m.epoch}) }
+func (m bully) announce(j int) { m.send(j, Message{Kind: Coordinator, Epoch: m.epoch}) }
 
-func (m *bully) handle(j int, msg Message) (mistake string) {
+func (m bully) handle(j int, msg Message) (mistake string) {
 	switch {
 	case msg.Kind == Election && m.owner(msg.Ballot) != j:
 		return "the ballot is not the sender's"
@@ -134,7 +121,7 @@ func (m *bully) handle(j int, msg Message) (mistake string) {
 
 // election takes over from a lower node, or tells it who leads. A node that leads or runs
 // gives way to a higher one. A sender whose ballot is too low learns the number to outbid.
-func (m *bully) election(j int, ballot uint64) {
+func (m bully) election(j int, ballot uint64) {
 	m.met = max(m.met, ballot)
 	if j > m.me || !m.able() {
 		if m.phase == asking || m.leads() {
@@ -153,7 +140,7 @@ func (m *bully) election(j int, ballot uint64) {
 }
 
 // answered waits for the announcement of a higher node.
-func (m *bully) answered(met uint64) {
+func (m bully) answered(met uint64) {
 	m.met = max(m.met, met)
 	if m.phase == asking {
 		m.yield()
@@ -161,7 +148,7 @@ func (m *bully) answered(met uint64) {
 }
 
 // agree notes a node that lets us run.
-func (m *bully) agree(j int, ballot uint64) {
+func (m bully) agree(j int, ballot uint64) {
 	m.met = max(m.met, ballot)
 	if m.phase == asking && ballot == m.ballot {
 		m.agreed[j] = true
@@ -171,7 +158,7 @@ func (m *bully) agree(j int, ballot uint64) {
 
 // coordinator follows the leader of a new epoch, or runs against it. It
 // returns to that of the present one if the leader itself says so.
-func (m *bully) coordinator(j int, epoch uint64) {
+func (m bully) coordinator(j int, epoch uint64) {
 	switch {
 	case epoch < m.epoch:
 		m.announce(j)
@@ -183,7 +170,7 @@ func (m *bully) coordinator(j int, epoch uint64) {
 }
 
 // timeout presumes silent nodes dead, or begins again if there was no outcome.
-func (m *bully) timeout() {
+func (m bully) timeout() {
 	if m.phase == asking {
 		m.conclude()
 	} else {
@@ -191,27 +178,11 @@ func (m *bully) timeout() {
 	}
 }
 
-func (m *bully) judged(j int) {
+func (m bully) judged(j int) {
 	switch {
 	case m.leads() && !m.suspects[j]:
 		m.announce(j)
 	case m.phase == asking && m.suspects[j]:
 		m.tryLead()
 	}
-}
-
-func (m *bully) AppendText(b []byte) ([]byte, error) {
-	b = m.appendText(append(b, "bully "...))
-	if m.phase == asking {
-		b = canon.Number(b, " ballot=", m.ballot)
-		b = canon.Set(b, " agreed ", m.members, m.agreed)
-	}
-	return b, nil
-}
-
-func (m *bully) Clone() Machine {
-	c := *m
-	c.unshare(&c)
-	c.agreed = slices.Clone(m.agreed)
-	return &c
 }

@@ -1,7 +1,5 @@
 package election
 
-import "github.com/dmutex/dmutex/internal/canon"
-
 // ChangRoberts is the algorithm of Chang and Roberts: the names of the nodes go
 // around the ring, and only the highest gets all the way around.
 //
@@ -36,19 +34,13 @@ import "github.com/dmutex/dmutex/internal/canon"
 // run at once ELECTION costs from 2n-1 to n(n+1)/2 messages, and n(1 + 1/2 + ... + 1/n) on
 // average over all orders of names.
 func ChangRoberts(c Config) (Machine, error) {
-	at, err := newCircle(c)
-	if err != nil {
-		return nil, err
-	}
-	m := &changRoberts{at}
-	m.elector = m
-	return m, nil
+	return newMachine(c, "changroberts", func(m *machine) rules { return changRoberts{circle{m}} })
 }
 
-// A changRoberts is a non-participant if it is idle.
+// The changRoberts rules call a node a non-participant if it is idle.
 type changRoberts struct{ circle }
 
-func (m *changRoberts) campaign() {
+func (m changRoberts) campaign() {
 	m.run(m.config.Outcome)
 	if m.successor() == m.me {
 		m.back(m.ballot, m.ballot, 1)
@@ -56,7 +48,7 @@ func (m *changRoberts) campaign() {
 	m.pass(Message{Kind: Election, Ballot: m.ballot, Epoch: m.met, Passed: 1})
 }
 
-func (m *changRoberts) handle(_ int, msg Message) (mistake string) {
+func (m changRoberts) handle(_ int, msg Message) (mistake string) {
 	switch {
 	case msg.Kind == Election && (msg.Passed == 0 || msg.Passed > uint64(len(m.members))):
 		return "it has passed no node, or more than there are"
@@ -73,7 +65,7 @@ func (m *changRoberts) handle(_ int, msg Message) (mistake string) {
 }
 
 // election passes a higher name on, and replaces or drops a lower one.
-func (m *changRoberts) election(ballot, met, passed uint64) {
+func (m changRoberts) election(ballot, met, passed uint64) {
 	name := m.owner(ballot)
 	switch {
 	case name == m.me:
@@ -91,7 +83,7 @@ func (m *changRoberts) election(ballot, met, passed uint64) {
 
 // back leads if our name has come around, in the epoch of the ballot if no node has met a
 // higher number. If it has passed too few nodes, the timeout begins another election.
-func (m *changRoberts) back(ballot, met, passed uint64) {
+func (m changRoberts) back(ballot, met, passed uint64) {
 	if m.phase != asking || ballot != m.ballot || !m.enough(int(passed)) {
 		return
 	}
@@ -104,7 +96,7 @@ func (m *changRoberts) back(ballot, met, passed uint64) {
 }
 
 // elected follows the leader of an epoch that is new here, or runs against it.
-func (m *changRoberts) elected(epoch uint64) {
+func (m changRoberts) elected(epoch uint64) {
 	if epoch <= m.epoch {
 		return
 	}
@@ -113,18 +105,4 @@ func (m *changRoberts) elected(epoch uint64) {
 	if contest {
 		m.elect()
 	}
-}
-
-func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
-	b = m.appendText(append(b, "changroberts "...))
-	if m.phase == asking {
-		b = canon.Number(b, " ballot=", m.ballot)
-	}
-	return b, nil
-}
-
-func (m *changRoberts) Clone() Machine {
-	c := *m
-	c.unshare(&c)
-	return &c
 }

@@ -3,17 +3,17 @@ package election
 import "github.com/dmutex/dmutex"
 
 // A mutant is a machine with one rule broken. A nil function changes nothing.
-type mutant[M Machine] struct {
+type mutant struct {
 	Machine
-	handle func(m M, msg Message) ([]Message, error)
-	after  func(m M, out []Message) []Message // each call
+	handle func(m *machine, msg Message) ([]Message, error)
+	after  func(m *machine, out []Message) []Message // each call
 
 	// Suspect and Unsuspect
-	suspects func(m M, node dmutex.NodeID, suspected bool) ([]Message, error)
+	suspects func(m *machine, node dmutex.NodeID, suspected bool) ([]Message, error)
 }
 
 // quiet is a ring that runs only if it has no leader.
-type quiet struct{ *ring }
+type quiet struct{ ring }
 
 func (q quiet) campaign() {
 	if !q.led || q.suspects[q.owner(q.epoch)] {
@@ -21,48 +21,48 @@ func (q quiet) campaign() {
 	}
 }
 
-func (m mutant[M]) alter(out []Message) []Message {
+func (m mutant) alter(out []Message) []Message {
 	if m.after == nil {
 		return out
 	}
-	return m.after(m.Machine.(M), out)
+	return m.after(m.Machine.(*machine), out)
 }
 
-func (m mutant[M]) Start() []Message { return m.alter(m.Machine.Start()) }
-func (m mutant[M]) Tick() []Message  { return m.alter(m.Machine.Tick()) }
+func (m mutant) Start() []Message { return m.alter(m.Machine.Start()) }
+func (m mutant) Tick() []Message  { return m.alter(m.Machine.Tick()) }
 
-func (m mutant[M]) Handle(msg Message) (out []Message, err error) {
+func (m mutant) Handle(msg Message) (out []Message, err error) {
 	if m.handle != nil {
-		out, err = m.handle(m.Machine.(M), msg)
+		out, err = m.handle(m.Machine.(*machine), msg)
 	} else {
 		out, err = m.Machine.Handle(msg)
 	}
 	return m.alter(out), err
 }
 
-func (m mutant[M]) Suspect(node dmutex.NodeID) ([]Message, error) {
+func (m mutant) Suspect(node dmutex.NodeID) ([]Message, error) {
 	if m.suspects != nil {
-		return m.suspects(m.Machine.(M), node, true)
+		return m.suspects(m.Machine.(*machine), node, true)
 	}
 	out, err := m.Machine.Suspect(node)
 	return m.alter(out), err
 }
 
-func (m mutant[M]) Unsuspect(node dmutex.NodeID) ([]Message, error) {
+func (m mutant) Unsuspect(node dmutex.NodeID) ([]Message, error) {
 	if m.suspects != nil {
-		return m.suspects(m.Machine.(M), node, false)
+		return m.suspects(m.Machine.(*machine), node, false)
 	}
 	out, err := m.Machine.Unsuspect(node)
 	return m.alter(out), err
 }
 
-func (m mutant[M]) Clone() Machine {
+func (m mutant) Clone() Machine {
 	m.Machine = m.Machine.Clone()
 	return m
 }
 
 // of returns the algorithm with each machine mutated.
-func (m mutant[M]) of(algorithm Algorithm) Algorithm {
+func (m mutant) of(algorithm Algorithm) Algorithm {
 	return func(c Config) (Machine, error) {
 		var err error
 		m.Machine, err = algorithm(c)
@@ -70,16 +70,10 @@ func (m mutant[M]) of(algorithm Algorithm) Algorithm {
 	}
 }
 
-type (
-	bullies = mutant[*bully]
-	rings   = mutant[*ring]
-	changs  = mutant[*changRoberts]
-)
-
 // Mutants are the algorithms with one rule broken, by name.
 var Mutants = map[string]Algorithm{
 	// Any announcement is followed, also an older one.
-	"bully-no-epochs": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+	"bully-no-epochs": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && msg.Epoch < m.epoch {
 			m.epoch = msg.Epoch - 1
 		}
@@ -87,7 +81,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// An older announcement is ignored, not answered.
-	"bully-old-not-answered": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+	"bully-old-not-answered": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && msg.Epoch < m.epoch {
 			return nil, nil
 		}
@@ -95,7 +89,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// The answer says that there is a newer epoch, but names no leader.
-	"bully-answer-names-nobody": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+	"bully-answer-names-nobody": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && dmutex.NodeID(m.owner(msg.Epoch)+1) != msg.From {
 			m.out = nil
 			if m.leads() && msg.Epoch > m.epoch {
@@ -103,7 +97,7 @@ var Mutants = map[string]Algorithm{
 				m.lead(m.next(m.met))
 				for j := range m.members {
 					if j != m.me {
-						m.announce(j)
+						bully{m}.announce(j)
 					}
 				}
 			}
@@ -113,7 +107,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// A node that heard an ANSWER waits forever.
-	"bully-no-second-timeout": bullies{after: func(m *bully, out []Message) []Message {
+	"bully-no-second-timeout": mutant{after: func(m *machine, out []Message) []Message {
 		if m.phase == waiting {
 			m.left = 0
 		}
@@ -121,7 +115,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// A leader that is suspected is contested at once.
-	"bully-suspect-contested": bullies{after: func(m *bully, out []Message) []Message {
+	"bully-suspect-contested": mutant{after: func(m *machine, out []Message) []Message {
 		if leader := m.owner(m.epoch); m.phase == waiting && m.epoch == m.met && m.suspects[leader] {
 			m.elect()
 			return m.out
@@ -130,7 +124,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// Under the majority rule a node keeps running although a higher one runs.
-	"bully-runs-on": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+	"bully-runs-on": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		if j := int(msg.From) - 1; msg.Kind == Election && j > m.me && msg.Ballot < m.met && m.phase == asking {
 			m.out = nil
 			m.send(j, Message{Kind: Agree, Ballot: m.met})
@@ -140,7 +134,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// Under the majority rule no node is asked to agree.
-	"bully-not-let": bullies{after: func(m *bully, out []Message) []Message {
+	"bully-not-let": mutant{after: func(m *machine, out []Message) []Message {
 		for j := range m.agreed {
 			m.agreed[j] = j != m.me
 		}
@@ -148,7 +142,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// Under the majority rule a leader leads on, no matter how few nodes it reaches.
-	"bully-minority-leads-on": bullies{after: func(m *bully, out []Message) []Message {
+	"bully-minority-leads-on": mutant{after: func(m *machine, out []Message) []Message {
 		if !m.able() && m.epoch > 0 && m.owner(m.epoch) == m.me {
 			m.led = true
 		}
@@ -156,15 +150,16 @@ var Mutants = map[string]Algorithm{
 	}}.of(Bully),
 
 	// No node begins again when the election dies with a node.
-	"ring-no-timeout": rings{after: func(m *ring, out []Message) []Message {
+	"ring-no-timeout": mutant{after: func(m *machine, out []Message) []Message {
 		m.left = 0
 		return out
 	}}.of(Ring),
 
 	// A new successor is no reason to run.
-	"ring-successor-not-told": rings{suspects: func(m *ring, node dmutex.NodeID, suspected bool) ([]Message, error) {
-		m.elector = quiet{m}
-		defer func() { m.elector = m }()
+	"ring-successor-not-told": mutant{suspects: func(m *machine, node dmutex.NodeID, suspected bool) ([]Message, error) {
+		told := m.rules
+		m.rules = func(m *machine) rules { return quiet{ring{circle{m}}} }
+		defer func() { m.rules = told }()
 		if suspected {
 			return m.Suspect(node)
 		}
@@ -172,7 +167,7 @@ var Mutants = map[string]Algorithm{
 	}}.of(Ring),
 
 	// A node that has let a higher ballot run still takes the office from a lower one.
-	"ring-office-of-the-outrun": rings{handle: func(m *ring, msg Message) ([]Message, error) {
+	"ring-office-of-the-outrun": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && m.owner(msg.Epoch) == m.me && msg.Epoch > m.epoch {
 			m.met = min(m.met, msg.Ballot)
 		}
@@ -180,13 +175,13 @@ var Mutants = map[string]Algorithm{
 	}}.of(Ring),
 
 	// A name whose node has crashed goes around forever.
-	"changroberts-no-count": changs{handle: func(m *changRoberts, msg Message) ([]Message, error) {
+	"changroberts-no-count": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		msg.Passed = min(msg.Passed, 1)
 		return m.Handle(msg)
 	}}.of(ChangRoberts),
 
 	// A node that has passed a higher name on still leads when its own name comes back.
-	"changroberts-leads-beside": changs{handle: func(m *changRoberts, msg Message) ([]Message, error) {
+	"changroberts-leads-beside": mutant{handle: func(m *machine, msg Message) ([]Message, error) {
 		if msg.Kind == Election && m.owner(msg.Ballot) == m.me && m.able() {
 			m.phase, m.ballot = asking, msg.Ballot
 		}

@@ -39,18 +39,12 @@ import (
 // COORDINATOR go around once. Each further starter costs at most as many, and n at once at
 // most n²+n together. (In the usual account every list goes around, at full cost.)
 func Ring(c Config) (Machine, error) {
-	at, err := newCircle(c)
-	if err != nil {
-		return nil, err
-	}
-	m := &ring{at}
-	m.elector = m
-	return m, nil
+	return newMachine(c, "ring", func(m *machine) rules { return ring{circle{m}} })
 }
 
 type ring struct{ circle }
 
-func (m *ring) campaign() {
+func (m ring) campaign() {
 	m.run(m.config.Outcome)
 	list := []dmutex.NodeID{m.members[m.me]}
 	if m.successor() == m.me {
@@ -59,7 +53,7 @@ func (m *ring) campaign() {
 	m.pass(Message{Kind: Election, Ballot: m.ballot, Nodes: list})
 }
 
-func (m *ring) handle(_ int, msg Message) (mistake string) {
+func (m ring) handle(_ int, msg Message) (mistake string) {
 	switch n := uint64(len(m.members)); {
 	case msg.Kind == Election && (!m.isList(msg.Nodes) || m.members[m.owner(msg.Ballot)] != msg.Nodes[0]):
 		return "its nodes are not a list of different members with the ballot's first"
@@ -75,7 +69,7 @@ func (m *ring) handle(_ int, msg Message) (mistake string) {
 	return ""
 }
 
-func (m *ring) isList(nodes []dmutex.NodeID) bool {
+func (m ring) isList(nodes []dmutex.NodeID) bool {
 	if len(nodes) > len(m.members) {
 		return false
 	}
@@ -88,7 +82,7 @@ func (m *ring) isList(nodes []dmutex.NodeID) bool {
 }
 
 // election passes the highest ballot on, until it is back.
-func (m *ring) election(ballot uint64, list []dmutex.NodeID) {
+func (m ring) election(ballot uint64, list []dmutex.NodeID) {
 	back := slices.Contains(list, m.members[m.me])
 	switch {
 	case m.owner(ballot) == m.me:
@@ -112,7 +106,7 @@ func (m *ring) election(ballot uint64, list []dmutex.NodeID) {
 
 // conclude announces the highest on the list. Too short a list is dropped, and
 // the timeout begins another election.
-func (m *ring) conclude(ballot uint64, list []dmutex.NodeID) {
+func (m ring) conclude(ballot uint64, list []dmutex.NodeID) {
 	if !m.enough(len(list)) {
 		return
 	}
@@ -122,7 +116,7 @@ func (m *ring) conclude(ballot uint64, list []dmutex.NodeID) {
 
 // coordinator announces a leader to the successor, and follows or leads, if
 // that is news and no later election has come by.
-func (m *ring) coordinator(ballot, epoch uint64) {
+func (m ring) coordinator(ballot, epoch uint64) {
 	if epoch <= m.epoch || ballot < m.met {
 		return
 	}
@@ -133,14 +127,4 @@ func (m *ring) coordinator(ballot, epoch uint64) {
 	case m.learn(epoch):
 		m.elect()
 	}
-}
-
-func (m *ring) AppendText(b []byte) ([]byte, error) {
-	return m.appendText(append(b, "ring "...)), nil
-}
-
-func (m *ring) Clone() Machine {
-	c := *m
-	c.unshare(&c)
-	return &c
 }
