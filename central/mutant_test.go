@@ -183,6 +183,202 @@ func TestMutants(t *testing.T) {
 	})
 }
 
+// handler is a Handle with one rule broken.
+type handler = func(m *machine, msg dmutex.Message) ([]dmutex.Message, error)
+
+// lets grants each request of a kind at once.
+func lets(kind dmutex.Kind) handler {
+	return func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+		if msg.Kind != kind || !m.coordinates() {
+			return m.Handle(msg)
+		}
+		granted, queue := m.granted, m.queue
+		m.granted, m.queue = nil, nil
+		out, err := m.Handle(msg)
+		m.granted, m.queue = slices.Concat(granted, m.granted), queue
+		return out, err
+	}
+}
+
+// untold leaves out each INQUIRE that goes out with, or without, a GRANT.
+func untold(withGrant bool) func(*machine, []dmutex.Message) ([]dmutex.Message, error) {
+	return func(_ *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+		grants := slices.ContainsFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Grant })
+		return slices.DeleteFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Inquire && grants == withGrant }), nil
+	}
+}
+
+// The same for the rules by which nodes share.
+func TestMutantsShared(t *testing.T) {
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{
+			Name: "share-beside-a-holder", Algorithm: mutant{Handle: lets(dmutex.Share)}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 1},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name: "share-beside-a-sharer", Algorithm: mutant{Handle: lets(dmutex.Request)}.Of(New),
+			Nodes: 2, Requests: []int{0, 1}, Shares: []int{1, 0},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			// Nodes that share exclude each other.
+			Name: "share-with-none",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Share {
+					msg.Kind = dmutex.Request
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 2, Shares: []int{1},
+			Want: dmutextest.ErrApart,
+		},
+		{
+			// A node that shares enters although a request waits that came before.
+			Name: "share-overtakes",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				waits := len(m.queue) > 0 && !m.queue[0].shares
+				out, err := lets(dmutex.Share)(m, msg)
+				if waits && msg.Kind == dmutex.Share {
+					return nil, dmutex.Misuse("it is granted, and a request that came before it waits")
+				}
+				return out, err
+			}}.Of(New),
+			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1},
+			Want: dmutextest.ErrRefused,
+		},
+		{
+			// A RELEASE lets in only the head of the queue.
+			Name: "share-one-at-a-time",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind != dmutex.Release || len(m.queue) < 2 {
+					return m.Handle(msg)
+				}
+				rest := slices.Clone(m.queue[1:])
+				m.queue = m.queue[:1]
+				out, err := m.Handle(msg)
+				m.queue = append(m.queue, rest...)
+				return out, err
+			}}.Of(New),
+			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1},
+			Want: dmutextest.ErrApart,
+		},
+		{
+			// A RELEASE lets in all that wait.
+			Name: "share-what-does-not-fit",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				_, err := m.Handle(msg)
+				for msg.Kind == dmutex.Release && len(m.queue) > 0 {
+					m.grant(m.queue[0])
+					m.queue = m.queue[1:]
+				}
+				return m.Out(), err
+			}}.Of(New),
+			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			// The nodes that share are not told of a new request.
+			Name: "share-not-told", Algorithm: mutant{After: untold(false)}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 1},
+			Want: dmutextest.ErrWanted,
+		},
+		{
+			// A node that is let in is not told of a request that waits already.
+			Name: "share-not-told-at-once", Algorithm: mutant{After: untold(true)}.Of(New),
+			Nodes: 3, Requests: []int{1, 1, 0}, Shares: []int{0, 0, 1},
+			Want: dmutextest.ErrWanted,
+		},
+		{
+			// An INQUIRE that overtakes its GRANT is lost.
+			Name: "share-told-too-early",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Inquire && m.Pending() {
+					return nil, nil
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 1},
+			Network: unordered, Want: dmutextest.ErrWanted,
+		},
+		{
+			// An INQUIRE about an earlier request counts.
+			Name: "share-told-too-late",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Inquire && m.Shared() {
+					msg.Attempt = m.Stamp().Clock
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 2},
+			Network: unordered, Want: dmutextest.ErrWanted,
+		},
+		{
+			// What a node was told of its last request, it believes of the next.
+			Name: "share-still-wanted",
+			Algorithm: mutant{Release: func(m *machine) ([]dmutex.Message, error) {
+				wanted := m.wanted
+				out, err := m.Release()
+				m.wanted = wanted
+				return out, err
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 2},
+			Want: dmutextest.ErrContract,
+		},
+		{
+			// The coordinator knows which nodes share, not by which request: the next one of a node
+			// has overtaken the RELEASE of the last one.
+			Name: "share-by-node",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Release {
+					last := func(g ask) bool { return g.Node == msg.From && g.Clock != msg.Attempt }
+					m.granted = slices.DeleteFunc(m.granted, last)
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 2},
+			Network: unordered, Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name:      "share-excludes-a-sharer",
+			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.coordinates() && m.Lends() != peer }}.Of(New),
+			Nodes:     2, Shares: []int{0, 1},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			Name:      "share-excludes-the-holder",
+			Algorithm: mutant{ExcludesAlone: func(m *machine, _ dmutex.NodeID) bool { return m.coordinates() }}.Of(New),
+			Nodes:     2, Requests: []int{0, 1},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			// The witness has forgotten nothing, but the request that it remembers shares.
+			Name: "share-excludes-as-witness",
+			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool {
+				return m.witnesses() && m.ExcludesAlone(peer)
+			}}.Of(Witnessed),
+			Nodes: 2, Shares: []int{1, 0},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			// The coordinator does not tell to which nodes it has granted the lock to share.
+			Name: "share-lends-to-none",
+			Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+				m, err := New(s)
+				return silent{m.(*machine)}, err
+			},
+			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{0, 0, 1},
+			Want: dmutextest.ErrUnfound,
+		},
+	})
+}
+
+// silent is a machine that names no sharers.
+type silent struct{ *machine }
+
+func (m silent) Sharers(b []dmutex.NodeID) []dmutex.NodeID { return b }
+func (m silent) Clone() dmutex.Machine                     { return silent{m.machine.Clone().(*machine)} }
+
 // With attempt numbers and channels in order, a client may even tell the
 // coordinator at once that it no longer waits. If one of the two is missing it may
 // not: see no-attempt and cancel-overtakes.

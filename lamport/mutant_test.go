@@ -88,6 +88,55 @@ func TestMutants(t *testing.T) {
 	})
 }
 
+// The same for the rules by which nodes share.
+func TestMutantsShared(t *testing.T) {
+	type probe = machinetest.Probe[*machine]
+	// ignoring enters as if the queue had none of certain requests.
+	ignoring := func(ignored func(m *machine, theirs int) bool) probe {
+		return probe{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			for j := range m.queue {
+				if m.Pending() && ignored(m, j) {
+					m.queue[j] = 0
+				}
+			}
+			m.tryEnter()
+			return out, nil
+		}}
+	}
+	one := []int{1}
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		// A node that shares enters beside all.
+		{Name: "share-with-all", Algorithm: ignoring(func(m *machine, _ int) bool { return m.Shared() }).Of(New),
+			Nodes: 2, Requests: one, Shares: one, Want: dmutextest.ErrMutualExclusion},
+
+		// A node that does not share enters beside those that do.
+		{Name: "share-beside-a-sharer", Algorithm: ignoring(func(m *machine, j int) bool { return m.shares[j] }).Of(New),
+			Nodes: 2, Requests: one, Shares: one, Want: dmutextest.ErrMutualExclusion},
+
+		// The queue does not say which requests share.
+		{Name: "share-with-none", Algorithm: probe{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			if msg.Kind == dmutex.Share {
+				msg.Kind = dmutex.Request
+			}
+			return m.Handle(msg)
+		}}.Of(New), Nodes: 2, Shares: one, Want: dmutextest.ErrApart},
+
+		// A node that shares does not learn that a request waits for it.
+		{Name: "share-not-wanted", Algorithm: probe{Wanted: func(*machine) bool { return false }}.Of(New),
+			Nodes: 2, Requests: one, Shares: one, Want: dmutextest.ErrWanted},
+
+		// A node that shares takes another that does for one that waits for it.
+		{Name: "share-wanted-by-a-sharer", Algorithm: probe{Wanted: func(m *machine) bool {
+			return slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })
+		}}.Of(New), Nodes: 2, Shares: one, Want: dmutextest.ErrWanted},
+
+		// A node that shares the lock says that no other node holds it.
+		{Name: "share-excludes", Algorithm: probe{Excludes: func(m *machine, peer dmutex.NodeID) bool {
+			return m.ExcludesAlone(peer)
+		}}.Of(New), Nodes: 2, Shares: one, Want: dmutextest.ErrExcluded},
+	})
+}
+
 // Lamport's algorithm needs channels that keep the order. With all replies, a REPLY
 // that overtakes a REQUEST lets two nodes in; where replies are omitted, a RELEASE
 // that overtakes its REQUEST leaves the REQUEST in the queue.

@@ -179,6 +179,71 @@ func TestMutants(t *testing.T) {
 	})
 }
 
+// meets treats a REQUEST and a SHARE by another rule: which of them conflict with our own.
+func meets(conflicts func(m *machine, theirs dmutex.Kind) bool) handler {
+	return func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+		j, err := m.Check(msg, m.impossible)
+		if err != nil || msg.Kind == dmutex.Reply {
+			return m.Handle(msg)
+		}
+		m.Witness(msg.Attempt, msg.Fence)
+		if conflicts(m, msg.Kind) && m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
+			m.deferred[j] = msg.Attempt
+		} else {
+			m.Send(dmutex.Reply, msg.From, msg.Attempt)
+		}
+		return m.Out(), nil
+	}
+}
+
+// The same for the rules by which nodes share.
+func TestMutantsShared(t *testing.T) {
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{
+			// A node that shares lets in all.
+			Name:      "share-with-all",
+			Algorithm: mutant{Handle: meets(func(m *machine, _ dmutex.Kind) bool { return !m.Shared() })}.Of(New),
+			Nodes:     2, Requests: []int{1}, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			// A node that does not share lets in those that do.
+			Name:      "share-beside-a-holder",
+			Algorithm: mutant{Handle: meets(func(_ *machine, theirs dmutex.Kind) bool { return theirs == dmutex.Request })}.Of(New),
+			Nodes:     2, Requests: []int{1}, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			// Nodes that share exclude each other.
+			Name:      "share-with-none",
+			Algorithm: mutant{Handle: meets(func(*machine, dmutex.Kind) bool { return true })}.Of(New),
+			Nodes:     2, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrApart,
+		},
+		{
+			// A node that shares does not learn that a request waits for it.
+			Name:      "share-not-wanted",
+			Algorithm: mutant{Wanted: func(*machine) bool { return false }}.Of(New),
+			Nodes:     2, Requests: []int{1}, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrWanted,
+		},
+		{
+			// A node that shares the lock says that no other node holds it.
+			Name:      "share-excludes",
+			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.ExcludesAlone(peer) }}.Of(New),
+			Nodes:     2, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrExcluded,
+		},
+		{
+			// A REPLY that a node has sent leaves no trace.
+			Name:      "share-excludes-when-idle",
+			Algorithm: mutant{ExcludesAlone: func(m *machine, _ dmutex.NodeID) bool { return m.Idle() }}.Of(New),
+			Nodes:     2, Requests: []int{1}, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrExcluded,
+		},
+	})
+}
+
 // The attempt numbers make canceling safe: with them a node may even leave the
 // protocol at once. Without them it may not: see no-attempt. As long as no node leaves
 // the protocol, the numbers are not needed.

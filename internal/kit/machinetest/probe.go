@@ -14,10 +14,13 @@ import (
 // rule does not show as a broken law of WaitsFor or Excludes.
 type Probe[M dmutex.Machine] struct {
 	// In place of the machine's method.
-	Cancel   func(m M) ([]dmutex.Message, error)
-	Handle   func(m M, msg dmutex.Message) ([]dmutex.Message, error)
-	Fence    func(m M) uint64 // while Held
-	Excludes func(m M, peer dmutex.NodeID) bool
+	Cancel        func(m M) ([]dmutex.Message, error)
+	Release       func(m M) ([]dmutex.Message, error)
+	Handle        func(m M, msg dmutex.Message) ([]dmutex.Message, error)
+	Fence         func(m M) uint64 // while Held
+	Excludes      func(m M, peer dmutex.NodeID) bool
+	ExcludesAlone func(m M, peer dmutex.NodeID) bool
+	Wanted        func(m M) bool
 
 	// After each call that is not refused.
 	After func(m M, out []dmutex.Message) ([]dmutex.Message, error)
@@ -60,7 +63,12 @@ func (p *probed[M]) Cancel() ([]dmutex.Message, error) {
 	return p.step(p.Machine.Cancel())
 }
 
-func (p *probed[M]) Release() ([]dmutex.Message, error) { return p.step(p.Machine.Release()) }
+func (p *probed[M]) Release() ([]dmutex.Message, error) {
+	if p.probe.Release != nil {
+		return p.step(p.probe.Release(p.Machine.(M)))
+	}
+	return p.step(p.Machine.Release())
+}
 
 func (p *probed[M]) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if p.probe.Handle != nil {
@@ -100,9 +108,18 @@ type probedSharer[M dmutex.Machine] struct {
 
 func (p *probedSharer[M]) Share() ([]dmutex.Message, error)          { return p.step(p.sharer.Share()) }
 func (p *probedSharer[M]) Shared() bool                              { return p.sharer.Shared() }
-func (p *probedSharer[M]) Wanted() bool                              { return p.sharer.Wanted() }
 func (p *probedSharer[M]) Sharers(b []dmutex.NodeID) []dmutex.NodeID { return b }
-func (p *probedSharer[M]) ExcludesAlone(dmutex.NodeID) bool          { return false }
+
+func (p *probedSharer[M]) Wanted() bool {
+	if p.probe.Wanted != nil {
+		return p.probe.Wanted(p.Machine.(M))
+	}
+	return p.sharer.Wanted()
+}
+
+func (p *probedSharer[M]) ExcludesAlone(peer dmutex.NodeID) bool {
+	return p.probe.ExcludesAlone != nil && p.probe.ExcludesAlone(p.Machine.(M), peer)
+}
 
 func (p *probedSharer[M]) Clone() dmutex.Machine {
 	c := p.probed.Clone().(*probed[M])
