@@ -44,9 +44,10 @@ func TestRelease(t *testing.T) {
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOBIN=" + filepath.Join(user, "bin"),
 		// A separate cache, because the version is not a real one. The modules of others come
-		// from the cache that this test was built from.
+		// from the cache that this test was built from, which has few of them on a new machine, or
+		// from where that came from.
 		"GOMODCACHE=" + filepath.Join(user, "cache"),
-		"GOPROXY=file://" + filepath.ToSlash(proxy) + ",file://" + filepath.ToSlash(run(t, "", nil, "go", "env", "GOMODCACHE")) + "/cache/download",
+		"GOPROXY=file://" + filepath.ToSlash(proxy) + ",file://" + filepath.ToSlash(run(t, "", nil, "go", "env", "GOMODCACHE")) + "/cache/download," + run(t, "", nil, "go", "env", "GOPROXY"),
 	}
 	write(t, filepath.Join(user, "go.mod"), "module example.com/invoices\n\ngo 1.26.0\n")
 	long := os.Getenv("DMUTEX_LONG") != ""
