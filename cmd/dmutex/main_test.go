@@ -1,14 +1,11 @@
 package main
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/serve"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
@@ -86,24 +83,21 @@ func TestVersion(t *testing.T) {
 	require.Regexp(t, `^dmutex .*go1\.`, stdout)
 }
 
-// The environment can set every flag of run but --lock: run sets DMUTEX_LOCK for its command,
-// and a dmutex run in that command must not use the same lock. The command line wins.
+// The environment can set every flag of run and serve, by the flag's name in capitals, but --lock: run sets
+// DMUTEX_LOCK for its command, and a dmutex run in that command must not use the same lock. The
+// command line wins.
 func TestEnvironment(t *testing.T) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[run.Cmd]()) {
-		env := f.Tag.Get("env")
-		switch f.Name {
-		case "Command", "Lock", "Security":
-			require.Empty(t, env)
-		case "Code":
-			require.Equal(t, "DMUTEX_CONFLICT_EXIT_CODE", env)
-		case "Creds", "NKey", "Inbox":
-			require.Equal(t, "DMUTEX_NATS_"+strings.ToUpper(f.Name), env)
-		default:
-			require.Equal(t, "DMUTEX_"+strings.ToUpper(f.Name), env)
+	for _, command := range grammar(t).Model.Leaves(false) {
+		if command.Name != "run" && command.Name != "serve" {
+			continue
 		}
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[serve.Cmd]()) {
-		require.True(t, f.Anonymous || strings.HasPrefix(f.Tag.Get("env"), "DMUTEX_"), f.Name)
+		for _, f := range command.Flags {
+			want := []string{"DMUTEX_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))}
+			if f.Name == "lock" {
+				want = nil
+			}
+			require.Equal(t, want, f.Envs, "%s --%s", command.Name, f.Name)
+		}
 	}
 	t.Setenv("DMUTEX_LOCK", "")
 	t.Setenv("DMUTEX_STORE", "etcd://host")

@@ -99,9 +99,9 @@ type Security struct {
 	Cert      string `env:"DMUTEX_CERT" and:"tls" placeholder:"FILE" help:"The certificate of this process, PEM."`
 	Key       string `env:"DMUTEX_KEY" and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
 	Authority string `env:"DMUTEX_AUTHORITY" placeholder:"FILE" help:"The authority that signed the certificates of the others, PEM. Alone it is for NATS servers that want no certificate of this process."`
-	Creds     string `env:"DMUTEX_NATS_CREDS" xor:"nats" placeholder:"FILE" help:"The credentials of a NATS user, as nsc makes them."`
-	NKey      string `name:"nkey" env:"DMUTEX_NATS_NKEY" xor:"nats" placeholder:"FILE" help:"The seed of a NATS user's nkey."`
-	Inbox     string `env:"DMUTEX_NATS_INBOX" placeholder:"SUBJECT" help:"Where NATS may answer this user, if not anywhere, such as _INBOX.alice."`
+	Creds     string `env:"DMUTEX_CREDS" xor:"nats" placeholder:"FILE" help:"The credentials of a NATS user, as nsc makes them."`
+	NKey      string `name:"nkey" env:"DMUTEX_NKEY" xor:"nats" placeholder:"FILE" help:"The seed of a NATS user's nkey."`
+	Inbox     string `env:"DMUTEX_INBOX" placeholder:"SUBJECT" help:"Where NATS may answer this user, if not anywhere, such as _INBOX.alice."`
 }
 
 // Check refuses flags that do nothing, with NATS and with TCP.
