@@ -101,15 +101,14 @@ type Client struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	trouble hold.Trouble // why there is no session
-	late    *latelog.Log // nil without a Logger
+	late    *latelog.Log // behind log
+	log     *slog.Logger // does not wait
 
 	mu         sync.Mutex
 	m          *clientsession.Client
 	calls      map[uint64]*held
-	end        int64  // of the session's term, as of the last input
-	session    string // its name, as of the last input
-	away       bool   // Away of the machine, as of the last input
-	since      int64  // when that has begun
+	away       bool  // Away of the machine, as of the last input
+	since      int64 // when that has begun
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
@@ -149,7 +148,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg.Members = slices.Clone(cfg.Members)
 	mrand.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
-	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), late: newLog(cfg.Logger), begun: make(chan struct{})}
+	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), begun: make(chan struct{})}
+	c.late = latelog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).Handler())
+	c.log = slog.New(c.late.Often())
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.timer = time.AfterFunc(math.MaxInt64, func() { c.input(c.m.Tick) })
 	return c, nil
@@ -175,26 +176,22 @@ type mutex struct {
 }
 
 // Shared implements [lock.Sharable].
-func (m *mutex) Shared() lock.Mutex {
-	shared := m.c.mutex(m.Lock, true)
-	return &shared
-}
+func (m *mutex) Shared() lock.Mutex { return &mutex{m.c.mutex(m.Lock, true), m.c} }
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].
 func (c *Client) Close() error {
-	var lost []*held
+	var ended []func()
 	c.input(func(int64) {
 		c.cancel()
 		for _, h := range c.calls {
-			if h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed); h.ended != nil {
-				lost = append(lost, h)
-			}
+			h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
+			ended = append(ended, h.ended)
 		}
 		c.m.Close()
 	})
-	for _, h := range lost {
-		h.ended()
+	for _, tell := range ended {
+		tell()
 	}
 	c.timer.Stop()
 	c.running.Wait()
@@ -216,28 +213,17 @@ func (c *Client) input(input func(now int64)) {
 		if c.conn.Send(out...); !c.m.Connected() {
 			c.conn.Hurry()
 			c.conn = nil
+		} else if !c.m.Trying() {
+			c.address = c.at
 		}
 	}
 	for i := range news {
 		c.take(now, &news[i])
 	}
-	if c.conn != nil && !c.m.Trying() {
-		c.address = c.at
+	if !c.away {
+		c.since = now
 	}
-	c.follow()
-	if away := c.m.Away(); away != c.away {
-		if c.away = away; away {
-			c.since = now
-		}
-	}
-	if term := c.m.Term(); term.End() != c.end {
-		c.end = term.End()
-		for _, h := range c.calls {
-			if h.Hold != nil {
-				h.Extend(c.m.End(h.number))
-			}
-		}
-	}
+	c.away = c.m.Away()
 	c.timer.Reset(time.Duration(c.m.Deadline() - now))
 	if !c.connecting && c.wanting() {
 		c.connecting = true
@@ -245,12 +231,33 @@ func (c *Client) input(input func(now int64)) {
 	}
 }
 
+// take acts on news of the machine. The caller has the mutex.
 func (c *Client) take(now int64, news *clientsession.Message) {
 	h := c.calls[news.Number]
 	switch {
+	case news.Kind == clientsession.Confirm:
+		for _, h := range c.calls {
+			if h.Hold != nil {
+				h.Extend(c.m.End(h.number))
+			}
+		}
+		if news.Fresh {
+			close(c.begun)
+			c.status.Sessions++
+			c.log.Info("client: a session has begun", "address", c.address)
+		}
+	case news.Kind == clientsession.Over:
+		c.begun = make(chan struct{})
+		if news.Code == clientsession.None {
+			c.log.Info("client: the session is over", "address", c.address)
+			break
+		}
+		c.status.Lost++
+		c.log.Warn("client: the session is lost", "address", c.address, "err", news.Text)
 	case h == nil:
 	case news.Kind == clientsession.Granted && h.Hold != nil:
 		c.status.Moved++
+		c.log.Info("client: a lock is taken over", "lock", h.lock, "address", c.address)
 		h.Extend(c.m.End(news.Number))
 		if o := c.cfg.Observer; o != nil && o.Move != nil {
 			e := lock.Event{Lock: h.lock, Fence: news.Fence, Took: time.Duration(now - c.since), Outcome: "moved"}
@@ -299,7 +306,7 @@ func (c *Client) run() {
 // whether it was the member of the session, and has answered, and how long to wait at most before the
 // next attempt.
 func (c *Client) attach() (good bool, most time.Duration) {
-	elsewhere, patience := true, clientlink.Patience
+	elsewhere, patience := false, clientlink.Patience
 	most = lastPause
 	c.input(func(int64) {
 		elsewhere = c.m.Elsewhere()
@@ -307,15 +314,11 @@ func (c *Client) attach() (good bool, most time.Duration) {
 		if c.m.Session() != "" { // it is urgent
 			patience, most = min(patience, time.Duration(term.Length)/6), min(most, time.Duration(term.Length)/20)
 		}
-		c.at = c.address
-		for range c.cfg.Members {
-			if elsewhere {
-				c.at = c.cfg.Members[0]
-				c.cfg.Members = append(c.cfg.Members[1:], c.at)
-				elsewhere = c.at == c.address // of another member, if there is one
-			}
+		if c.at = c.address; elsewhere { // of another member, if there is one
+			i := max(slices.IndexFunc(c.cfg.Members, func(address string) bool { return address != c.address }), 0)
+			c.at = c.cfg.Members[i]
+			c.cfg.Members = append(slices.Delete(c.cfg.Members, i, i+1), c.at)
 		}
-		elsewhere = c.m.Elsewhere()
 	})
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
@@ -331,8 +334,8 @@ func (c *Client) attach() (good bool, most time.Duration) {
 	defer conn.Close()
 	defer context.AfterFunc(c.ctx, conn.Hurry)()
 	c.input(func(now int64) {
-		if a, ok := nc.(interface{ Address() string }); ok {
-			c.at = a.Address() // of this member, where the other is of any
+		if a := nc.RemoteAddr(); a != nil && a.Network() == "nats" {
+			c.at = a.String() // of this member, where the other is of any
 		}
 		c.conn = conn
 		c.m.Connect(now, rand.Text(), elsewhere)
@@ -377,7 +380,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}
 	hold.Show(ctx, &c.trouble)
-	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{})}
+	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{}), ended: func() {}}
 	c.input(func(int64) {
 		h.number = c.m.Ask(name, try, shares)
 		c.calls[h.number] = h
@@ -401,7 +404,6 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 	})
 	select { // the member answers that the lock is busy, and who holds it
 	case <-h.ready:
-	case <-c.ctx.Done():
 	case <-time.After(courtesy):
 	}
 	err := hold.ContextError(ctx)
@@ -425,7 +427,7 @@ type held struct {
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set
 	err        error
-	ended      func() // tells the Observer; nil without one
+	ended      func() // tells the Observer that the hold has ended, once
 }
 
 // end ends the hold or the request, for these reasons. The caller has the mutex of the client.
@@ -442,7 +444,7 @@ func (h *held) end(lost, err error) {
 // reached, while the client looks for it, and for another one that takes the lock over.
 func (h *held) Suspended() bool {
 	h.c.mu.Lock()
-	away := h.c.m.Away()
+	away := h.c.away
 	h.c.mu.Unlock()
 	return h.Hold.Suspended() || away && h.Err() == nil
 }
@@ -450,11 +452,7 @@ func (h *held) Suspended() bool {
 // Release gives the lock back. It does not wait until the member knows.
 func (h *held) Release() error {
 	err := h.Released(lock.ErrReleased)
-	defer func() {
-		if h.ended != nil {
-			h.ended()
-		}
-	}()
+	defer h.ended()
 	h.c.input(func(now int64) {
 		delete(h.c.calls, h.number)
 		h.c.m.Drop(now, h.number) // nothing, if it was lost or dropped

@@ -318,16 +318,24 @@ func TestMemberCrashes(t *testing.T) {
 
 func crash(t *testing.T, try bool) {
 	bubble(t, func(t *testing.T, w *world) {
-		moves, lines := make(chan lock.Event, 9), make(chan string, 99)
+		moves := make(chan lock.Event, 9)
+		logger := func() (*slog.Logger, <-chan string) {
+			lines := make(chan string, 99)
+			return slog.New(slog.NewTextHandler(writer(func(line []byte) (int, error) {
+				if strings.Contains(string(line), "taken over") {
+					lines <- string(line)
+				}
+				return len(line), nil
+			}), nil)), lines
+		}
+		var lines, own <-chan string // of the members, and of the clients
+		w.log, lines = logger()
 		w.watch = func(c *client.Config) {
 			c.Observer = &client.Observer{Move: func(e lock.Event) { moves <- e }}
-		}
-		w.log = slog.New(slog.NewTextHandler(writer(func(line []byte) (int, error) {
-			if strings.Contains(string(line), "taken over") {
-				lines <- string(line)
+			if c.Name == "one" {
+				c.Logger, own = logger()
 			}
-			return len(line), nil
-		}), nil))
+		}
 		a := w.open("a")
 		b := w.open("b")
 		w.open("c")
@@ -362,6 +370,7 @@ func crash(t *testing.T, try bool) {
 		move.Took = 0
 		require.Equal(t, lock.Event{Lock: "l", Fence: fence, Outcome: "moved"}, move)
 		require.Regexp(t, `level=INFO msg="client's lock taken over" node=2 client=one lock=l former=".* \(node 1\)"`, <-lines)
+		require.Regexp(t, `level=INFO msg="client: a lock is taken over" lock=l address=b$`, strings.TrimSpace(<-own))
 		require.Equal(t, []string{"l"}, b.client("one").Moved)
 		require.Equal(t, uint64(1), b.Status().ClientsMoved)
 		require.Greater(t, b.Status().ClientsClaims, uint64(1), "it refuses while the dead member is not excluded")

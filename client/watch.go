@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
-	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -57,83 +55,32 @@ func (c *Client) Ready(ctx context.Context) error {
 	if err := hold.ContextError(ctx); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	var begun <-chan struct{}
+	var begun <-chan struct{} // nil if the client is closed
 	c.input(func(int64) {
 		c.ready++
 		begun = c.begun
 	})
 	defer c.input(func(int64) { c.ready-- })
-	select {
-	case <-c.ctx.Done():
-		return fmt.Errorf("client: %w", ErrClosed)
-	default:
-	}
+	err := ErrClosed
 	select {
 	case <-begun:
 		return nil
 	case <-c.ctx.Done():
-		return fmt.Errorf("client: %w", ErrClosed)
 	case <-ctx.Done():
-		return fmt.Errorf("client: %w", c.trouble.Add(hold.ContextError(ctx)))
+		err = c.trouble.Add(hold.ContextError(ctx))
 	}
+	return fmt.Errorf("client: %w", err)
 }
 
 // wanting reports whether there is a reason for a session. The caller has the mutex.
 func (c *Client) wanting() bool { return c.m.Wanting() || c.ready > 0 && c.ctx.Err() == nil }
-
-// follow tells what an input has done to the session. The caller has the mutex.
-func (c *Client) follow() {
-	term := c.m.Term()
-	on := term.Runs()
-	select {
-	case <-c.begun:
-		if on {
-			if c.session != c.m.Session() {
-				c.log(slog.LevelInfo, "another member takes over what is held", slog.String("address", c.address))
-			}
-			c.session = c.m.Session()
-			return
-		}
-		c.begun = make(chan struct{})
-		if why := c.m.Ended(); why != "" {
-			c.status.Lost++
-			c.log(slog.LevelWarn, "the session is lost", slog.String("address", c.address), slog.String("err", why))
-		} else {
-			c.log(slog.LevelInfo, "the session is over", slog.String("address", c.address))
-		}
-	default:
-		if on {
-			close(c.begun)
-			c.status.Sessions++
-			c.session = c.m.Session()
-			c.log(slog.LevelInfo, "a session has begun", slog.String("address", c.address))
-		}
-	}
-}
 
 // note remembers why there is no session. The caller has the mutex.
 func (c *Client) note(err error) {
 	err = fmt.Errorf("no session: member %s: %w", c.at, err)
 	c.trouble.Note(err)
 	c.status.Trouble = err
-	c.log(slog.LevelWarn, "a member is not reached", slog.String("address", c.at), slog.Any("err", err))
-}
-
-// log logs, and does not wait: the caller has the mutex.
-func (c *Client) log(level slog.Level, text string, attrs ...slog.Attr) {
-	if c.late == nil {
-		return
-	}
-	r := slog.NewRecord(time.Now(), level, "client: "+text, 0)
-	r.AddAttrs(attrs...)
-	_ = c.late.Handle(context.Background(), r) // of package latelog, so it never fails
-}
-
-func newLog(l *slog.Logger) *latelog.Log {
-	if l == nil {
-		return nil
-	}
-	return latelog.New(l.Handler()).Often()
+	c.log.Warn("client: a member is not reached", "address", c.at, "err", err)
 }
 
 // seen tells the Observer, if there is one, how a call that began then has ended.
@@ -144,11 +91,7 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 	}
 	h, _ := got.(*held)
 	if o.Wait != nil {
-		e := lock.Event{Lock: name, Err: err, Took: time.Since(called), Outcome: hold.Outcome(err)}
-		if h != nil {
-			e.Fence = h.Fence()
-		}
-		hold.Tell(o.Wait, e, h.Release)
+		hold.Tell(o.Wait, lock.Event{Lock: name, Err: err, Took: time.Since(called), Outcome: hold.Outcome(err)}, h)
 	}
 	if h == nil || o.Hold == nil {
 		return

@@ -185,7 +185,7 @@ func TestNATSClientLost(t *testing.T) {
 	require.NoError(t, far.SetReadDeadline(time.Now().Add(time.Millisecond)))
 	_, err = hear(far)
 	require.Error(t, err)
-	again, err := natsclient.Dialer(nc)(ctx, near.(interface{ Address() string }).Address())
+	again, err := natsclient.Dialer(nc)(ctx, near.RemoteAddr().String())
 	require.NoError(t, err)
 	require.Equal(t, near.RemoteAddr(), again.RemoteAddr(), "the same member")
 	require.NoError(t, listener.Close())

@@ -78,8 +78,5 @@ func (m *Mutex) observe(called int64, h *locks.Held, err error) {
 	if errors.Is(err, ErrDeadlock) {
 		e.Outcome = "deadlock"
 	}
-	if h != nil {
-		e.Fence = h.Fence()
-	}
-	hold.Tell(n.cfg.Observer.Wait, e, h.Release)
+	hold.Tell(n.cfg.Observer.Wait, e, h)
 }

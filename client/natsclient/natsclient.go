@@ -191,10 +191,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 func (c *conn) LocalAddr() net.Addr              { return c.from }
-func (c *conn) RemoteAddr() net.Addr             { return c.peer }
-
-// Address is what to dial for the same member again.
-func (c *conn) Address() string { return c.peer.String() }
+func (c *conn) RemoteAddr() net.Addr             { return c.peer } // at a client, what to dial for the same member again
 
 // Dialer returns a function for Dial of a client.Config, whose Members are prefixes.
 func Dialer(nc *nats.Conn) func(ctx context.Context, prefix string) (net.Conn, error) {

@@ -70,7 +70,13 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 	case clientsession.Ask:
 		wire.Number(f, &m.Number)
 		f.Name(&m.Lock, transport.MaxName)
-		how := bit(m.Try) | bit(m.Shares)<<1
+		how := uint8(0)
+		if m.Try {
+			how |= 1
+		}
+		if m.Shares {
+			how |= 2
+		}
 		wire.Uint(f, &how, 3)
 		m.Try, m.Shares = how&1 != 0, how&2 != 0
 		wire.List(f, &m.Of, clientsession.MaxOf, func(node *uint64) { wire.Number(f, node) })
@@ -91,13 +97,6 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 		m.Text = cmp.Or(m.Text[:min(len(m.Text), maxText)], "no reason was given")
 		f.Name(&m.Text, maxText)
 	}
-}
-
-func bit(set bool) uint64 {
-	if set {
-		return 1
-	}
-	return 0
 }
 
 // A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.

@@ -14,7 +14,9 @@ import (
 //	calls Connect when it has a connection and wants a session, with a name for a new one: with
 //	another member if Elsewhere says so; and Unreached when it gets no connection
 //	sends what Output returns, and acts on the news, after each input: a request is Granted, or it
-//	is Refused, also if it was held and is lost. One that is Granted again is held by another member
+//	is Refused, also if it was held and is lost. One that is Granted again is held by another member.
+//	Confirm: the session goes on, or has begun if it is Fresh; Over: it has ended, by the client's
+//	will if the Code is None
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
 //	treats what is held as lost a margin before its End, by a timer of its own
@@ -27,8 +29,6 @@ type Client struct {
 	connected bool
 	heard     bool // the member has answered on this connection
 	elsewhere bool // the next connection is to be with another member
-
-	ended string // why the last session was over, empty if the client has left
 
 	links uint64 // connections that there were
 	last  uint64 // number of a request
@@ -91,9 +91,6 @@ func (m *Client) Trying() bool { return m.trial.session != "" }
 
 // Session returns the name of the session, empty if there is none.
 func (m *Client) Session() string { return m.session }
-
-// Ended returns why the last session was over, empty if it was the client's will.
-func (m *Client) Ended() string { return m.ended }
 
 // Wanting reports whether there is a reason for a session.
 func (m *Client) Wanting() bool { return m.session != "" || len(m.requests) > 0 }
@@ -278,8 +275,10 @@ func (m *Client) check(now int64) {
 // over ends the session.
 func (m *Client) over(code Code, text string) {
 	trial := m.Trying()
-	m.ended = text
 	m.out = nil
+	if m.term.Runs() {
+		m.news = append(m.news, Message{Kind: Over, Code: code, Text: text})
+	}
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool {
 		lost := m.holds(r) && !r.left.Runs()
 		if lost {
@@ -374,6 +373,9 @@ func (m *Client) confirm(now int64, msg *Message) {
 	switch ran := on.term.Runs(); {
 	case msg.For > 0 && on.term.Confirm(now, on.sentAt, min(msg.For, msg.Length)):
 		on.overAt = on.term.Until()
+		if !m.Trying() {
+			m.news = append(m.news, Message{Kind: Confirm, Fresh: !ran})
+		}
 		for i := range m.requests {
 			if r := &m.requests[i]; !ran && !m.Trying() && !r.left.Runs() {
 				m.tell(*r)

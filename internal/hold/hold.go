@@ -110,19 +110,13 @@ func (h *Hold) Suspended() bool {
 }
 
 // A Trouble is what stands in the way of a lock at the moment, for its errors.
-type Trouble struct {
-	err  atomic.Pointer[error]
-	from atomic.Pointer[Trouble] // whose trouble it is
-}
+type Trouble struct{ err atomic.Pointer[error] }
 
 // Note says what stands in the way now, nil if nothing does.
 func (t *Trouble) Note(err error) { t.err.Store(&err) }
 
 // Err returns what was noted last.
 func (t *Trouble) Err() error {
-	if from := t.from.Load(); from != nil {
-		return from.Err()
-	}
 	if err := t.err.Load(); err != nil {
 		return *err
 	}
@@ -139,15 +133,15 @@ func (t *Trouble) Add(err error) error {
 
 type watched struct{}
 
-// Watch returns a context for one Acquire, whose trouble becomes that of t.
-func Watch(ctx context.Context, t *Trouble) context.Context {
-	return context.WithValue(ctx, watched{}, t)
+// Watch returns a context for one Acquire, which stores its trouble there while it waits.
+func Watch(ctx context.Context, there *atomic.Pointer[Trouble]) context.Context {
+	return context.WithValue(ctx, watched{}, there)
 }
 
 // Show shows the trouble of an Acquire to the watcher of its context, if there is one.
 func Show(ctx context.Context, t *Trouble) {
-	if w, ok := ctx.Value(watched{}).(*Trouble); ok {
-		w.from.Store(t)
+	if there, ok := ctx.Value(watched{}).(*atomic.Pointer[Trouble]); ok {
+		there.Store(t)
 	}
 }
 
@@ -176,13 +170,16 @@ func Outcome(err error) string {
 	return "failed"
 }
 
-// Tell calls the function of an Observer with how a wait has ended. If it panics, the grant is given back:
-// nobody else will.
-func Tell(wait func(lock.Event), e lock.Event, giveBack func() error) {
+// Tell calls the function of an Observer with how a wait has ended, if with a grant by this handle. If it
+// panics, the grant is given back: nobody else will.
+func Tell(wait func(lock.Event), e lock.Event, h lock.Held) {
+	if e.Err == nil {
+		e.Fence = h.Fence()
+	}
 	told := false
 	defer func() {
 		if !told && e.Err == nil {
-			_ = giveBack()
+			_ = h.Release()
 		}
 	}()
 	wait(e)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,16 +92,17 @@ func TestLease(t *testing.T) {
 
 // A Trouble is added to errors while it lasts, and a watcher sees that of the lock that it waits for.
 func TestTrouble(t *testing.T) {
-	var trouble, watcher hold.Trouble
-	require.NoError(t, watcher.Err())
+	var trouble hold.Trouble
+	var watcher atomic.Pointer[hold.Trouble]
+	require.NoError(t, trouble.Err())
 	require.Equal(t, errLapsed, trouble.Add(errLapsed))
 	hold.Show(t.Context(), &trouble)
 	hold.Show(hold.Watch(t.Context(), &watcher), &trouble)
 	trouble.Note(errBroken)
-	require.Equal(t, errBroken, watcher.Err())
+	require.Equal(t, errBroken, watcher.Load().Err())
 	require.EqualError(t, trouble.Add(errLapsed), "lapsed: broken")
 	trouble.Note(nil)
-	require.NoError(t, watcher.Err())
+	require.NoError(t, watcher.Load().Err())
 }
 
 var errBroken = errors.New("broken")

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -69,7 +70,7 @@ func (r *runner) say(format string, args ...any) {
 
 // acquire waits for the lock. A signal, which it returns, ends the wait.
 func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
-	var trouble hold.Trouble
+	var trouble atomic.Pointer[hold.Trouble]
 	ctx, cancel := context.WithCancel(hold.Watch(context.Background(), &trouble))
 	defer cancel()
 	switch {
@@ -101,7 +102,11 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 			<-done
 			return held, sig, err
 		case <-look.C:
-			if err := trouble.Err(); err != nil && !errors.Is(err, lock.ErrBusy) {
+			t := trouble.Load()
+			if t == nil {
+				break
+			}
+			if err := t.Err(); err != nil && !errors.Is(err, lock.ErrBusy) {
 				r.say("still waiting: %v", err)
 				look.Stop()
 			}
