@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/chase"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -129,7 +130,7 @@ func TestWaitIsOver(t *testing.T) {
 	require.NoError(t, err)
 	txn := n.Txn()
 	txn.number = 1
-	txn.waiting, _, _ = n.locks.Join(t.Context(), "a", false, false, nil)
+	txn.waiting, _, _ = n.locks.Join(t.Context(), "a", locks.Want{}, nil)
 	w, _ := txn.waits()
 	require.EqualValues(t, 1, w.Number)
 	require.NoError(t, h.Release())
@@ -152,7 +153,7 @@ func FuzzProbe(f *testing.F) {
 	txn.number = 1
 	f.Fuzz(func(t *testing.T, message []byte) {
 		if txn.waiting == nil || txn.waiting.Over() {
-			txn.waiting, _, _ = n.locks.Join(t.Context(), "b", false, false, nil)
+			txn.waiting, _, _ = n.locks.Join(t.Context(), "b", locks.Want{}, nil)
 		}
 		if len(message) == 0 {
 			return

@@ -145,18 +145,10 @@ func (n *Node) lend(client, name string, try, shares bool, of []uint64, done fun
 			lent(h, err)
 		}()
 	}
-	var w *locks.Waiter
-	switch {
-	case len(of) > 0 && !shares:
-		ids := make([]dmutex.NodeID, len(of))
-		for i := range of {
-			ids[i] = dmutex.NodeID(of[i])
-		}
-		w = n.locks.Claim(name, ids, tell)
-	case len(of) > 0:
-		w = n.locks.Claim(name, nil, tell) // which refuses it
-	default:
-		w, _, _ = n.locks.Join(context.Background(), name, false, shares, tell)
+	want := locks.Want{Shares: shares}
+	for _, id := range of {
+		want.Claims = append(want.Claims, dmutex.NodeID(id))
 	}
+	w, _, _ := n.locks.Join(context.Background(), name, want, tell)
 	return func(error) { w.Quit(context.Canceled) }
 }

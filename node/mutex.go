@@ -113,7 +113,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 				return nil, err
 			}
 		}
-		w, h, err := m.node.locks.Join(ctx, m.name, trying, m.shared, nil)
+		w, h, err := m.node.locks.Join(ctx, m.name, locks.Want{Try: trying, Shares: m.shared}, nil)
 		if w != nil {
 			if trying {
 				m.awaitReceipts(ctx, w)

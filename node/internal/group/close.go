@@ -48,7 +48,7 @@ func (g *Group) stop(why error) {
 	}
 	why = &stopError{why}
 	g.endGrants(why)
-	g.Locks.Abandon(why, false)
+	g.Locks.Lose(why)
 	g.who.halt(g.who.now())
 	g.finish()
 	if !errors.Is(why, transport.ErrClosed) {
@@ -64,8 +64,8 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	if g.Locks.Why() == nil {
 		g.endGrants(ErrClosed)
 		g.trace(trace.Event{What: trace.Down})
+		lost = g.Locks.Abandon(ErrClosed)
 	}
-	lost = g.Locks.Abandon(ErrClosed, g.Locks.Why() == ErrClosed)
 	g.mu.Unlock()
 	g.Mail.Flush()
 	err = g.awaitWork(ctx)
@@ -96,9 +96,9 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 // lent: no other member could take it over.
 func (g *Group) awaitWork(ctx context.Context) error {
 	for {
-		what, name := "the function that runs under lock %q has not returned", g.Locks.Working()
+		what, name := "the function that runs under lock %q has not returned", g.Locks.Used(false)
 		if name == "" && g.alone() {
-			what, name = "the client that holds lock %q has not released it", g.Locks.Lent()
+			what, name = "the client that holds lock %q has not released it", g.Locks.Used(true)
 		}
 		if name == "" {
 			return nil

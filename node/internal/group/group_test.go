@@ -99,7 +99,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 			out := l.Hint(now) // begins a load, now or when its pause is over
 			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { return e.Op == membership.Load }) {
 				g.StepWall(time.Duration(l.term.Until()-now) + time.Millisecond)
-				w, _, _ = g.Locks.Join(t.Context(), "fresh", false, false, nil)
+				w, _, _ = g.Locks.Join(t.Context(), "fresh", locks.Want{}, nil)
 				require.False(t, w.Over())
 				value, _, _ := g.cfg.Store.Load(t.Context())
 				out = l.Done(now, value, nil)

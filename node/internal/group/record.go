@@ -98,7 +98,7 @@ func (l *record) stranger(now int64) membership.Output { return l.Hint(now) }
 
 // Leave is the exclusion of oneself if locks are lent: clients may still hold them.
 func (l *record) Leave(now int64) membership.Output {
-	if l.group.Locks.Lent() != "" {
+	if l.group.Locks.Used(true) != "" {
 		return l.LeaveHolding(now)
 	}
 	return l.LeaseMachine.Leave(now)

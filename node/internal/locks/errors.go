@@ -18,7 +18,7 @@ var (
 	// ErrViewChanged ends a try whose view has ended, or does not act.
 	ErrViewChanged = errors.New("the view has changed")
 
-	// ErrClaim refuses a claim: see [Table.Claim].
+	// ErrClaim refuses a claim: see [Want].
 	ErrClaim = errors.New("the claim is wrong, or comes too early or too late")
 
 	errEarly = errors.New("messages for a view that does not act yet exceed their buffer")

@@ -18,7 +18,8 @@ type Held struct {
 	why   atomic.Pointer[End] // it is no longer held; nil while it is
 	ctx   context.Context     // Join's
 
-	own *holdContext // nil until it is needed; guarded by the mutex of the Table
+	own  *holdContext // nil until it is needed; guarded by the mutex of the Table
+	next *Held        // the next one that shares the grant; likewise
 }
 
 // A holdContext ends with the hold.
@@ -72,15 +73,14 @@ func (h *Held) Until() time.Time {
 	case h.Err() != nil:
 		return time.Now()
 	}
-	now, at := time.Now(), t.cfg.Clock() // in this order, so that a pause between them makes it no later
-	return now.Add(time.Duration(max(t.term.Load().Until(), at) - at))
+	now, left := time.Now(), t.Left() // in this order, so that a pause between them makes it no later
+	return now.Add(time.Duration(left))
 }
 
 // Suspended reports whether the renewal of the lease is late.
-func (h *Held) Suspended() bool { return h.Err() == nil && h.lock.table.late() }
-
-func (t *Table) late() bool {
-	return t.cfg.Clock != nil && t.term.Load().State(t.cfg.Clock()) == leases.Late
+func (h *Held) Suspended() bool {
+	t := h.lock.table
+	return h.Err() == nil && t.cfg.Clock != nil && t.term.Load().State(t.cfg.Clock()) == leases.Late
 }
 
 // Released reports whether the hold has ended with a Release.
@@ -175,29 +175,54 @@ func (h *Held) Release() error {
 	}
 }
 
-// A loan is a hold for a client.
-type loan struct {
+// A use is for what a hold is used, if a Close waits for its end: for a function that runs under it, or
+// for a client, to which it is lent.
+type use struct {
+	lent   bool
 	client string
-	lostAt int64 // when it was lost, by Config.Clock; 0 if it was not
+	lostAt int64 // when it was lost while it was lent, by Config.Clock; 0 if it was not
 }
 
-// Lend notes that the hold is for a client, unless it has ended already. self is the number under which
-// this node holds the lock. The client's word releases it; without that, Return does.
+// Work notes that a function runs under the hold until Rest is called, unless the hold has ended
+// already. self is the number under which this node holds the lock.
+func (h *Held) Work() (self dmutex.NodeID, working bool) { return h.use(use{}) }
+
+// Lend notes that the hold is for a client, as Work. The client's word releases it; without that,
+// Return does.
 func (h *Held) Lend(client string) (self dmutex.NodeID, lent bool) {
+	return h.use(use{lent: true, client: client})
+}
+
+func (h *Held) use(u use) (self dmutex.NodeID, holds bool) {
 	t := h.lock.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if lent = h.why.Load() == nil; lent {
-		t.loans[h] = loan{client: client}
+	if holds = h.why.Load() == nil; holds {
+		t.uses[h] = u
 	}
-	return t.start.Self, lent
+	return t.start.Self, holds
+}
+
+// Rest notes that the function of Work has ended.
+func (h *Held) Rest() {
+	t := h.lock.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unused(h)
+}
+
+func (t *Table) unused(h *Held) {
+	delete(t.uses, h)
+	select {
+	case t.rested <- struct{}{}:
+	default:
+	}
 }
 
 // repaid notes that a hold is given back.
 func (t *Table) repaid(h *Held) {
-	if _, lent := t.loans[h]; lent {
-		delete(t.loans, h)
-		t.rest()
+	if t.uses[h].lent {
+		t.unused(h)
 	}
 }
 
@@ -212,40 +237,11 @@ func (h *Held) Lose(why error) {
 
 func (h *Held) lose(why *End) {
 	t := h.lock.table
-	if l, lent := t.loans[h]; lent && l.lostAt == 0 {
-		l.lostAt = t.cfg.Clock()
-		t.loans[h] = l
+	if u := t.uses[h]; u.lent && u.lostAt == 0 {
+		u.lostAt = t.cfg.Clock()
+		t.uses[h] = u
 	}
 	h.end(why)
-}
-
-// Work notes that a function runs under the hold until Rest is called, unless the hold has ended
-// already. self is the number under which this node holds the lock.
-func (h *Held) Work() (self dmutex.NodeID, working bool) {
-	t := h.lock.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if h.why.Load() != nil {
-		return dmutex.None, false
-	}
-	t.working[h] = true
-	return t.start.Self, true
-}
-
-// Rest notes that the function of Work has ended.
-func (h *Held) Rest() {
-	t := h.lock.table
-	t.mu.Lock()
-	delete(t.working, h)
-	t.mu.Unlock()
-	t.rest()
-}
-
-func (t *Table) rest() {
-	select {
-	case t.rested <- struct{}{}:
-	default:
-	}
 }
 
 // Owner returns the owner of a hold, nil if it has none, and whether this node holds the lock.

@@ -16,7 +16,7 @@ type lock struct {
 	table   *Table
 	name    string
 	machine dmutex.Machine // nil while the view does not act
-	held    *Held          // the present grant; if callers share it, one of its handles: see Table.others
+	held    *Held          // the present grant; if callers share it, the first of its handles
 	waiters []*Waiter      // first come, first served
 
 	holder  dmutex.NodeID // what known returned after the last input
@@ -63,10 +63,10 @@ func (l *lock) born() {
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Sharers: start.Sharers, Home: start.Home, Phase: machine.Phase(), Shared: l.in(dmutex.Held) && l.shares()})
 	if l.sharer() == nil {
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-			if w.shares {
+			if w.Shares {
 				w.finish(nil, ErrUnshared)
 			}
-			return w.shares
+			return w.Shares
 		})
 	}
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
@@ -75,7 +75,6 @@ func (l *lock) born() {
 			t.repaid(h)
 		}
 		l.held = nil
-		delete(t.others, l)
 	}
 }
 
@@ -135,16 +134,16 @@ func (l *lock) settle() {
 		case dmutex.Held:
 			switch {
 			case l.held != nil && !l.open() || l.table.Why() != nil:
-			case grants && (l.waiters[0].shares || !l.shares()):
+			case grants && (l.waiters[0].Shares || !l.shares()):
 				l.grant()
 			case l.held == nil: // a grant that comes after the lease is none, and one to share is none for a waiter that does not
-				l.release(nil)
+				l.release()
 			}
 			return
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !grants || l.waiters[0].of == nil && (l.waits() || l.turns()) || !l.request() {
+			if !grants || l.waiters[0].Claims == nil && (l.waits() || l.turns()) || !l.request() {
 				l.rest()
 				return
 			}
@@ -155,7 +154,7 @@ func (l *lock) settle() {
 
 // grant grants the lock to the first waiter and, if that shares, to all that share and follow it.
 func (l *lock) grant() {
-	for batch := l.waiters[0].shares; ; {
+	for batch := l.waiters[0].Shares; ; {
 		w := l.waiters[0]
 		l.waiters = slices.Delete(l.waiters, 0, 1)
 		h := &Held{lock: l, fence: l.machine.Fence(), since: w.since, ctx: w.ctx}
@@ -163,14 +162,14 @@ func (l *lock) grant() {
 			h.since = l.table.cfg.Mail.Now()
 		}
 		if l.held == nil {
-			l.held, l.shared = h, l.shares()
+			l.shared = l.shares()
 		} else {
 			h.fence = l.held.fence // that of the first, also if the view has changed since
-			l.table.others[l] = append(l.table.others[l], h)
 		}
+		*l.place(nil) = h
 		l.table.granted++
 		w.finish(h, nil)
-		if !batch || len(l.waiters) == 0 || !l.waiters[0].shares {
+		if !batch || len(l.waiters) == 0 || !l.waiters[0].Shares {
 			return
 		}
 	}
@@ -195,7 +194,7 @@ func (l *lock) request() (asked bool) {
 	did := trace.Request
 	var out []dmutex.Message
 	var err error
-	if l.waiters[0].shares {
+	if l.waiters[0].Shares {
 		did = trace.Share
 		out, err = l.machine.(dmutex.Sharer).Share()
 	} else {
@@ -210,7 +209,7 @@ func (l *lock) request() (asked bool) {
 		panic("node: " + err.Error()) // only called while Idle
 	}
 	l.send(did, nil, out)
-	if w := l.waiters[0]; w.try && w.ready == nil { // it is joining
+	if w := l.waiters[0]; w.Try && w.ready == nil { // it is joining
 		for i := range out {
 			w.asked = append(w.asked, l.table.cfg.Mail.Receipt(out[i].To))
 		}
@@ -242,16 +241,9 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	}
 }
 
-// release ends the present grant, which has one handle at most, for the reason given if it has not
-// ended before, and returns it. While the view does not act, the peers learn of the release when
-// it does.
-func (l *lock) release(why *End) (e Event) {
-	if l.held != nil {
-		l.held.end(why)
-		e = l.held.outcome()
-		l.table.repaid(l.held)
-		l.held = nil
-	}
+// release ends a grant that has no handle. While the view does not act, the peers learn of the
+// release when it does.
+func (l *lock) release() {
 	if l.in(dmutex.Held) {
 		out, err := l.machine.Release()
 		if err != nil {
@@ -260,7 +252,6 @@ func (l *lock) release(why *End) (e Event) {
 		l.send(trace.Release, nil, out)
 	}
 	l.settle()
-	return e
 }
 
 func (l *lock) withdraw() {

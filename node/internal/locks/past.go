@@ -49,7 +49,7 @@ func (l *lock) former() (ids []dmutex.NodeID) {
 	if t.past == nil {
 		return nil
 	}
-	shares := len(l.waiters) > 0 && l.waiters[0].shares
+	shares := len(l.waiters) > 0 && l.waiters[0].Shares
 	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 { return t.newborn(w, name) }) {
 		ids = append(ids, f.Node)
 	}

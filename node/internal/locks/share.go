@@ -1,16 +1,12 @@
 package locks
 
-import (
-	"slices"
+import "github.com/dmutex/dmutex"
 
-	"github.com/dmutex/dmutex"
-)
-
-// Several callers of this node may share one grant: lock.held is the handle of one of them, and
-// Table.others has those of the others. They have the same fence. The machine is released with the
-// last handle. The first waiter asks in its mode, and those that share and wait behind it are granted
-// the lock together with it. A later caller that shares joins, at no message, while nobody waits
-// here or, as far as the machine knows, elsewhere.
+// Several callers of this node may share one grant: lock.held is the handle of the first of them, and
+// the others follow it. They have the same fence. The machine is released with the last handle. The
+// first waiter asks in its mode, and those that share and wait behind it are granted the lock together
+// with it. A later caller that shares joins, at no message, while nobody waits here or, as far as the
+// machine knows, elsewhere.
 
 // sharer returns the machine if it is a Sharer.
 func (l *lock) sharer() dmutex.Sharer {
@@ -27,16 +23,16 @@ func (l *lock) shares() bool {
 // open reports whether the first waiter may join the present holders. What was lost has the fence of
 // a view that may be over.
 func (l *lock) open() bool {
-	return l.waiters[0].shares && l.held.Noticed() == nil && l.shares() && !l.sharer().Wanted()
+	return l.waiters[0].Shares && l.held.Noticed() == nil && l.shares() && !l.sharer().Wanted()
 }
 
 // turns reports whether the first waiter has to wait until a withdrawn request to share has had
 // its turn.
-func (l *lock) turns() bool { return !l.waiters[0].shares && l.machine.Pending() && l.shares() }
+func (l *lock) turns() bool { return !l.waiters[0].Shares && l.machine.Pending() && l.shares() }
 
 // wanted reports whether a request waits, here or elsewhere, for a hold that shares.
 func (l *lock) wanted() bool {
-	return l.held != nil && l.shared && (len(l.waiters) > 0 && !l.waiters[0].shares || l.shares() && l.sharer().Wanted())
+	return l.held != nil && l.shared && (len(l.waiters) > 0 && !l.waiters[0].Shares || l.shares() && l.sharer().Wanted())
 }
 
 // tellWanted tells those that share the lock and look at Asked.
@@ -52,36 +48,36 @@ func (l *lock) tellWanted() {
 }
 
 // handles returns the handles of the present grant.
-func (l *lock) handles() []*Held {
-	if l.held == nil {
-		return nil
+func (l *lock) handles() (all []*Held) {
+	for h := l.held; h != nil; h = h.next {
+		all = append(all, h)
 	}
-	return append([]*Held{l.held}, l.table.others[l]...)
+	return all
+}
+
+// place returns where a handle of the present grant stands, or else where the next one is to stand.
+func (l *lock) place(h *Held) **Held {
+	at := &l.held
+	for *at != nil && *at != h {
+		at = &(*at).next
+	}
+	return at
 }
 
 // has reports whether a handle is one of the present grant.
-func (l *lock) has(h *Held) bool {
-	return l.held == h || slices.Contains(l.table.others[l], h)
-}
+func (l *lock) has(h *Held) bool { return *l.place(h) != nil }
 
-// leave ends a handle of the present grant, as release does, and the grant with the last one.
+// leave ends a handle of the present grant, for the reason given if it has not ended before, and
+// returns its outcome. The grant ends with its last handle.
 func (l *lock) leave(h *Held, why *End) Event {
-	others := l.table.others[l]
-	if len(others) == 0 {
-		return l.release(why)
-	}
+	*l.place(h), h.next = h.next, nil
 	h.end(why)
 	l.table.repaid(h)
-	if h == l.held {
-		l.held = others[0]
-	}
-	k := max(slices.Index(others, h), 0)
-	if others = slices.Delete(others, k, k+1); len(others) > 0 {
-		l.table.others[l] = others
+	outcome := h.outcome()
+	if l.held == nil {
+		l.release()
 	} else {
-		delete(l.table.others, l)
+		l.settle() // the door may have been closed by a hold that was lost
 	}
-	e := h.outcome()
-	l.settle() // the door may have been closed by a hold that was lost
-	return e
+	return outcome
 }

@@ -12,13 +12,13 @@ import (
 )
 
 func (t *Table) share(tb testing.TB, name string) *Held {
-	_, h, err := t.Join(tb.Context(), name, false, true, nil)
+	_, h, err := t.Join(tb.Context(), name, Want{Shares: true}, nil)
 	require.NoError(tb, err)
 	return h
 }
 
 func (t *Table) later(tb testing.TB, name string, shares bool) *Waiter {
-	w, h, err := t.Join(tb.Context(), name, false, shares, nil)
+	w, h, err := t.Join(tb.Context(), name, Want{Shares: shares}, nil)
 	require.NoError(tb, err)
 	require.Nil(tb, h)
 	return w
@@ -61,7 +61,7 @@ func TestClaimBehindSharer(t *testing.T) {
 	table.later(t, "x", true).GiveUp(errors.New("too long"))
 	require.True(t, table.locks["x"].machine.Pending())
 	table.past = &membership.Past{Former: []membership.Former{{Node: 3, Epoch: 1}}}
-	w := table.Claim("x", []dmutex.NodeID{3}, func(*Waiter) {})
+	w, _, _ := table.Join(t.Context(), "x", Want{Claims: []dmutex.NodeID{3}}, func(*Waiter) {})
 	_, err := w.Result()
 	require.ErrorIs(t, err, ErrClaim)
 }
@@ -75,7 +75,6 @@ func TestShareLost(t *testing.T) {
 	table.Lapse(errors.New("lease ended"))
 	w := table.later(t, "x", true)
 	require.Len(t, table.GiveBack(), 2)
-	require.Empty(t, table.others)
 	got, err := w.Result()
 	require.NoError(t, err)
 	require.Greater(t, got.fence, h.fence)
@@ -100,7 +99,7 @@ func TestSharersOverruled(t *testing.T) {
 	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}}, nil)
 	require.ErrorIs(t, h.Err(), ErrReplaced)
 	require.ErrorIs(t, other.Err(), ErrReplaced)
-	require.Empty(t, table.others)
+	require.Nil(t, table.locks["x"].held)
 }
 
 // All handles of a shared grant are given back when the table is abandoned, but for those under
@@ -110,7 +109,7 @@ func TestSharersAbandoned(t *testing.T) {
 	h, works, other := table.share(t, "x"), table.share(t, "x"), table.share(t, "x")
 	_, working := works.Work()
 	require.True(t, working)
-	require.Len(t, table.Abandon(errors.New("closed"), true), 2)
+	require.Len(t, table.Abandon(errors.New("closed")), 2)
 	require.True(t, table.locks["x"].has(works))
 	require.False(t, table.locks["x"].has(h))
 	require.False(t, table.locks["x"].has(other))
@@ -131,6 +130,6 @@ func TestLyingSharer(t *testing.T) {
 	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
 	_, err := w.Result()
 	require.ErrorIs(t, err, ErrUnshared)
-	_, _, err = table.Join(t.Context(), "x", false, true, nil)
+	_, _, err = table.Join(t.Context(), "x", Want{Shares: true}, nil)
 	require.ErrorIs(t, err, ErrUnshared)
 }

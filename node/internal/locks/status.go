@@ -64,12 +64,12 @@ func (l *lock) status() Status {
 	switch {
 	case l.held != nil: // also while the view does not act
 		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
-		st.Client = l.table.loans[l.held].client
+		st.Client = l.table.uses[l.held].client
 		if st.Shared = l.shared; !l.shared {
 			st.Holder, st.HeldFor = l.table.start.Self, st.Age
 			break
 		}
-		st.Sharing = 1 + len(l.table.others[l])
+		st.Sharing = len(l.handles())
 		if self := l.table.start.Self; !slices.Contains(st.Sharers, self) {
 			st.Sharers = append(st.Sharers, self)
 		}

@@ -64,11 +64,10 @@ type Table struct {
 	mu      sync.Mutex
 	joining Waiter // scratch of Join
 	locks   map[string]*lock
-	others  map[*lock][]*Held // the handles that share a grant with lock.held
-	epoch   uint64            // of the view that is installed; 0 before the first
-	acting  bool              // the machines of the view may be born
-	acted   int64             // since when, by Mail.Now
-	start   dmutex.Start      // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
+	epoch   uint64       // of the view that is installed; 0 before the first
+	acting  bool         // the machines of the view may be born
+	acted   int64        // since when, by Mail.Now
+	start   dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	holders map[string][]membership.Holder // reported in the view, and no machine was born from it yet
 	past    *membership.Past               // of the view
@@ -84,16 +83,15 @@ type Table struct {
 	oldest         int                // where to look for one to forget
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
-	message        []byte // scratch
-	loans          map[*Held]loan
-	working        map[*Held]bool // the holds under which a function runs, also lost ones
+	message        []byte        // scratch
+	uses           map[*Held]use // of holds that Close waits for, also lost ones
 }
 
 // New returns an empty Table, which acts in no view.
 func New(cfg Config) *Table {
 	t := &Table{
-		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock), others: make(map[*lock][]*Held),
-		fresh: make(map[newborn]uint64), working: make(map[*Held]bool), loans: make(map[*Held]loan),
+		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
+		fresh: make(map[newborn]uint64), uses: make(map[*Held]use),
 	}
 	t.ended, t.end = context.WithCancelCause(context.Background())
 	t.SetTerm(leases.Term{})
@@ -102,8 +100,15 @@ func New(cfg Config) *Table {
 	return t
 }
 
-// End ends all granting, for the reason given. The first reason stays.
-func (t *Table) End(why error) { t.end(why) }
+// End ends all granting and all waits, for the reason given. The first reason stays.
+func (t *Table) End(why error) {
+	t.end(why)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.locks {
+		l.fail(why)
+	}
+}
 
 // Why returns why nothing more is granted, nil while all is well.
 func (t *Table) Why() error {
@@ -135,8 +140,8 @@ func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.t
 // grants reports whether anything may be granted at the moment.
 func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
 
-// Halt lets nothing be granted until Resume is called. It reports whether that is new.
-func (t *Table) Halt() bool { return !t.halted.Swap(true) }
+// Halt lets nothing be granted until Resume is called.
+func (t *Table) Halt() { t.halted.Store(true) }
 
 // Resume ends a Halt, and lets the locks go on that waited for that, or for a later term.
 func (t *Table) Resume() {
@@ -171,7 +176,7 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 		l.drop()
 		l.listed, l.used = false, false
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-			if !w.try && w.of == nil {
+			if !w.Try && w.Claims == nil {
 				return false
 			}
 			w.finish(nil, ErrViewChanged)
@@ -211,7 +216,7 @@ func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.
 			continue
 		}
 		if l := t.lock(h.Lock); l.held == nil && l.machine.Phase() == dmutex.Held {
-			l.release(nil) // it was released, or lost, since the report
+			l.release() // it was released, or lost, since the report
 		}
 	}
 	t.rehandle()
@@ -228,9 +233,9 @@ func (t *Table) Epoch() uint64 {
 	return t.epoch
 }
 
-// Lapse ends all holds of this node, for the reason given. The locks stay taken until
-// their holders release them, or GiveBack does. Waiters keep waiting.
-func (t *Table) Lapse(why error) {
+// Lose ends all holds of this node, for the reason given. The locks stay taken until their holders
+// release them.
+func (t *Table) Lose(why error) {
 	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -239,6 +244,12 @@ func (t *Table) Lapse(why error) {
 			h.lose(lost)
 		}
 	}
+}
+
+// Lapse is Lose for a lease that has ended: GiveBack and Return release the locks, too, and waiters
+// keep waiting.
+func (t *Table) Lapse(why error) {
+	t.Lose(why)
 	next := make(chan struct{})
 	close(*t.lapsed.Swap(&next))
 }
@@ -248,10 +259,7 @@ func (t *Table) Lapsed() <-chan struct{} { return *t.lapsed.Load() }
 
 // GiveBack releases lapsed holds, but for those that are lent, and returns them.
 func (t *Table) GiveBack() []Event {
-	return t.giveBack(func(h *Held) bool {
-		_, lent := t.loans[h]
-		return !lent && h.Noticed() != nil
-	})
+	return t.giveBack(func(h *Held) bool { return !t.uses[h].lent && h.Noticed() != nil })
 }
 
 // Return releases the lent holds that were lost before this time, and returns them: an operation on
@@ -259,7 +267,7 @@ func (t *Table) GiveBack() []Event {
 // excluded this life, and the client may go on with another member.
 func (t *Table) Return(sent int64) []Event {
 	return t.giveBack(func(h *Held) bool {
-		at := t.loans[h].lostAt
+		at := t.uses[h].lostAt
 		return at != 0 && at < sent
 	})
 }
@@ -277,51 +285,40 @@ func (t *Table) giveBack(which func(*Held) bool) (ended []Event) {
 	return ended
 }
 
-// Abandon ends all waits and all holds, for the reason given. With release it also releases the
-// locks, but for those under which a function still runs, and returns the holds. It leaves those
-// alone that are lent.
-func (t *Table) Abandon(why error, release bool) (ended []Event) {
+// Abandon ends and releases all holds after an End, for the reason given, and returns them. The locks
+// under which a function still runs stay taken, and those that are lent stay held.
+func (t *Table) Abandon(why error) (ended []Event) {
 	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
-		l.fail(why)
 		for _, h := range l.handles() {
-			switch _, loan := t.loans[h]; {
-			case loan && release:
-			case !release || t.working[h]:
-				h.end(lost)
-			default:
+			if u, used := t.uses[h]; !used {
 				ended = append(ended, l.leave(h, lost))
+			} else if !u.lent {
+				h.end(lost)
 			}
 		}
 		switch {
 		case l.held != nil:
-		case l.in(dmutex.Held) && release:
-			l.release(nil)
-		case l.in(dmutex.Waiting) && release:
+		case l.in(dmutex.Held):
+			l.release()
+		case l.in(dmutex.Waiting):
 			l.withdraw()
 		}
 	}
 	return ended
 }
 
-// Working returns the name of a lock under which a function runs, "" if there is none.
-func (t *Table) Working() string {
+// Used returns the name of a lock under which a function runs or, with lent, of one that is lent to a
+// client; "" if there is none.
+func (t *Table) Used(lent bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for h := range t.working {
-		return h.lock.name
-	}
-	return ""
-}
-
-// Lent returns the name of a lock that is lent to a client, "" if none is.
-func (t *Table) Lent() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for h := range t.loans {
-		return h.lock.name
+	for h, u := range t.uses {
+		if u.lent == lent {
+			return h.lock.name
+		}
 	}
 	return ""
 }

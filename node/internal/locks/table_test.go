@@ -54,7 +54,7 @@ func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
 }
 
 func (t *Table) acquire(tb testing.TB, name string) *Held {
-	_, h, err := t.Join(tb.Context(), name, false, false, nil)
+	_, h, err := t.Join(tb.Context(), name, Want{}, nil)
 	require.NoError(tb, err)
 	return h
 }
@@ -197,11 +197,11 @@ func TestOwner(t *testing.T) {
 // While the table is halted, a try does not report a free lock as busy.
 func TestTryWhileHalted(t *testing.T) {
 	table, _ := alone(t)
-	require.True(t, table.Halt())
-	_, _, err := table.Join(t.Context(), "x", true, false, nil)
+	table.Halt()
+	_, _, err := table.Join(t.Context(), "x", Want{Try: true}, nil)
 	require.ErrorIs(t, err, ErrViewChanged)
 	table.Resume()
-	_, h, err := table.Join(t.Context(), "x", true, false, nil)
+	_, h, err := table.Join(t.Context(), "x", Want{Try: true}, nil)
 	require.NoError(t, err)
 	release(t, h)
 }
@@ -258,7 +258,7 @@ func TestLose(t *testing.T) {
 	h.Lose(why)
 	require.ErrorIs(t, h.Err(), why)
 	require.ErrorIs(t, context.Cause(h.Context()), why)
-	w, _, _ := table.Join(t.Context(), "x", false, false, nil)
+	w, _, _ := table.Join(t.Context(), "x", Want{}, nil)
 	require.Equal(t, dmutex.Held, table.Status("x").Phase)
 	require.ErrorIs(t, h.Release(), why)
 	require.Equal(t, h.fence, u.ended[0].Fence)

@@ -8,15 +8,24 @@ import (
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
+// A Want says how a call wants a lock.
+type Want struct {
+	Try    bool // it does not wait for a holder: it is over with ErrViewChanged when the view ends or does not act
+	Shares bool // to share it
+
+	// Claims says that a client holds the lock by the last of these former members, and has left the
+	// others for that one. The claim comes before all other waiters, who wait for the former members,
+	// and its request serves nobody else. It is over at once with ErrClaim unless this node may take
+	// it, see [membership.MayClaim], and when the view ends.
+	Claims []dmutex.NodeID
+}
+
 // A Waiter is a call that wants a lock. It is over with a grant or an error.
 type Waiter struct {
+	Want
 	lock  *lock
 	ctx   context.Context // the call's
 	since int64           // when it began to wait, by Mail.Now
-	try   bool            // it does not wait for a holder
-
-	shares bool            // wants to share the lock
-	of     []dmutex.NodeID // of a claim, see Claim; nil of other calls
 
 	asked []<-chan struct{} // the receipts of its request, if it is a try
 
@@ -26,30 +35,35 @@ type Waiter struct {
 	err   error
 }
 
-// Join makes a call wait for a lock, to hold it alone or to share it, and grants it at once if that
-// needs no answer. A try is over with ErrViewChanged when the view ends or does not act. The handle
-// has the values of ctx.
+// Join makes a call wait for a lock, and grants it at once if that needs no answer. The handle has the
+// values of ctx.
 //
 // If tell is nil, and the call is over at once, Join returns its outcome and no Waiter: that
 // allocates nothing but the handle. Else [Waiter.Ready] is closed when it is over. A tell is called
 // then, perhaps at once, under the mutex of the Table: it must not wait, and starts a goroutine for
 // what is to be done.
-func (t *Table) Join(ctx context.Context, name string, try, shares bool, tell func(*Waiter)) (w *Waiter, h *Held, err error) {
+func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Waiter)) (w *Waiter, h *Held, err error) {
 	t.mu.Lock()
 	l := t.lock(name)
 	if w = &t.joining; tell != nil {
 		w = new(Waiter)
 	}
-	*w = Waiter{lock: l, ctx: ctx, since: t.cfg.Mail.Now(), try: try, shares: shares, tell: tell}
+	*w = Waiter{Want: want, lock: l, ctx: ctx, since: t.cfg.Mail.Now(), tell: tell}
 	switch why := t.Why(); {
 	case why != nil:
 		w.finish(nil, why)
-	case try && (!t.acting || !t.grants()):
+	case want.Try && (!t.acting || !t.grants()):
 		w.finish(nil, ErrViewChanged)
-	case shares && l.machine != nil && l.sharer() == nil:
+	case want.Shares && l.machine != nil && l.sharer() == nil:
 		w.finish(nil, ErrUnshared)
-	default:
+	case want.Claims == nil:
 		l.waiters = append(l.waiters, w)
+	default:
+		l.waiters = slices.Insert(l.waiters, 0, w)
+		if !l.claimable() {
+			l.waiters = slices.Delete(l.waiters, 0, 1)
+			w.finish(nil, ErrClaim)
+		}
 	}
 	l.settle()
 	switch {
@@ -67,23 +81,10 @@ func (t *Table) Join(ctx context.Context, name string, try, shares bool, tell fu
 	return w, h, err
 }
 
-// Claim makes a client's claim wait for a lock, which the client holds by the last of these former
-// members, and it has left the others for that one. The claim comes before all other waiters, who wait
-// for the former members, and its request serves nobody else. It is over at once with ErrClaim unless
-// this node may take it, see [membership.MayClaim], and when the view ends. tell is that of Join.
-func (t *Table) Claim(name string, of []dmutex.NodeID, tell func(*Waiter)) *Waiter {
-	t.mu.Lock()
-	l := t.lock(name)
-	w := &Waiter{lock: l, ctx: context.Background(), since: t.cfg.Mail.Now(), of: of, tell: tell}
-	l.waiters = slices.Insert(l.waiters, 0, w) // first: it wants the lock alone, and is asked whom that waits for
-	if t.Why() != nil || !t.acting || !t.grants() || l.held != nil || !l.in(dmutex.Idle) || l.turns() || !membership.MayClaim(of, t.start.Members, l.former()) {
-		l.waiters = slices.Delete(l.waiters, 0, 1)
-		w.finish(nil, ErrClaim)
-	}
-	l.settle()
-	t.mu.Unlock()
-	t.cfg.Mail.Flush()
-	return w
+// claimable reports whether the first waiter, a claim, may request the lock.
+func (l *lock) claimable() bool {
+	w, t := l.waiters[0], l.table
+	return !w.Shares && l.held == nil && l.in(dmutex.Idle) && t.grants() && !l.turns() && membership.MayClaim(w.Claims, t.start.Members, l.former())
 }
 
 // finish ends the wait, with a grant or an error. From then on the Waiter is its
@@ -131,7 +132,7 @@ func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 		l.waiters = slices.DeleteFunc(l.waiters, func(o *Waiter) bool { return o == w })
 		w.finish(nil, why)
 		switch {
-		case l.in(dmutex.Waiting) && (len(l.waiters) == 0 || w.of != nil || l.shares() && !l.waiters[0].shares):
+		case l.in(dmutex.Waiting) && (len(l.waiters) == 0 || w.Claims != nil || l.shares() && !l.waiters[0].Shares):
 			l.withdraw()
 		case len(l.waiters) > 0 && l.shares(): // the next one may share, too
 			l.settle()
