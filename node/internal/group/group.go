@@ -77,9 +77,9 @@ type Group struct {
 	speak    protocol.Versions
 	settings string // see describe
 	late     *latelog.Log
-	peers    atomic.Pointer[map[dmutex.NodeID]*peer]  // the other members; replaced as a whole
-	former   atomic.Pointer[map[dmutex.NodeID]string] // the names of former members; likewise
-	refused  atomic.Uint64                            // messages and frames that no correct peer sends
+	peers    atomic.Pointer[map[dmutex.NodeID]*peer] // the other members; replaced as a whole
+	known    atomic.Pointer[map[dmutex.NodeID]About] // what is known of members and of former ones; likewise
+	refused  atomic.Uint64                           // messages and frames that no correct peer sends
 	running  sync.WaitGroup
 
 	who   authority
@@ -98,7 +98,6 @@ type Group struct {
 	life    uint64
 	next    chan struct{} // closed when the next view acts
 	timers  timers
-	frozen  int64             // when the present view was installed
 	last    membership.View   // the last that acted
 	shown   View              // how it began to act
 	cause   error             // why this node has asked for the present view
@@ -117,7 +116,7 @@ func New(cfg Config) (g *Group, err error) {
 	g.timers[nag] = int64(nagAfter)
 	g.self.Store(uint64(cfg.Self))
 	g.peers.Store(new(map[dmutex.NodeID]*peer))
-	g.former.Store(&map[dmutex.NodeID]string{})
+	g.known.Store(&map[dmutex.NodeID]About{})
 	g.done, g.finish = context.WithCancel(context.Background())
 	join := newConsent
 	if cfg.Store != nil {
@@ -172,31 +171,24 @@ func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
 // MaxMembers bounds the members of a view.
 func (g *Group) MaxMembers() int { return g.limit }
 
-// A peer is what a Group keeps of another member beside its mail. Its fields, but for pending,
-// are used by one call of the mail's handler at a time.
+// A peer is what a Group keeps of another member beside its mail. One call of the mail's handler at a
+// time uses decoder and part.
 type peer struct {
 	decoder wire.Decoder
-	part    []byte                // of a message about views, until the rest of it is there
-	life    uint64                // that was met last; 0 if none was
-	about   atomic.Pointer[About] // nil until it is known
-	pending [][]byte              // guarded by Group.mu: messages about views that found no room in the mail
+	part    []byte   // of a message about views, until the rest of it is there
+	life    uint64   // guarded by Group.mu: that was met last; 0 if none was
+	pending [][]byte // likewise: messages about views that found no room in the mail
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.
 type About struct{ Name, Address string }
 
-// About returns what is known of a member, and the name of a former one.
-func (g *Group) About(id dmutex.NodeID) (a About) {
+// About returns what is known of a member, or of a former one.
+func (g *Group) About(id dmutex.NodeID) About {
 	if id == g.Self() {
 		return About{Name: g.cfg.Name}
 	}
-	if p := g.peer(id); p != nil {
-		if known := p.about.Load(); known != nil {
-			a = *known
-		}
-		return a
-	}
-	return About{Name: (*g.former.Load())[id]}
+	return (*g.known.Load())[id]
 }
 
 func (g *Group) peer(id dmutex.NodeID) *peer { return (*g.peers.Load())[id] }
@@ -206,16 +198,10 @@ func (g *Group) Others() []dmutex.NodeID { return slices.Sorted(maps.Keys(*g.pee
 
 // setPeers replaces the other members. Those that stay keep what is known of them.
 func (g *Group) setPeers(ids []dmutex.NodeID) {
-	all, names := make(map[dmutex.NodeID]*peer), make(map[dmutex.NodeID]string)
+	all := make(map[dmutex.NodeID]*peer)
 	for _, id := range ids {
 		all[id] = cmp.Or(g.peer(id), new(peer))
 	}
-	for _, id := range g.Others() {
-		if all[id] == nil {
-			names[id] = g.About(id).Name
-		}
-	}
-	g.remember(names) // first, so that a name is known all the time
 	g.peers.Store(&all)
 }
 
@@ -229,14 +215,14 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	if p == nil { // it was removed meanwhile
 		return
 	}
-	if p.life != 0 && p.life != life {
-		p.about.Store(nil)
-	}
-	p.life, p.part = life, nil
+	p.part = nil
 	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
-	g.LogOften(slog.LevelInfo, "peer met", g.peerAttr(id))
 	g.do(func(now int64) membership.Output {
-		p.pending = nil // it was for a former life
+		if p.life != 0 && p.life != life {
+			g.remember(map[dmutex.NodeID]About{id: {}})
+		}
+		g.LogOften(slog.LevelInfo, "peer met", g.peerAttr(id))
+		p.life, p.pending = life, nil // what is pending was for a former life
 		return g.who.Met(now, id, life)
 	})
 }
@@ -277,7 +263,9 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 			g.Refused(from, err)
 			return
 		}
-		p.about.Store(&About{Name: name})
+		g.mu.Lock()
+		g.remember(map[dmutex.NodeID]About{from: {Name: name}})
+		g.mu.Unlock()
 	case says == saysMore || says == saysLast:
 		g.handle(from, p, message)
 	default:

@@ -98,7 +98,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 			now := g.who.now()
 			out := l.Hint(now) // begins a load, now or when its pause is over
 			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { return e.Op == membership.Load }) {
-				g.StepWall(time.Duration(l.term.Until()-now) + time.Millisecond)
+				g.StepWall(time.Duration(g.Locks.Left()) + time.Millisecond)
 				w, _, _ = g.Locks.Join(t.Context(), "fresh", locks.Want{}, nil)
 				require.False(t, w.Over())
 				value, _, _ := g.cfg.Store.Load(t.Context())
@@ -176,7 +176,7 @@ func TestNamesAreNotKept(t *testing.T) {
 	alone(t, Config{Self: 1, Members: []dmutex.NodeID{1}}, func(g *Group) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.remember(map[dmutex.NodeID]string{3: "web-3"})
+		g.remember(map[dmutex.NodeID]About{3: {Name: "web-3"}})
 		g.setPeers([]dmutex.NodeID{2})
 		kept := &membership.Past{Former: []membership.Former{{Node: 3, Epoch: 5}}}
 		require.Equal(t, "web-3", g.withNames(kept).Former[0].Name)

@@ -28,15 +28,16 @@ func (g *Group) AllCalled(ids []dmutex.NodeID) (all []string) {
 	return all
 }
 
-// remember keeps the names of former members, of so many as there can be. The caller has the mutex.
-func (g *Group) remember(names map[dmutex.NodeID]string) {
-	all := maps.Clone(*g.former.Load())
-	maps.Copy(all, names)
-	oldest := slices.Sorted(maps.Keys(all))
-	for _, id := range oldest[:max(len(all)-membership.MaxFormer, 0)] {
+// remember keeps what is known of members, and of as many former ones as there can be. The caller has
+// the mutex.
+func (g *Group) remember(more map[dmutex.NodeID]About) {
+	all := maps.Clone(*g.known.Load())
+	maps.Copy(all, more)
+	former := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(id dmutex.NodeID) bool { return g.peer(id) != nil })
+	for _, id := range former[:max(len(former)-membership.MaxFormer, 0)] {
 		delete(all, id)
 	}
-	g.former.Store(&all)
+	g.known.Store(&all)
 }
 
 // withNames returns what is told of former members, with their names. The machine keeps p.
@@ -54,11 +55,11 @@ func (g *Group) withNames(p *membership.Past) *membership.Past {
 
 // hearNames keeps the names of former members that this process has not met. The caller has the mutex.
 func (g *Group) hearNames(p *membership.Past) {
-	names := make(map[dmutex.NodeID]string)
+	names := make(map[dmutex.NodeID]About)
 	if p != nil {
 		for _, f := range p.Former {
 			if f.Name != "" && g.About(f.Node).Name == "" {
-				names[f.Node] = f.Name
+				names[f.Node] = About{Name: f.Name}
 			}
 		}
 	}

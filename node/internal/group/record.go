@@ -30,8 +30,7 @@ type record struct {
 	link  transport.DynamicLink
 	time  *clock.Clock
 
-	length int64       // of the lease
-	term   leases.Term // of what is held
+	length int64 // of the lease
 
 	busy  chan struct{}  // full while the store has not returned
 	rev   store.Revision // of the record that the machine was shown last
@@ -54,6 +53,9 @@ const (
 	// A wait for leases is logged so long after it begins if the store can prove that it is
 	// over: processes that start together see each other live before they are members.
 	proofPatience = time.Second
+
+	// lookAgain is how soon the store is asked again who lives.
+	lookAgain = int64(100 * time.Millisecond)
 )
 
 // newRecord makes the members of the record the group.
@@ -73,7 +75,7 @@ func newRecord(g *Group) (err error) {
 	l := &record{
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), busy: make(chan struct{}, 1),
-		proof: proof{lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)},
+		proof: proof{lasts: math.MinInt64, watches: make(map[dmutex.NodeID]context.CancelFunc)},
 	}
 	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients {
 		l.prover, l.patience = prover, proofPatience
@@ -152,6 +154,9 @@ func (l *record) Tick(now int64) (out membership.Output) {
 		}
 	}
 	out = out.And(l.LeaseMachine.Tick(now))
+	if l.group.timers.due(look, now) {
+		l.look()
+	}
 	if l.group.timers.due(say, now) {
 		if until, dead, _ := l.Waits(); until != 0 {
 			l.group.Log(slog.LevelWarn, "waiting", slog.Duration("waited", l.patience), slog.Any("err", l.drains(until-now, dead)))
@@ -176,9 +181,10 @@ func (l *record) event(now int64, e *membership.Event) {
 		l.renewed(now, e.Term)
 	case membership.Waiting:
 		if g.Locks.Clear(e.Epoch, e.Until); e.Until == 0 {
-			g.timers[say] = never
+			g.timers[say], g.timers[look] = never, never
+		} else if l.prover != nil {
+			g.timers[look] = now
 		}
-		l.prove(e)
 	case membership.Ask:
 		op, value, rev := e.Op, e.Value, l.rev
 		g.running.Go(func() { l.operate(op, value, rev) })
@@ -196,8 +202,8 @@ func (l *record) event(now int64, e *membership.Event) {
 // rest ends what this node does for its lease.
 func (l *record) rest(now int64) {
 	g := l.group
-	g.timers[watch], g.timers[say], l.term = never, never, leases.Term{}
-	g.Locks.SetTerm(l.term)
+	g.timers[watch], g.timers[look], g.timers[say] = never, never, never
+	g.Locks.SetTerm(leases.Term{})
 	l.set(now)
 }
 
@@ -209,7 +215,7 @@ func (l *record) halt(now int64) {
 // renewed lets the locks go on until the term ends.
 func (l *record) renewed(now int64, term leases.Term) {
 	g := l.group
-	if l.term = term; term.End() > l.lasts {
+	if term.End() > l.lasts {
 		l.lasts = term.End()
 		g.trace(trace.Event{What: trace.Lease, N: uint64(term.Until() - now)})
 	}
@@ -231,14 +237,13 @@ func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
 	l.group.timers[watch] = never
 	l.try(l.link.Become(self))
-	l.watch()
 }
 
 // excluded ends a life of this node. Its number names nobody at the peers any more, and theirs
 // name nobody here until it joins again.
 func (l *record) excluded(now int64) {
 	g := l.group
-	l.term = leases.Term{}
+	g.Locks.SetTerm(leases.Term{}) // first, so that no grant slips in after the loss
 	l.lapse(now, ErrExcluded)
 	l.retire(now)
 	g.cause, g.ready = nil, nil
@@ -247,10 +252,12 @@ func (l *record) excluded(now int64) {
 	l.gaveBack(g.Locks.Return(math.MaxInt64))
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
-	g.remember(map[dmutex.NodeID]string{g.Self(): g.cfg.Name}) // its leases are waited for, too
 	l.rename(dmutex.None)
 	former, life := g.Others(), newLife(g.life)
 	g.setPeers(nil)
+	for _, id := range former {
+		l.unwatch(id)
+	}
 	g.running.Go(func() {
 		g.Mail.Rename(life) // when it returns, nothing of the former life's sessions is being handled
 		for _, id := range former {
@@ -277,15 +284,18 @@ func (l *record) meet(now int64, members *membership.Event) {
 		g.timers[say] = min(g.timers[say], now+int64(l.patience))
 	}
 	var others []dmutex.NodeID
+	names := make(map[dmutex.NodeID]About) // also of this life, which the others may wait for later
 	for _, e := range r.Members {
-		if e.Node != g.Self() {
+		if names[e.Node] = (About{e.Name, e.Address}); e.Node != g.Self() {
 			others = append(others, e.Node)
 		}
 	}
 	former := g.Others()
 	g.setPeers(others)
+	g.remember(names)
 	for _, id := range former {
 		if g.peer(id) == nil {
+			l.unwatch(id)
 			g.Mail.Remove(id)
 			l.link.RemovePeer(id)
 			if members.Excludes { // else it has left
@@ -294,14 +304,13 @@ func (l *record) meet(now int64, members *membership.Event) {
 		}
 	}
 	for _, e := range r.Members {
-		if p := g.peer(e.Node); p != nil && !slices.Contains(former, e.Node) {
-			p.about.Store(&About{e.Name, e.Address})
+		if g.peer(e.Node) != nil && !slices.Contains(former, e.Node) {
 			l.try(l.link.SetPeer(e.Node, e.Address))
 			_ = g.Mail.Add(e.Node) // it fails when this node closes
+			l.watch(e)
 		}
 	}
 	g.timers[watch] = now
-	l.watch()
 }
 
 // waitsFor is an ErrStore while the store keeps this node from acting.
@@ -380,7 +389,7 @@ func (l *record) expire(now int64) {
 	if g.timers.due(give, now) {
 		l.giveBack()
 	}
-	if g.covered() && l.term.State(now) == leases.Ended {
+	if term := g.Locks.Term(); g.covered() && term.State(now) == leases.Ended {
 		why := ErrLease
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
@@ -394,7 +403,6 @@ func (l *record) expire(now int64) {
 // lapse ends what is held, for the reason given.
 func (l *record) lapse(now int64, why error) {
 	g := l.group
-	g.Locks.SetTerm(l.term) // first, so that no grant slips in after the loss
 	g.timers[give] = now + l.length/leases.Margin
 	g.pause(now)
 	g.Locks.Lapse(why)
@@ -422,7 +430,8 @@ func (l *record) gaveBack(ended []lock.Event) {
 // set notes how the lease stands, and reports it if that has changed.
 func (l *record) set(now int64) {
 	g := l.group
-	state := l.term.State(now)
+	term := g.Locks.Term()
+	state := term.State(now)
 	if g.lease == state {
 		return
 	}
@@ -437,7 +446,8 @@ func (l *record) set(now int64) {
 func (l *record) status(now int64) *Lease {
 	lease := &Lease{State: l.group.lease, Length: time.Duration(l.length), Err: l.err, Exclusions: l.Exclusions()}
 	if l.group.covered() {
-		lease.Remains = time.Duration(l.term.Until() - now)
+		term := l.group.Locks.Term()
+		lease.Remains = time.Duration(term.Until() - now)
 	}
 	return lease
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -123,102 +122,72 @@ type proof struct {
 	life  store.Life // nil before this life joins, and if the store proves nothing
 	lasts int64      // the lease of this life, or of the one before it, until then
 
-	watches map[string]context.CancelFunc // by the name of a life
-	unclean uint64                        // the last exclusion whose leases are waited for; 0 if none are
-	looking bool
-	again   bool     // another look is due
-	living  []string // by the last look, if leases are waited for
+	watches map[dmutex.NodeID]context.CancelFunc // each ends the watch over a member's life
+	looking bool                                 // the store is being asked who lives
 }
 
-// prove looks who lives while this node waits for leases: when the record has changed, and when
-// a life is over.
-func (l *record) prove(waiting *membership.Event) {
-	if l.unclean = waiting.Unclean; waiting.Until == 0 {
-		l.unclean = 0
+// look asks the store who lives. That may spare the wait for leases: when the record has changed, when a
+// life is over, and a moment after the last look, since lives that are about to join or to end count.
+func (l *record) look() {
+	if l.looking {
+		return
 	}
-	l.seek()
-}
-
-// seek looks who lives, if that may spare a wait.
-func (l *record) seek() {
-	if l.again = l.looking; l.prover != nil && l.unclean != 0 && !l.looking {
-		l.looking = true
-		unclean := l.unclean
-		l.group.running.Go(func() { l.look(unclean) })
-	}
-}
-
-// look asks the store who lives.
-func (l *record) look(unclean uint64) {
-	g := l.group
-	names, err := within(g.done, l.prover.Living)
-	g.do(func(now int64) (out membership.Output) {
-		if l.looking, l.living = false, nil; l.again {
-			l.seek()
-		}
-		if err != nil {
-			return out // the leases are waited for
-		}
-		out = l.Living(now, unclean, names)
-		if until, _, _ := l.Waits(); until == 0 {
-			g.trace(trace.Event{What: trace.Dead, N: 1})
-			if g.timers[say] != never {
-				g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
+	l.looking = true
+	g, unclean := l.group, l.Record().Unclean
+	g.running.Go(func() {
+		names, err := within(g.done, l.prover.Living)
+		g.do(func(now int64) (out membership.Output) {
+			if l.looking = false; err == nil {
+				out = l.Living(now, unclean, names)
+			}
+			switch until, _, _ := l.Waits(); {
+			case l.idle():
+			case until != 0:
+				g.timers[look] = min(g.timers[look], now+lookAgain)
+			case err == nil:
+				g.trace(trace.Event{What: trace.Dead, N: 1})
+				if g.timers[say] != never {
+					g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
+				}
 			}
 			return out
-		}
-		l.living = names
-		l.watch()
-		return out
+		})
+		g.Mail.Flush()
 	})
-	g.Mail.Flush()
 }
 
-// watch waits for the ends of the lives that matter, and of no other: those of the other members,
-// and those that keep this node waiting.
-func (l *record) watch() {
-	if l.prover == nil {
-		return
-	}
-	names := slices.Clone(l.living)
-	if l.Self() != dmutex.None {
-		for _, e := range l.Record().Members {
-			names = append(names, e.Proof)
-		}
-	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "" || l.life != nil && name == l.life.Name() })
-	for name, end := range l.watches {
-		if !slices.Contains(names, name) {
-			end()
-			delete(l.watches, name)
-		}
-	}
-	for _, name := range names {
-		if l.watches[name] == nil {
-			ctx, end := context.WithCancel(l.group.done)
-			l.watches[name] = end
-			l.group.running.Go(func() { l.awaitDeath(ctx, name) })
-		}
-	}
-}
-
-// awaitDeath waits for the end of a life.
-func (l *record) awaitDeath(ctx context.Context, name string) {
-	_, err := within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, name) })
-	if ctx.Err() != nil {
+// watch waits for the end of another member's life.
+func (l *record) watch(member membership.Entry) {
+	if l.prover == nil || member.Proof == "" {
 		return
 	}
 	g := l.group
-	g.do(func(now int64) membership.Output {
-		l.seek()
-		for _, e := range l.Record().Members {
-			if e.Proof == name && err == nil {
-				return l.died(now, e.Node, true)
-			}
+	ctx, end := context.WithCancel(g.done)
+	l.watches[member.Node] = end
+	g.running.Go(func() {
+		_, err := within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, member.Proof) })
+		if ctx.Err() != nil {
+			return
 		}
-		return membership.Output{}
+		g.do(func(now int64) (out membership.Output) {
+			if g.timers[look] != never {
+				g.timers[look] = now
+			}
+			if err == nil {
+				out = l.died(now, member.Node, true)
+			}
+			return out
+		})
+		g.Mail.Flush()
 	})
-	g.Mail.Flush()
+}
+
+// unwatch ends a watch.
+func (l *record) unwatch(id dmutex.NodeID) {
+	if end := l.watches[id]; end != nil {
+		end()
+		delete(l.watches, id)
+	}
 }
 
 // retire ends the life of the store when the lease of this life has ended: until then, code

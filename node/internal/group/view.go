@@ -28,7 +28,8 @@ const (
 const (
 	nag   = iota // log which members this node waits for
 	send         // try again to send what is pending
-	watch        // look who is there
+	watch        // look which members are there
+	look         // ask the store who lives
 	give         // release lost holds
 	say          // log that this node waits for leases
 	numTimers
@@ -133,7 +134,7 @@ func (g *Group) post(now int64, out *membership.Output) {
 
 // freeze ends the locks of the former view, and reports them in a newer one.
 func (g *Group) freeze(now int64, view membership.View) {
-	g.frozen, g.ready = now, nil
+	g.ready = nil
 	g.pause(now)
 	start := dmutex.Start{ // but for the holder
 		Self: g.Self(), Members: view.Nodes(), Fence: epochs.First(view.Epoch), Limit: epochs.Last(view.Epoch),
@@ -189,12 +190,9 @@ func (g *Group) send(now int64) {
 func (g *Group) act(now int64, e *membership.Event) {
 	view := e.View
 	g.Locks.Act(view.Epoch, e.Holders, &e.Past)
-	if g.shown.Changes++; g.shown.Changes > 1 {
-		g.frozen = g.since // views between the last that acted and this one have not
-	}
 	g.shown = View{
-		Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes,
-		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - g.frozen), Cause: g.cause,
+		Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes + 1,
+		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - g.since), Cause: g.cause,
 	}
 	g.acts(now)
 	g.last, g.cause, g.rival = view, nil, 0

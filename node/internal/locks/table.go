@@ -124,6 +124,9 @@ func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }
 // SetTerm sets the term after which nothing is granted. After a later one, call Resume.
 func (t *Table) SetTerm(term leases.Term) { t.term.Store(&term) }
 
+// Term returns that term.
+func (t *Table) Term() leases.Term { return *t.term.Load() }
+
 // Left returns how long until its end, 0 if nothing more is granted. A Table that has lost
 // what it held tells of no later time before it has closed Lapsed.
 func (t *Table) Left() int64 {
