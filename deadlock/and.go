@@ -4,11 +4,11 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
 )
 
-// And is one node of the AND model: it waits until all nodes that it has asked have
-// granted. It is not safe for concurrent use.
+// NewAnd returns the machine of a node in the AND model: it waits until all nodes that it has
+// asked have granted. It is active, and no other node has asked it. The error is
+// [dmutex.ErrMisuse] if the members contain 0 or a node twice, or lack self.
 //
 // # Theory of operation
 //
@@ -33,60 +33,27 @@ import (
 // Count. A computation sends at most one PROBE over each wait, so at most
 // N(N-1); around a lone cycle of n nodes exactly n, and it takes n hops. (The
 // paper puts several processes on a site, and counts those between sites.)
-type And struct {
-	site
-	asked []bool   // by rank: its request to us is pending
-	seen  []uint64 // by initiator: the last computation that we have passed on
+func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*Machine, error) {
+	m, err := newMachine("and", self, members, func(m *Machine) rules { return and{m} })
+	if err == nil {
+		m.seen = make([]uint64, len(members))
+	}
+	return m, err
 }
 
-// NewAnd returns the machine of a node that is active, and that no other node has asked.
-// The error is [dmutex.ErrMisuse] if the members contain 0 or a node twice, or lack self.
-func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
-	s, err := newSite(self, members)
-	if err != nil {
-		return nil, err
-	}
-	m := &And{site: s, asked: make([]bool, len(members)), seen: make([]uint64, len(members))}
-	m.model = m
-	return m, nil
-}
+type and struct{ *Machine }
 
-// Granted reports that a grant has arrived. The last one makes this node active.
-func (m *And) Granted(by dmutex.NodeID) error {
-	j, err := m.awaited(by)
-	if err != nil {
-		return err
-	}
+func (m and) granted(j int) {
 	m.waits = slices.Clone(m.waits)
 	m.waits[j] = false
 	if m.blocked--; m.blocked == 0 {
 		m.unblock()
 	}
-	return nil
 }
 
-// Asked reports that a request has arrived, which is now pending: one of a node at a time.
-func (m *And) Asked(by dmutex.NodeID) error { return m.pend(by, true, "a") }
+func (m and) compute() { m.ask(Probe, m.me, m.seq) }
 
-// Settled reports that a request is no longer pending: this node has sent the grant, or
-// the other node has withdrawn.
-func (m *And) Settled(with dmutex.NodeID) error { return m.pend(with, false, "no") }
-
-func (m *And) pend(node dmutex.NodeID, pending bool, already string) error {
-	j, err := m.other(node)
-	switch {
-	case err != nil:
-		return err
-	case m.asked[j] == pending:
-		return dmutex.Misuse("deadlock: " + already + " request of node " + node.String() + " is pending")
-	}
-	m.asked[j] = pending
-	return nil
-}
-
-func (m *And) compute() { m.ask(Probe, m.me, m.seq) }
-
-func (m *And) handle(from, i int, msg Message) (mistake string) {
+func (m and) handle(from, i int, msg Message) (mistake string) {
 	switch {
 	case msg.Kind != Probe:
 		return "the AND model has no such message"
@@ -100,28 +67,4 @@ func (m *And) handle(from, i int, msg Message) (mistake string) {
 		m.ask(Probe, i, msg.Number)
 	}
 	return ""
-}
-
-// AppendText appends the canonical state: machines with equal text behave alike
-// forever. The error is always nil.
-func (m *And) AppendText(b []byte) ([]byte, error) {
-	b = m.appendText(append(b, "and "...))
-	if m.blocked > 0 {
-		b = m.appendNumber(b, " since ", m.me, m.since)
-	}
-	b = canon.Set(b, " asked by ", m.members, m.asked)
-	for i, number := range m.seen {
-		if number > 0 {
-			b = m.appendNumber(b, " seen ", i, number)
-		}
-	}
-	return b, nil
-}
-
-// Clone returns an independent copy.
-func (m *And) Clone() *And {
-	c := *m
-	c.model = &c
-	c.asked, c.seen = slices.Clone(m.asked), slices.Clone(m.seen)
-	return &c
 }

@@ -1,6 +1,6 @@
 // Package deadlock finds cycles of waits among nodes, without I/O, by the machines of
-// Chandy, Misra and Haas: [And] where a node waits for all of several others, [Or] where
-// it waits for any one of them.
+// Chandy, Misra and Haas: [NewAnd] where a node waits for all of several others, [NewOr]
+// where it waits for any one of them.
 //
 // Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
 //
@@ -20,8 +20,8 @@
 //
 // The requests and grants are the application's. It sends requests and calls Wait. It
 // calls Granted when a grant of the present wait arrives, but not for a grant of an
-// earlier wait. And also needs the other side: Asked when a request arrives, Settled
-// when it is granted. When a wait seems long, the application calls Detect, and sends
+// earlier wait. The AND model also needs the other side: Asked when a request arrives,
+// Settled when it is granted. When a wait seems long, the application calls Detect, and sends
 // what that returns. That finds a deadlock that includes this node, if it is complete by
 // then. So every deadlock is found if each node calls Detect once in each wait.
 //
@@ -76,9 +76,10 @@ func (m Message) String() string {
 	return string(strconv.AppendUint(append(b, '#'), m.Number, 10))
 }
 
-// A site is what both machines have in common: the members, the wait, and the output.
-type site struct {
-	model
+// A Machine is one node of a group, in either model. It is not safe for concurrent use.
+type Machine struct {
+	model   string // and, or
+	rules   func(*Machine) rules
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
 	me      int             // our rank in it
 
@@ -88,11 +89,17 @@ type site struct {
 	seq        uint64 // the number of our last computation
 	since      uint64 // seq when the last wait began
 	deadlocked bool
-	out        []Message
+	asked      []bool // by rank: its request to us is pending
+
+	seen         []uint64      // AND, by initiator: the last computation that we have passed on
+	computations []computation // OR, by initiator
+
+	out []Message
 }
 
-// A model is what differs between And and Or.
-type model interface {
+// The rules are what differs between the models. They have no state but the machine.
+type rules interface {
+	granted(j int)                                          // a grant that is awaited has come
 	compute()                                               // begins our computation seq
 	handle(from, initiator int, m Message) (mistake string) // or why no peer sends it
 }
@@ -100,29 +107,37 @@ type model interface {
 // No correct node reaches this number.
 const lastNumber = 1 << 62
 
-func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
+func newMachine(model string, self dmutex.NodeID, members []dmutex.NodeID, r func(*Machine) rules) (*Machine, error) {
 	members, me, err := canon.Members("", members, self)
 	if err != nil {
-		return site{}, dmutex.Misuse("deadlock: " + err.Error())
+		return nil, dmutex.Misuse("deadlock: " + err.Error())
 	}
-	return site{members: members, me: me, waits: make([]bool, len(members))}, nil
+	n := len(members)
+	return &Machine{model: model, rules: r, members: members, me: me, waits: make([]bool, n), asked: make([]bool, n)}, nil
+}
+
+// Clone returns an independent copy.
+func (m *Machine) Clone() *Machine {
+	c := *m
+	c.asked, c.seen, c.computations = slices.Clone(m.asked), slices.Clone(m.seen), slices.Clone(m.computations)
+	return &c
 }
 
 // Deadlocked reports whether the present wait was found to be in a deadlock.
-func (s *site) Deadlocked() bool { return s.deadlocked }
+func (m *Machine) Deadlocked() bool { return m.deadlocked }
 
 // Wait reports that this node has sent requests to others, each named once, and is blocked
-// until all have granted (And), or one has (Or).
-func (s *site) Wait(on []dmutex.NodeID) error {
+// until all have granted (AND), or one has (OR).
+func (m *Machine) Wait(on []dmutex.NodeID) error {
 	switch {
-	case s.blocked > 0:
+	case m.blocked > 0:
 		return dmutex.Misuse("deadlock: Wait while blocked: one wait at a time")
 	case len(on) == 0:
 		return dmutex.Misuse("deadlock: Wait for no node")
 	}
-	waits := make([]bool, len(s.members))
+	waits := make([]bool, len(m.members))
 	for _, node := range on {
-		j, err := s.other(node)
+		j, err := m.other(node)
 		switch {
 		case err != nil:
 			return err
@@ -131,115 +146,163 @@ func (s *site) Wait(on []dmutex.NodeID) error {
 		}
 		waits[j] = true
 	}
-	s.waits, s.blocked, s.since = waits, len(on), s.seq
-	s.wait++
+	m.waits, m.blocked, m.since = waits, len(on), m.seq
+	m.wait++
 	return nil
 }
 
-// awaited returns the rank of a node that we wait for.
-func (s *site) awaited(node dmutex.NodeID) (int, error) {
-	j, err := s.other(node)
-	if err == nil && !s.waits[j] {
-		err = dmutex.Misuse("deadlock: nothing is awaited of node " + node.String())
+// Granted reports that a grant has arrived. In the AND model the last one makes this node active,
+// in the OR model any one.
+func (m *Machine) Granted(by dmutex.NodeID) error {
+	j, err := m.other(by)
+	switch {
+	case err != nil:
+		return err
+	case !m.waits[j]:
+		return dmutex.Misuse("deadlock: nothing is awaited of node " + by.String())
 	}
-	return j, err
+	m.rules(m).granted(j)
+	return nil
 }
 
-func (s *site) unblock() {
-	s.waits, s.blocked, s.deadlocked = make([]bool, len(s.members)), 0, false
+func (m *Machine) unblock() {
+	m.waits, m.blocked, m.deadlocked = make([]bool, len(m.members)), 0, false
 }
 
 // Withdraw reports that this node no longer waits, although it lacks grants.
-func (s *site) Withdraw() error {
-	if s.blocked == 0 {
+func (m *Machine) Withdraw() error {
+	if m.blocked == 0 {
 		return dmutex.Misuse("deadlock: Withdraw while active")
 	}
-	s.unblock()
+	m.unblock()
+	return nil
+}
+
+// Asked reports that a request has arrived, which is now pending: one of a node at a time. Only
+// the AND model needs to know.
+func (m *Machine) Asked(by dmutex.NodeID) error { return m.pend(by, true, "a") }
+
+// Settled reports that a request is no longer pending: this node has sent the grant, or
+// the other node has withdrawn.
+func (m *Machine) Settled(with dmutex.NodeID) error { return m.pend(with, false, "no") }
+
+func (m *Machine) pend(node dmutex.NodeID, pending bool, already string) error {
+	j, err := m.other(node)
+	switch {
+	case err != nil:
+		return err
+	case m.asked[j] == pending:
+		return dmutex.Misuse("deadlock: " + already + " request of node " + node.String() + " is pending")
+	}
+	m.asked[j] = pending
 	return nil
 }
 
 // Detect begins a computation of a blocked node, and returns what to send. In the OR model
 // a second one in the same wait abandons the first, so give that time to end.
-func (s *site) Detect() ([]Message, error) {
+func (m *Machine) Detect() ([]Message, error) {
 	switch {
-	case s.blocked == 0:
+	case m.blocked == 0:
 		return nil, dmutex.Misuse("deadlock: Detect while active")
-	case s.seq >= lastNumber:
+	case m.seq >= lastNumber:
 		return nil, dmutex.Misuse("deadlock: the numbers of computations are used up: begin a new group")
 	}
-	s.out = nil
-	s.seq++
-	s.compute()
-	return s.out, nil
+	m.out = nil
+	m.seq++
+	m.rules(m).compute()
+	return m.out, nil
 }
 
 // Handle takes a message from a peer, and returns what to send: call Deadlocked after it.
 // The error is [dmutex.ErrPeer] for a message that no correct peer sends.
-func (s *site) Handle(m Message) ([]Message, error) {
-	from, initiator, mistake := s.check(m)
+func (m *Machine) Handle(msg Message) ([]Message, error) {
+	from, initiator, mistake := m.check(msg)
 	if mistake == "" {
-		s.out = nil
-		mistake = s.handle(from, initiator, m)
+		m.out = nil
+		mistake = m.rules(m).handle(from, initiator, msg)
 	}
 	if mistake != "" {
-		return nil, dmutex.PeerMistake(m.String() + ": " + mistake)
+		return nil, dmutex.PeerMistake(msg.String() + ": " + mistake)
 	}
-	return s.out, nil
+	return m.out, nil
 }
 
 // other returns the rank of another member, for a caller that names one.
-func (s *site) other(node dmutex.NodeID) (int, error) {
-	j, member := slices.BinarySearch(s.members, node)
-	if !member || j == s.me {
+func (m *Machine) other(node dmutex.NodeID) (int, error) {
+	j, member := slices.BinarySearch(m.members, node)
+	if !member || j == m.me {
 		return 0, dmutex.Misuse("deadlock: node " + node.String() + " is not another member of the group")
 	}
 	return j, nil
 }
 
 // check returns the ranks of sender and initiator, or why no peer sends this to this node.
-func (s *site) check(m Message) (from, initiator int, mistake string) {
-	from, member := slices.BinarySearch(s.members, m.From)
-	initiator, known := slices.BinarySearch(s.members, m.Initiator)
+func (m *Machine) check(msg Message) (from, initiator int, mistake string) {
+	from, member := slices.BinarySearch(m.members, msg.From)
+	initiator, known := slices.BinarySearch(m.members, msg.Initiator)
 	switch {
-	case m.To != s.members[s.me]:
-		mistake = "it is not for node " + s.members[s.me].String()
-	case !member || from == s.me:
+	case msg.To != m.members[m.me]:
+		mistake = "it is not for node " + m.members[m.me].String()
+	case !member || from == m.me:
 		mistake = "the sender is not a peer"
 	case !known:
 		mistake = "the initiator is not a member"
-	case m.Number == 0 || m.Number > lastNumber:
+	case msg.Number == 0 || msg.Number > lastNumber:
 		mistake = "its number is 0 or beyond 1<<62"
-	case initiator == s.me && m.Number > s.seq:
+	case initiator == m.me && msg.Number > m.seq:
 		mistake = "this computation was never begun"
 	}
 	return from, initiator, mistake
 }
 
 // ask sends a message about a computation to every node that we wait for.
-func (s *site) ask(kind Kind, initiator int, number uint64) {
-	for j, waits := range s.waits {
+func (m *Machine) ask(kind Kind, initiator int, number uint64) {
+	for j, waits := range m.waits {
 		if waits {
-			s.send(kind, j, initiator, number)
+			m.send(kind, j, initiator, number)
 		}
 	}
 }
 
-func (s *site) send(kind Kind, to, initiator int, number uint64) {
-	s.out = append(s.out, Message{
-		Kind: kind, From: s.members[s.me], To: s.members[to],
-		Initiator: s.members[initiator], Number: number,
+func (m *Machine) send(kind Kind, to, initiator int, number uint64) {
+	m.out = append(m.out, Message{
+		Kind: kind, From: m.members[m.me], To: m.members[to],
+		Initiator: m.members[initiator], Number: number,
 	})
 }
 
-func (s *site) appendText(b []byte) []byte {
-	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
-	b = strconv.AppendUint(append(b, " seq="...), s.seq, 10)
-	b = canon.Flag(b, " deadlocked", s.deadlocked)
-	return canon.Set(b, " waits for ", s.members, s.waits)
+// AppendText appends the canonical state: machines of one model with equal text behave alike
+// forever. The error is always nil.
+func (m *Machine) AppendText(b []byte) ([]byte, error) {
+	b = append(append(b, m.model...), ' ')
+	b = strconv.AppendUint(b, uint64(m.members[m.me]), 10)
+	b = strconv.AppendUint(append(b, " seq="...), m.seq, 10)
+	b = canon.Flag(b, " deadlocked", m.deadlocked)
+	b = canon.Set(b, " waits for ", m.members, m.waits)
+	if m.seen != nil && m.blocked > 0 {
+		b = m.appendNumber(b, " since ", m.me, m.since)
+	}
+	b = canon.Set(b, " asked by ", m.members, m.asked)
+	for i, number := range m.seen {
+		if number > 0 {
+			b = m.appendNumber(b, " seen ", i, number)
+		}
+	}
+	for i := range m.computations {
+		switch c := &m.computations[i]; {
+		case m.engaged(c):
+			b = m.appendNumber(b, " engaged in ", i, c.latest)
+			b = strconv.AppendUint(append(b, " by "...), uint64(m.members[c.engager]), 10)
+			b = strconv.AppendUint(append(b, " num="...), uint64(c.num), 10)
+		case c.latest > 0:
+			b = m.appendNumber(b, " met ", i, c.latest)
+		}
+	}
+	return b, nil
 }
 
 // appendNumber appends a computation, such as " seen 1#4".
-func (s *site) appendNumber(b []byte, name string, initiator int, number uint64) []byte {
-	b = strconv.AppendUint(append(b, name...), uint64(s.members[initiator]), 10)
+func (m *Machine) appendNumber(b []byte, name string, initiator int, number uint64) []byte {
+	b = strconv.AppendUint(append(b, name...), uint64(m.members[initiator]), 10)
 	return strconv.AppendUint(append(b, '#'), number, 10)
 }

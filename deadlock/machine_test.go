@@ -1,7 +1,6 @@
 package deadlock
 
 import (
-	"encoding"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,28 +9,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// A detector is a machine of either model.
-type detector interface {
-	Wait(on []dmutex.NodeID) error
-	Granted(by dmutex.NodeID) error
-	Withdraw() error
-	Detect() ([]Message, error)
-	Handle(Message) ([]Message, error)
-	Deadlocked() bool
-	encoding.TextAppender
-	copy() detector
-}
-
-// An asker is a detector that learns which nodes wait for it.
-type asker interface {
-	Asked(by dmutex.NodeID) error
-	Settled(with dmutex.NodeID) error
-}
-
-func (m *And) copy() detector { return m.Clone() }
-func (m *Or) copy() detector  { return m.Clone() }
-
-func newAnd(self dmutex.NodeID, members []dmutex.NodeID) detector {
+func newAnd(self dmutex.NodeID, members []dmutex.NodeID) *Machine {
 	m, err := NewAnd(self, members)
 	if err != nil {
 		panic(err)
@@ -39,7 +17,7 @@ func newAnd(self dmutex.NodeID, members []dmutex.NodeID) detector {
 	return m
 }
 
-func newOr(self dmutex.NodeID, members []dmutex.NodeID) detector {
+func newOr(self dmutex.NodeID, members []dmutex.NodeID) *Machine {
 	m, err := NewOr(self, members)
 	if err != nil {
 		panic(err)
@@ -47,7 +25,7 @@ func newOr(self dmutex.NodeID, members []dmutex.NodeID) detector {
 	return m
 }
 
-func text(t *testing.T, m detector) string {
+func text(t *testing.T, m *Machine) string {
 	t.Helper()
 	b, err := m.AppendText(nil)
 	require.NoError(t, err)
@@ -79,27 +57,27 @@ func TestBirth(t *testing.T) {
 // of 1 to 4 waits for 3 and 4, and 1 has asked it.
 func TestRefusals(t *testing.T) {
 	ids := func(list ...dmutex.NodeID) []dmutex.NodeID { return list }
-	message := func(m Message) func(detector) error {
-		return func(d detector) error { _, err := d.Handle(m); return err }
+	message := func(m Message) func(*Machine) error {
+		return func(d *Machine) error { _, err := d.Handle(m); return err }
 	}
-	wait := func(on ...dmutex.NodeID) func(detector) error {
-		return func(d detector) error { return d.Wait(on) }
+	wait := func(on ...dmutex.NodeID) func(*Machine) error {
+		return func(d *Machine) error { return d.Wait(on) }
 	}
-	granted := func(by dmutex.NodeID) func(detector) error {
-		return func(d detector) error { return d.Granted(by) }
+	granted := func(by dmutex.NodeID) func(*Machine) error {
+		return func(d *Machine) error { return d.Granted(by) }
 	}
-	detect := func(d detector) error { _, err := d.Detect(); return err }
-	asked := func(by dmutex.NodeID) func(detector) error {
-		return func(d detector) error { return d.(asker).Asked(by) }
+	detect := func(d *Machine) error { _, err := d.Detect(); return err }
+	asked := func(by dmutex.NodeID) func(*Machine) error {
+		return func(d *Machine) error { return d.Asked(by) }
 	}
-	settled := func(with dmutex.NodeID) func(detector) error {
-		return func(d detector) error { return d.(asker).Settled(with) }
+	settled := func(with dmutex.NodeID) func(*Machine) error {
+		return func(d *Machine) error { return d.Settled(with) }
 	}
 	for _, tt := range []struct {
 		name   string
 		model  string // and, or, both
 		active bool
-		call   func(detector) error
+		call   func(*Machine) error
 		kind   error
 	}{
 		{"wait while blocked", "both", false, wait(1), dmutex.ErrMisuse},
@@ -110,13 +88,13 @@ func TestRefusals(t *testing.T) {
 		{"grant not awaited", "both", false, granted(1), dmutex.ErrMisuse},
 		{"grant of a stranger", "both", false, granted(5), dmutex.ErrMisuse},
 		{"grant while active", "both", true, granted(3), dmutex.ErrMisuse},
-		{"withdraw while active", "both", true, detector.Withdraw, dmutex.ErrMisuse},
+		{"withdraw while active", "both", true, (*Machine).Withdraw, dmutex.ErrMisuse},
 		{"detect while active", "both", true, detect, dmutex.ErrMisuse},
-		{"asked twice", "and", false, asked(1), dmutex.ErrMisuse},
-		{"asked by oneself", "and", false, asked(2), dmutex.ErrMisuse},
-		{"asked by a stranger", "and", false, asked(5), dmutex.ErrMisuse},
-		{"settled with none", "and", false, settled(3), dmutex.ErrMisuse},
-		{"settled with a stranger", "and", false, settled(5), dmutex.ErrMisuse},
+		{"asked twice", "both", false, asked(1), dmutex.ErrMisuse},
+		{"asked by oneself", "both", false, asked(2), dmutex.ErrMisuse},
+		{"asked by a stranger", "both", false, asked(5), dmutex.ErrMisuse},
+		{"settled with none", "both", false, settled(3), dmutex.ErrMisuse},
+		{"settled with a stranger", "both", false, settled(5), dmutex.ErrMisuse},
 		{"no kind", "both", false, message(Message{0, 1, 2, 1, 1}), dmutex.ErrPeer},
 		{"unknown kind", "both", false, message(Message{9, 1, 2, 1, 1}), dmutex.ErrPeer},
 		{"for another", "both", false, message(Message{Probe, 1, 3, 1, 1}), dmutex.ErrPeer},
@@ -131,15 +109,13 @@ func TestRefusals(t *testing.T) {
 		{"reply to no query", "or", false, message(Message{Reply, 3, 2, 1, 1}), dmutex.ErrPeer},
 		{"reply of one not asked", "or", false, message(Message{Reply, 1, 2, 2, 1}), dmutex.ErrPeer},
 	} {
-		for model, born := range map[string]func(dmutex.NodeID, []dmutex.NodeID) detector{"and": newAnd, "or": newOr} {
+		for model, born := range map[string]func(dmutex.NodeID, []dmutex.NodeID) *Machine{"and": newAnd, "or": newOr} {
 			if tt.model != "both" && tt.model != model {
 				continue
 			}
 			t.Run(tt.name+", "+model, func(t *testing.T) {
 				d := born(2, dmutextest.Nodes(4))
-				if a, ok := d.(asker); ok {
-					require.NoError(t, a.Asked(1))
-				}
+				require.NoError(t, d.Asked(1))
 				if !tt.active {
 					require.NoError(t, d.Wait(ids(3, 4)))
 					require.NoError(t, detect(d))
@@ -168,7 +144,7 @@ func TestSurplusReply(t *testing.T) {
 // A declaration ends with the wait, and a probe of an earlier wait declares
 // nothing in a later one.
 func TestNextWait(t *testing.T) {
-	m := newAnd(1, dmutextest.Nodes(3)).(*And)
+	m := newAnd(1, dmutextest.Nodes(3))
 	declare := func() {
 		_, err := m.Handle(Message{Probe, 3, 1, 1, 1})
 		require.NoError(t, err)
@@ -190,14 +166,14 @@ func TestNextWait(t *testing.T) {
 
 // The caller may keep the output, and a clone shares nothing that changes.
 func TestOutput(t *testing.T) {
-	for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) detector{newAnd, newOr} {
+	for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) *Machine{newAnd, newOr} {
 		m := born(1, dmutextest.Nodes(3))
 		require.NoError(t, m.Wait(dmutextest.Nodes(3)[1:]))
 		out, err := m.Detect()
 		require.NoError(t, err)
 		require.Len(t, out, 2)
 		sent := out[0]
-		c := m.copy()
+		c := m.Clone()
 		before := text(t, m)
 		require.Equal(t, before, text(t, c))
 		_, err = c.Detect()
@@ -217,11 +193,9 @@ func FuzzHandle(f *testing.F) {
 	f.Add([]byte{1, 2, 1, 1, 1, 2, 3, 1, 1, 1})
 	f.Add([]byte{2, 2, 1, 3, 4, 3, 3, 1, 3, 4, 3, 2, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) detector{newAnd, newOr} {
+		for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) *Machine{newAnd, newOr} {
 			m := born(1, dmutextest.Nodes(4))
-			if a, ok := m.(asker); ok {
-				require.NoError(t, a.Asked(2))
-			}
+			require.NoError(t, m.Asked(2))
 			for ; len(b) >= 5; b = b[5:] {
 				if b[0]&16 != 0 && m.Wait(dmutextest.Nodes(4)[1:]) == nil {
 					_, err := m.Detect()

@@ -8,14 +8,14 @@ import (
 )
 
 // AnyProbe passes on probes along waits that are granted.
-type AnyProbe struct{ *And }
+type AnyProbe struct{ *Machine }
 
 func (m AnyProbe) Handle(msg Message) ([]Message, error) {
 	asked := slices.Clone(m.asked)
 	for j := range m.asked {
 		m.asked[j] = j != m.me
 	}
-	out, err := m.And.Handle(msg)
+	out, err := m.Machine.Handle(msg)
 	copy(m.asked, asked)
 	return out, err
 }
@@ -27,16 +27,16 @@ func NewAnyProbe(self dmutex.NodeID, members []dmutex.NodeID) (AnyProbe, error) 
 }
 
 // Clone returns an independent copy.
-func (m AnyProbe) Clone() AnyProbe { return AnyProbe{m.And.Clone()} }
+func (m AnyProbe) Clone() AnyProbe { return AnyProbe{m.Machine.Clone()} }
 
 // Dependent has a flag for each initiator instead of a number. The flag is never reset.
-type Dependent struct{ *And }
+type Dependent struct{ *Machine }
 
 func (m Dependent) Handle(msg Message) ([]Message, error) {
 	if _, i, mistake := m.check(msg); mistake == "" && i != m.me && m.seen[i] > 0 {
 		return nil, nil
 	}
-	return m.And.Handle(msg)
+	return m.Machine.Handle(msg)
 }
 
 // NewDependent returns a Dependent.
@@ -46,19 +46,19 @@ func NewDependent(self dmutex.NodeID, members []dmutex.NodeID) (Dependent, error
 }
 
 // Clone returns an independent copy.
-func (m Dependent) Clone() Dependent { return Dependent{m.And.Clone()} }
+func (m Dependent) Clone() Dependent { return Dependent{m.Machine.Clone()} }
 
 // Deaf gives its next wait the number of the last one.
-type Deaf struct{ *Or }
+type Deaf struct{ *Machine }
 
 func (m Deaf) Granted(by dmutex.NodeID) error {
-	err := m.Or.Granted(by)
+	err := m.Machine.Granted(by)
 	m.wait--
 	return err
 }
 
 func (m Deaf) Handle(msg Message) ([]Message, error) {
-	out, err := m.Or.Handle(msg)
+	out, err := m.Machine.Handle(msg)
 	if errors.Is(err, dmutex.ErrPeer) {
 		return nil, nil // because of flags that are kept
 	}
@@ -72,10 +72,10 @@ func NewDeaf(self dmutex.NodeID, members []dmutex.NodeID) (Deaf, error) {
 }
 
 // Clone returns an independent copy.
-func (m Deaf) Clone() Deaf { return Deaf{m.Or.Clone()} }
+func (m Deaf) Clone() Deaf { return Deaf{m.Machine.Clone()} }
 
 // Unnumbered takes part in each initiator's first computation only.
-type Unnumbered struct{ *Or }
+type Unnumbered struct{ *Machine }
 
 func (m Unnumbered) Handle(msg Message) ([]Message, error) {
 	if msg.Kind == Query {
@@ -83,7 +83,7 @@ func (m Unnumbered) Handle(msg Message) ([]Message, error) {
 			msg.Number = m.computations[i].latest
 		}
 	}
-	return m.Or.Handle(msg)
+	return m.Machine.Handle(msg)
 }
 
 // NewUnnumbered returns an Unnumbered.
@@ -93,4 +93,4 @@ func NewUnnumbered(self dmutex.NodeID, members []dmutex.NodeID) (Unnumbered, err
 }
 
 // Clone returns an independent copy.
-func (m Unnumbered) Clone() Unnumbered { return Unnumbered{m.Or.Clone()} }
+func (m Unnumbered) Clone() Unnumbered { return Unnumbered{m.Machine.Clone()} }

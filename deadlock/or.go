@@ -1,14 +1,10 @@
 package deadlock
 
-import (
-	"slices"
-	"strconv"
+import "github.com/dmutex/dmutex"
 
-	"github.com/dmutex/dmutex"
-)
-
-// Or is one node of the OR model: it waits until any one of the nodes that it has
-// asked has granted. It is not safe for concurrent use.
+// NewOr returns the machine of a node in the OR model: it waits until any one of the nodes that
+// it has asked has granted. It is active. The error is [dmutex.ErrMisuse] if the members contain
+// 0 or a node twice, or lack self.
 //
 // The idea is from Dijkstra and Scholten, "Termination Detection for
 // Diffusing Computations", Information Processing Letters 11(1), 1980.
@@ -43,10 +39,15 @@ import (
 // one over each wait, and at most e REPLYs.
 //
 // In the OR model a node does not need to know which nodes wait for it.
-type Or struct {
-	site
-	computations []computation // by initiator
+func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Machine, error) {
+	m, err := newMachine("or", self, members, func(m *Machine) rules { return or{m} })
+	if err == nil {
+		m.computations = make([]computation, len(members))
+	}
+	return m, err
 }
+
+type or struct{ *Machine }
 
 // A computation is what a node keeps of an initiator's last computation.
 type computation struct {
@@ -56,35 +57,16 @@ type computation struct {
 	num     int
 }
 
-// NewOr returns the machine of a node that is active. The error is [dmutex.ErrMisuse] if
-// the members contain 0 or a node twice, or lack self.
-func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
-	s, err := newSite(self, members)
-	if err != nil {
-		return nil, err
-	}
-	m := &Or{site: s, computations: make([]computation, len(members))}
-	m.model = m
-	return m, nil
-}
+func (m or) granted(int) { m.unblock() }
 
-// Granted reports that a grant has arrived, which makes this node active.
-func (m *Or) Granted(by dmutex.NodeID) error {
-	_, err := m.awaited(by)
-	if err == nil {
-		m.unblock()
-	}
-	return err
-}
+func (m or) compute() { m.engage(m.me, m.me, m.seq) }
 
-func (m *Or) compute() { m.engage(m.me, m.me, m.seq) }
-
-func (m *Or) engage(engager, initiator int, number uint64) {
+func (m or) engage(engager, initiator int, number uint64) {
 	m.computations[initiator] = computation{latest: number, wait: m.wait, engager: engager, num: m.blocked}
 	m.ask(Query, initiator, number)
 }
 
-func (m *Or) handle(from, i int, msg Message) (mistake string) {
+func (m or) handle(from, i int, msg Message) (mistake string) {
 	c := &m.computations[i]
 	present := m.engaged(c) && msg.Number == c.latest
 	switch {
@@ -105,10 +87,10 @@ func (m *Or) handle(from, i int, msg Message) (mistake string) {
 }
 
 // engaged reports whether a computation has found this node blocked, and it still is.
-func (m *Or) engaged(c *computation) bool { return m.blocked > 0 && c.wait == m.wait }
+func (m *Machine) engaged(c *computation) bool { return m.blocked > 0 && c.wait == m.wait }
 
 // replied counts a REPLY of a computation, and ends it here with the last.
-func (m *Or) replied(i int) {
+func (m or) replied(i int) {
 	c := &m.computations[i]
 	switch c.num--; {
 	case c.num > 0:
@@ -117,29 +99,4 @@ func (m *Or) replied(i int) {
 	default:
 		m.send(Reply, c.engager, i, c.latest)
 	}
-}
-
-// AppendText appends the canonical state: machines with equal text behave alike
-// forever. The error is always nil.
-func (m *Or) AppendText(b []byte) ([]byte, error) {
-	b = m.appendText(append(b, "or "...))
-	for i := range m.computations {
-		switch c := &m.computations[i]; {
-		case m.engaged(c):
-			b = m.appendNumber(b, " engaged in ", i, c.latest)
-			b = strconv.AppendUint(append(b, " by "...), uint64(m.members[c.engager]), 10)
-			b = strconv.AppendUint(append(b, " num="...), uint64(c.num), 10)
-		case c.latest > 0:
-			b = m.appendNumber(b, " met ", i, c.latest)
-		}
-	}
-	return b, nil
-}
-
-// Clone returns an independent copy.
-func (m *Or) Clone() *Or {
-	c := *m
-	c.model = &c
-	c.computations = slices.Clone(m.computations)
-	return &c
 }

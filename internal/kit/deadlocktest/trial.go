@@ -16,17 +16,13 @@ import (
 type Machine interface {
 	Wait(on []dmutex.NodeID) error
 	Granted(by dmutex.NodeID) error
+	Asked(by dmutex.NodeID) error
+	Settled(with dmutex.NodeID) error
 	Withdraw() error
 	Detect() ([]deadlock.Message, error)
 	Handle(deadlock.Message) ([]deadlock.Message, error)
 	Deadlocked() bool
 	encoding.TextAppender
-}
-
-// An asker is a machine that is told who waits for it.
-type asker interface {
-	Asked(by dmutex.NodeID) error
-	Settled(with dmutex.NodeID) error
 }
 
 // A Model makes the machines of a group, and copies them.

@@ -175,8 +175,8 @@ func (w *world) detect(i int) {
 
 func (w *world) settle(i, j int) {
 	w.nodes[i].pending[j] = 0
-	if m, ok := w.nodes[i].Machine.(asker); ok {
-		must(m.Settled(id(j)))
+	if !w.Or {
+		must(w.nodes[i].Settled(id(j)))
 	}
 }
 
@@ -200,8 +200,8 @@ func (w *world) arrive(k int) {
 	n := &w.nodes[j]
 	switch t.Kind {
 	case request:
-		if m, ok := n.Machine.(asker); ok && n.pending[i] == 0 {
-			must(m.Asked(t.From))
+		if !w.Or && n.pending[i] == 0 {
+			must(n.Asked(t.From))
 		}
 		n.pending[i] = t.Number
 	case withdraw:
