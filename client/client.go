@@ -101,8 +101,7 @@ type Client struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	trouble hold.Trouble // why there is no session
-	late    *latelog.Log // behind log
-	log     *slog.Logger // does not wait
+	log     *latelog.Log
 
 	mu         sync.Mutex
 	m          *clientsession.Client
@@ -148,9 +147,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg.Members = slices.Clone(cfg.Members)
 	mrand.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
-	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), begun: make(chan struct{})}
-	c.late = latelog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).Handler())
-	c.log = slog.New(c.late.Often())
+	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), log: latelog.New(cfg.Logger), begun: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.timer = time.AfterFunc(math.MaxInt64, func() { c.input(c.m.Tick) })
 	return c, nil
@@ -195,7 +192,7 @@ func (c *Client) Close() error {
 	}
 	c.timer.Stop()
 	c.running.Wait()
-	c.late.Close()
+	c.log.Close()
 	return nil
 }
 
@@ -244,20 +241,20 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 		if news.Fresh {
 			close(c.begun)
 			c.status.Sessions++
-			c.log.Info("client: a session has begun", "address", c.address)
+			c.log.Often(slog.LevelInfo, "client: a session has begun", slog.String("address", c.address))
 		}
 	case news.Kind == clientsession.Over:
 		c.begun = make(chan struct{})
 		if news.Code == clientsession.None {
-			c.log.Info("client: the session is over", "address", c.address)
+			c.log.Often(slog.LevelInfo, "client: the session is over", slog.String("address", c.address))
 			break
 		}
 		c.status.Lost++
-		c.log.Warn("client: the session is lost", "address", c.address, "err", news.Text)
+		c.log.Often(slog.LevelWarn, "client: the session is lost", slog.String("address", c.address), slog.String("err", news.Text))
 	case h == nil:
 	case news.Kind == clientsession.Granted && h.Hold != nil:
 		c.status.Moved++
-		c.log.Info("client: a lock is taken over", "lock", h.lock, "address", c.address)
+		c.log.Often(slog.LevelInfo, "client: a lock is taken over", slog.String("lock", h.lock), slog.String("address", c.address))
 		h.Extend(c.m.End(news.Number))
 		if o := c.cfg.Observer; o != nil && o.Move != nil {
 			e := lock.Event{Lock: h.lock, Fence: news.Fence, Took: time.Duration(now - c.since), Outcome: "moved"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -80,7 +81,7 @@ func (c *Client) note(err error) {
 	err = fmt.Errorf("no session: member %s: %w", c.at, err)
 	c.trouble.Note(err)
 	c.status.Trouble = err
-	c.log.Warn("client: a member is not reached", "address", c.at, "err", err)
+	c.log.Often(slog.LevelWarn, "client: a member is not reached", slog.String("address", c.at), slog.Any("err", err))
 }
 
 // seen tells the Observer, if there is one, how a call that began then has ended.

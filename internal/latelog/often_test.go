@@ -17,22 +17,22 @@ import (
 
 // throttled calls f with a logger that is throttled, and with a function that returns
 // what was written since it was last called.
-func throttled(t *testing.T, f func(l *slog.Logger, take func() []string)) {
+func throttled(t *testing.T, f func(l *latelog.Log, take func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var b paper
-		late := latelog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		late := latelog.New(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}
 			return a
-		}}))
+		}})))
 		take := func() []string {
 			synctest.Wait()
 			return b.take()
 		}
-		f(slog.New(late.Often()).With("node", 1), take)
+		f(late, take)
 		late.Close()
-		slog.New(late.Often()).Info("too late")
+		late.Often(slog.LevelInfo, "too late")
 		require.Empty(t, take())
 	})
 }
@@ -60,43 +60,43 @@ func (p *paper) take() []string {
 
 // Equal records are written once, and then counted once a minute while they last.
 func TestOftenEqual(t *testing.T) {
-	throttled(t, func(l *slog.Logger, take func() []string) {
-		l.Warn("refused", "from", "a")
+	throttled(t, func(l *latelog.Log, take func() []string) {
+		l.Often(slog.LevelWarn, "refused", slog.String("from", "a"))
 		time.Sleep(time.Second / 2)
 		for range 149 {
-			l.Warn("refused", "from", "a")
+			l.Often(slog.LevelWarn, "refused", slog.String("from", "a"))
 			time.Sleep(time.Second)
 		}
 		require.Equal(t, []string{
-			"level=WARN msg=refused node=1 from=a",
-			"level=WARN msg=refused node=1 from=a again=60",
-			"level=WARN msg=refused node=1 from=a again=60",
+			"level=WARN msg=refused from=a",
+			"level=WARN msg=refused from=a again=60",
+			"level=WARN msg=refused from=a again=60",
 		}, take())
-		l.Warn("refused", "from", "b")
-		l.Info("refused", "from", "a")
-		require.Equal(t, []string{"level=WARN msg=refused node=1 from=b", "level=INFO msg=refused node=1 from=a"}, take())
+		l.Often(slog.LevelWarn, "refused", slog.String("from", "b"))
+		l.Often(slog.LevelInfo, "refused", slog.String("from", "a"))
+		require.Equal(t, []string{"level=WARN msg=refused from=b", "level=INFO msg=refused from=a"}, take())
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{"level=WARN msg=refused node=1 from=a again=29"}, take())
+		require.Equal(t, []string{"level=WARN msg=refused from=a again=29"}, take())
 		time.Sleep(time.Minute)
 		require.Empty(t, take())
-		l.Warn("refused", "from", "a")
-		require.Equal(t, []string{"level=WARN msg=refused node=1 from=a"}, take(), "it was silent for a minute")
+		l.Often(slog.LevelWarn, "refused", slog.String("from", "a"))
+		require.Equal(t, []string{"level=WARN msg=refused from=a"}, take(), "it was silent for a minute")
 	})
 }
 
 // Different records are limited, separately for each level.
 func TestOftenDifferent(t *testing.T) {
-	throttled(t, func(l *slog.Logger, take func() []string) {
+	throttled(t, func(l *latelog.Log, take func() []string) {
 		for i := range 1000 {
-			l.Warn("refused", "reason", fmt.Sprint(i))
+			l.Often(slog.LevelWarn, "refused", slog.String("reason", fmt.Sprint(i)))
 		}
-		l.Info("refused", "reason", "x")
+		l.Often(slog.LevelInfo, "refused", slog.String("reason", "x"))
 		lines := take()
 		require.Len(t, lines, 21)
-		require.Equal(t, "level=INFO msg=refused node=1 reason=x", lines[20])
+		require.Equal(t, "level=INFO msg=refused reason=x", lines[20])
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{`level=WARN msg="records left out" node=1 count=980 last="refused reason=999"`}, take())
-		l.Warn("refused", "reason", "500")
+		require.Equal(t, []string{`level=WARN msg="records left out" count=980 last="refused reason=999"`}, take())
+		l.Often(slog.LevelWarn, "refused", slog.String("reason", "500"))
 		require.Len(t, take(), 1)
 		time.Sleep(time.Hour)
 		require.Empty(t, take())
@@ -107,10 +107,9 @@ func TestOftenDifferent(t *testing.T) {
 func TestOftenClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		late := latelog.New(slog.NewTextHandler(&b, nil))
-		l := slog.New(late.Often())
+		late := latelog.New(slog.New(slog.NewTextHandler(&b, nil)))
 		for range 3 {
-			l.Info("again and again")
+			late.Often(slog.LevelInfo, "again and again")
 		}
 		late.Close()
 		require.Equal(t, 2, strings.Count(b.String(), "\n"))

@@ -3,6 +3,7 @@ package natslink
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,7 +46,7 @@ func (l *Link) namesake(m *nats.Msg, self dmutex.NodeID) {
 		l.say(answers)
 	}
 	if l.heardAt.IsZero() {
-		l.log.Warn("natslink: two groups use one prefix", "err", l.clashError())
+		l.log.Often(slog.LevelWarn, "natslink: two groups use one prefix", slog.Any("err", l.clashError()))
 	}
 	l.heardAt = now
 }

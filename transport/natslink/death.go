@@ -1,6 +1,7 @@
 package natslink
 
 import (
+	"log/slog"
 	"strings"
 	"time"
 
@@ -42,7 +43,6 @@ func (l *Link) watch() {
 		}
 		connected, reconnects := l.nc.IsConnected(), l.nc.Stats().Reconnects // either may wait for a stuck socket
 		for _, id := range l.look(time.Now(), connected, reconnects) {
-			l.log.Warn("natslink: no process subscribes for the peer anymore", "node", l.self, "peer", id)
 			l.host.Died(id)
 		}
 	}
@@ -67,6 +67,7 @@ func (l *Link) look(now time.Time, connected bool, reconnects uint64) (died []dm
 			p.nobody = time.Time{}
 		case !p.nobody.IsZero() && now.Sub(p.nobody) >= held && now.Sub(l.upSince) >= up:
 			p.dead = true
+			l.log.Often(slog.LevelWarn, "natslink: no process subscribes for the peer anymore", slog.Any("node", l.self), slog.Any("peer", id))
 			died = append(died, id)
 			continue
 		}

@@ -119,8 +119,7 @@ type Link struct {
 
 	// Open sets these.
 	host transport.Host // without Deliver before that
-	log  *slog.Logger
-	late *latelog.Log // behind log
+	log  *latelog.Log
 
 	running    sync.WaitGroup
 	delivering sync.Mutex // held while deliver runs
@@ -153,7 +152,7 @@ type peer struct {
 	silence
 }
 
-// An outgoing frame waits for publish.
+// An outgoing frame waits for publish. A question has a reply subject, and is empty.
 type outgoing struct {
 	subject, reply string
 	frame          []byte
@@ -325,9 +324,7 @@ func (l *Link) Open(host transport.Host) error {
 		}
 		l.sub, l.heard = sub, l.self
 	}
-	host.Logger = cmp.Or(l.host.Logger, host.Logger, slog.New(slog.DiscardHandler))
-	l.host, l.late = host, latelog.New(host.Logger.Handler())
-	l.log = slog.New(l.late.Often())
+	l.host, l.log = host, latelog.New(l.host.Logger, host.Logger)
 	l.running.Go(l.publish)
 	if l.dynamic && host.Died != nil && host.Apart > 0 {
 		l.running.Go(l.watch)
@@ -364,7 +361,7 @@ func (l *Link) follow(self dmutex.NodeID) {
 	if self != dmutex.None {
 		var err error
 		if sub, err = l.subscribe(self); err != nil {
-			l.log.Warn("natslink: frames from others are lost", "err", err)
+			l.log.Often(slog.LevelWarn, "natslink: frames from others are lost", slog.Any("err", err))
 			l.shut(l.ended(err)) // the connection is closed
 		}
 	}
@@ -483,23 +480,15 @@ func (l *Link) publish() {
 			l.follow(self)
 		}
 		for _, f := range batch {
-			if err := l.hand(f); err != nil {
+			if err := l.nc.PublishMsg(&nats.Msg{Subject: f.subject, Reply: f.reply, Data: f.frame}); err != nil {
 				l.unsent.Add(1)
-				l.log.Warn("natslink: frames are lost", "subject", f.subject, "err", err)
+				l.log.Often(slog.LevelWarn, "natslink: frames are lost", slog.String("subject", f.subject), slog.Any("err", err))
 				if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 					l.shut(l.ended(err)) // it will never take a frame again
 				}
 			}
 		}
 	}
-}
-
-// hand gives a frame, or a question, to nats.go.
-func (l *Link) hand(f outgoing) error {
-	if f.reply != "" {
-		return l.nc.PublishRequest(f.subject, f.reply, nil)
-	}
-	return l.nc.Publish(f.subject, f.frame)
 }
 
 // ended says why the link has lost its connection: nats.go closes it by itself when a server refuses
@@ -544,7 +533,7 @@ func (l *Link) Close() error {
 		return nil
 	}
 	l.running.Wait()
-	l.late.Close()
+	l.log.Close()
 	l.Lost()                // counts what nats.go will have forgotten
 	_ = l.sub.Unsubscribe() // nobody changes it any more; as in follow
 	l.flush()               // if this fails, frames are lost as when the server is lost

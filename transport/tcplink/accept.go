@@ -3,6 +3,7 @@ package tcplink
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -20,7 +21,7 @@ func (l *Link) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
-			l.often.Warn("tcplink: cannot accept", "err", err)
+			l.log.Often(slog.LevelWarn, "tcplink: cannot accept", slog.Any("err", err))
 			if !wait(l.ctx, l.pace.minRedial) {
 				return
 			}

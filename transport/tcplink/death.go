@@ -3,6 +3,7 @@ package tcplink
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"syscall"
 )
@@ -30,7 +31,7 @@ func (p *peer) watch() {
 			return
 		}
 		if refused = refusals(refused, l.knock(p.ctx, p.addr)); refused == 2 {
-			l.log.Warn("tcplink: no process listens at the peer's address anymore", "node", p.self, "peer", p.id, "address", p.addr)
+			l.log.Log(slog.LevelWarn, "tcplink: no process listens at the peer's address anymore", slog.Any("node", p.self), slog.Any("peer", p.id), slog.String("address", p.addr))
 			l.host.Died(p.id)
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"sync"
@@ -149,14 +150,14 @@ func (p *peer) lose(c *conn, why error) {
 
 // serve uses a connection until it ends.
 func (p *peer) serve(c *conn) {
-	p.link.log.Info("tcplink: connected", "node", p.self, "peer", p.id, "address", c.RemoteAddr())
+	p.link.log.Log(slog.LevelInfo, "tcplink: connected", slog.Any("node", p.self), slog.Any("peer", p.id), slog.Any("address", c.RemoteAddr()))
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
 	p.mu.Lock()
 	p.lose(c, err)
 	p.mu.Unlock()
 	if p.ctx.Err() == nil { // else it is our own doing
-		p.link.log.Info("tcplink: connection lost", "node", p.self, "peer", p.id, "err", err)
+		p.link.log.Log(slog.LevelInfo, "tcplink: connection lost", slog.Any("node", p.self), slog.Any("peer", p.id), slog.Any("err", err))
 		p.link.running.Go(p.watch)
 	}
 }
@@ -285,7 +286,7 @@ func (p *peer) dial() {
 		}
 		if err != nil && p.ctx.Err() == nil {
 			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, p.addr, err))
-			l.often.Log(p.ctx, l.level(err), "tcplink: cannot connect, will keep trying", "node", p.self, "peer", p.id, "address", p.addr, "err", err)
+			l.log.Often(l.level(err), "tcplink: cannot connect, will keep trying", slog.Any("node", p.self), slog.Any("peer", p.id), slog.String("address", p.addr), slog.Any("err", err))
 		}
 		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1)) {
 			return

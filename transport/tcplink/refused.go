@@ -26,7 +26,7 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	l.mu.RLock()
 	self := l.self
 	l.mu.RUnlock()
-	l.often.Log(l.ctx, l.level(err), "tcplink: connection refused", "node", self, "from", host, "err", err)
+	l.log.Often(l.level(err), "tcplink: connection refused", slog.Any("node", self), slog.String("from", host), slog.Any("err", err))
 }
 
 // level returns at what level an error is logged.

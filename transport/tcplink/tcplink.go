@@ -161,10 +161,8 @@ type Link struct {
 	door     door
 
 	// serve sets these, before it starts the goroutines that use them.
-	host  transport.Host // its Life and Taken are never nil
-	log   *slog.Logger
-	often *slog.Logger // the same, for what others can cause at will
-	late  *latelog.Log // behind both
+	host transport.Host // its Life and Taken are never nil
+	log  *latelog.Log
 
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
@@ -386,15 +384,13 @@ func (l *Link) Open(host transport.Host) error {
 
 // serve begins to use a host.
 func (l *Link) serve(host transport.Host) {
-	host.Logger = cmp.Or(l.host.Logger, host.Logger, slog.New(slog.DiscardHandler))
 	if host.Life == nil {
 		host.Life = func() (own, highest uint64) { return 0, math.MaxUint64 }
 	}
 	if host.Taken == nil {
 		host.Taken = func(dmutex.NodeID, uint64) {}
 	}
-	l.host, l.late = host, latelog.New(host.Logger.Handler())
-	l.log, l.often = slog.New(l.late), slog.New(l.late.Often())
+	l.host, l.log = host, latelog.New(l.host.Logger, host.Logger)
 }
 
 // Send implements [transport.Link].
@@ -423,7 +419,7 @@ func (l *Link) Close() error {
 	}
 	l.mu.Unlock()
 	l.running.Wait()
-	l.late.Close()
+	l.log.Close()
 	return err
 }
 
@@ -460,7 +456,7 @@ func (l *Link) keepAlive() {
 			switch c := p.conn; {
 			case c == nil:
 			case c.silent.Add(1) > l.pace.patience:
-				l.log.Warn("tcplink: the peer is silent", "node", p.self, "peer", p.id)
+				l.log.Log(slog.LevelWarn, "tcplink: the peer is silent", slog.Any("node", p.self), slog.Any("peer", p.id))
 				p.lose(c, errSilent)
 			case len(c.out) == 0: // else drain has something to send
 				p.say(heartbeat)

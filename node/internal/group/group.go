@@ -128,7 +128,7 @@ func New(cfg Config) (g *Group, err error) {
 	if room := roomFor(g.limit) + len(g.settings); cfg.Link.MaxFrame() < room {
 		return nil, dmutex.Misuse(fmt.Sprintf("the link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
 	}
-	g.late = latelog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).Handler())
+	g.late = latelog.New(cfg.Logger)
 	g.setPeers(slices.DeleteFunc(slices.Clone(cfg.Members), func(id dmutex.NodeID) bool { return id == cfg.Self }))
 	for _, id := range g.Others() {
 		if errors.Is(cfg.Link.Trouble(id), transport.ErrUnknownNode) {

@@ -1,10 +1,8 @@
 package group
 
 import (
-	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -14,24 +12,23 @@ import (
 // Log writes a record. A goroutine of its own passes it on: records are made under mutexes, and
 // a handler may block, or ask the node for its Status.
 func (g *Group) Log(level slog.Level, text string, attrs ...slog.Attr) {
-	g.write(g.late, level, text, attrs)
+	g.late.Log(level, text, g.own(attrs)...)
 }
 
 // LogOften is Log for records that a peer can trigger at will.
 func (g *Group) LogOften(level slog.Level, text string, attrs ...slog.Attr) {
-	g.write(g.late.Often(), level, text, attrs)
+	g.late.Often(level, text, g.own(attrs)...)
 }
 
-func (g *Group) write(to slog.Handler, level slog.Level, text string, attrs []slog.Attr) {
-	r := slog.NewRecord(time.Now(), level, text, 0)
+// own puts what all records of this node have before others.
+func (g *Group) own(attrs []slog.Attr) (own []slog.Attr) {
 	if self := g.Self(); self != dmutex.None {
-		r.AddAttrs(slog.Uint64("node", uint64(self)))
+		own = append(own, slog.Uint64("node", uint64(self)))
 	}
 	if g.cfg.Group != "" {
-		r.AddAttrs(slog.String("group", g.cfg.Group))
+		own = append(own, slog.String("group", g.cfg.Group))
 	}
-	r.AddAttrs(attrs...)
-	_ = to.Handle(context.Background(), r) // of package latelog, so it never fails
+	return append(own, attrs...)
 }
 
 // peerAttr has the number of a peer, and its name if that is known.
