@@ -88,7 +88,7 @@ func New(c Config) (*Network, error) {
 // opening another; two links of one node cannot be open at once. For [dmutex.None] the
 // link gets its number and peers from package node.
 func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
-	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu), ended: make(chan struct{})}
+	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu)}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l.rename(self)
@@ -169,11 +169,11 @@ type link struct {
 	place   dmutex.NodeID // the first number; None if there was none yet
 	opened  bool
 	closed  bool
-	queue   []*frame      // to this node, by time due
-	head    int           // of the queue; those before it are delivered
-	bytes   int           // from the head on, as backlog counts
-	wake    *sync.Cond    // the queue has a new head, the node is resumed, or the link is closed
-	ended   chan struct{} // closed when run has
+	queue   []*frame   // to this node, by time due
+	head    int        // of the queue; those before it are delivered
+	bytes   int        // from the head on, as backlog counts
+	wake    *sync.Cond // the queue has a new head, or it is due, the node is resumed, or the link is closed
+	running sync.WaitGroup
 }
 
 // A frame is one copy on its way.
@@ -215,7 +215,7 @@ func (l *link) Open(host transport.Host) error {
 	}
 	l.opened = true
 	l.enlist()
-	go l.run(host.Deliver)
+	l.running.Go(func() { l.run(host.Deliver) })
 	return nil
 }
 
@@ -344,6 +344,11 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	f.from, f.data, f.due = from, append(f.data[:0], data...), time.Time{}
 	if delay > 0 {
 		f.due = time.Now().Add(delay)
+		time.AfterFunc(delay, func() {
+			l.network.mu.Lock()
+			defer l.network.mu.Unlock()
+			l.wake.Signal()
+		})
 	}
 	later := func(i int) bool { return l.queue[l.head+i].due.After(f.due) } // those due together stay in order
 	i := sort.Search(len(l.queue)-l.head, later)
@@ -354,17 +359,9 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	return true
 }
 
-// run delivers, one frame after the other, until the link is closed. Its timer calls a
-// function, for the reason that mail has.
+// run delivers, one frame after the other, until the link is closed.
 func (l *link) run(deliver func(from dmutex.NodeID, frames [][]byte)) {
-	defer close(l.ended)
 	n := l.network
-	timer := time.AfterFunc(time.Hour, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		l.wake.Signal()
-	})
-	defer timer.Stop()
 	burst := make([][]byte, 1)
 	n.mu.Lock()
 	for !l.closed {
@@ -374,7 +371,6 @@ func (l *link) run(deliver func(from dmutex.NodeID, frames [][]byte)) {
 		}
 		f := l.queue[l.head]
 		if !f.due.IsZero() && time.Now().Before(f.due) {
-			timer.Reset(time.Until(f.due))
 			l.wake.Wait()
 			continue
 		}
@@ -394,12 +390,9 @@ func (l *link) run(deliver func(from dmutex.NodeID, frames [][]byte)) {
 // Close implements [transport.Link].
 func (l *link) Close() error {
 	l.network.mu.Lock()
-	opened := l.opened
 	l.closed, l.queue = true, nil
 	l.wake.Signal()
 	l.network.mu.Unlock()
-	if opened {
-		<-l.ended
-	}
+	l.running.Wait()
 	return nil
 }
