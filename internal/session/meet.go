@@ -111,31 +111,21 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 // onRefused takes the word that the peer lives with another life of our node. About a lower one it
 // is out of date if it is of a former life of the peer, or if the peer has talked with us.
 func (s *Session) onRefused(now int64, f *frame) (taken uint64) {
-	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && s.talked()) {
+	talked := s.acked+s.heard > 0 // the peer has adopted this life
+	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && talked) {
 		return 0
 	}
-	s.rest(now)
+	if s.peer == 0 { // leave it alone for a while
+		s.helloAt = now + s.pace.maxTimeout
+	}
 	return f.life
 }
 
 // Refused takes the link's word that it does not reach the peer, because the peer is connected with
 // another life of our node. It reports whether to believe that, as if a frame had brought Taken.
 func (s *Session) Refused(now int64, life uint64) bool {
-	if life == s.cfg.Life || life > s.cfg.MaxLife || life < s.cfg.Life && s.talked() {
-		return false
-	}
-	s.rest(now)
-	return true
-}
-
-// talked reports whether the peer has adopted this life.
-func (s *Session) talked() bool { return s.acked+s.heard > 0 }
-
-// rest leaves a peer alone for a while that has refused us.
-func (s *Session) rest(now int64) {
-	if s.peer == 0 {
-		s.helloAt = now + s.pace.maxTimeout
-	}
+	f := frame{from: s.peer, to: s.cfg.Life, life: life}
+	return life != s.cfg.Life && life <= s.cfg.MaxLife && s.onRefused(now, &f) != 0
 }
 
 // adopt takes a higher life for the peer.
