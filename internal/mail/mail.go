@@ -89,10 +89,6 @@ type Handler interface {
 }
 
 const (
-	// enough is how much may wait for one peer's acknowledgement, in bytes, until
-	// [Mail.Full] reports true: the other half is for answers, which must not be refused.
-	enough = session.Buffer / 2
-
 	// How often to look whether the process was paused for so long that a peer may have replaced it.
 	lookAfter = time.Second
 	pause     = time.Second / 5
@@ -144,6 +140,9 @@ func New(cfg Config) (*Mail, error) {
 		return nil, dmutex.Misuse(fmt.Sprintf("mail: what all members must agree on takes %d bytes, and Config.Link takes frames of %d: choose a shorter Config.Group, or another link",
 			len(cfg.Settings), cfg.Link.MaxFrame()))
 	}
+	if cfg.MaxLife == nil {
+		cfg.MaxLife = func() uint64 { return math.MaxUint64 }
+	}
 	m := &Mail{
 		cfg:   cfg,
 		birth: time.Now(),
@@ -164,17 +163,10 @@ func New(cfg Config) (*Mail, error) {
 }
 
 func (m *Mail) session() *session.Session {
-	return session.New(session.Config{Life: m.cfg.Life, MaxLife: m.maxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
+	return session.New(session.Config{Life: m.cfg.Life, MaxLife: m.cfg.MaxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
 }
 
 func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }
-
-func (m *Mail) maxLife() uint64 {
-	if m.cfg.MaxLife == nil {
-		return math.MaxUint64
-	}
-	return m.cfg.MaxLife()
-}
 
 func (m *Mail) peer(id dmutex.NodeID) *peer {
 	ps := *m.peers.Load()
@@ -247,7 +239,7 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 // asked repeatedly anyway.
 func (m *Mail) Challenge(id dmutex.NodeID) {
 	if p := m.peer(id); p != nil {
-		p.notice(m.maxLife(), true)
+		p.notice(m.cfg.MaxLife(), true)
 		poke(m.wake)
 	}
 }
@@ -276,7 +268,7 @@ func (m *Mail) Open() error {
 func (m *Mail) lives() (own, highest uint64) {
 	m.change.Lock()
 	defer m.change.Unlock()
-	return m.cfg.Life, m.maxLife()
+	return m.cfg.Life, m.cfg.MaxLife()
 }
 
 // Send queues a message, which is copied, and returns its number, counted from 1 for the peer's
@@ -359,10 +351,8 @@ type receipt struct {
 	given chan struct{}
 }
 
-// Full reports whether more than half of the peer's send buffer of 4 MiB is unacknowledged.
-func (m *Mail) Full(to dmutex.NodeID) bool { return m.Backlog(to) > enough }
-
-// Backlog returns how many bytes sent to the peer are unacknowledged. It takes no mutex.
+// Backlog returns how many bytes sent to the peer are unacknowledged, of [session.Buffer] at most.
+// It takes no mutex.
 func (m *Mail) Backlog(to dmutex.NodeID) int {
 	if p := m.peer(to); p != nil {
 		return int(p.backlog.Load())
@@ -521,7 +511,7 @@ func (m *Mail) keepTime() {
 		}
 		if now >= lookAt {
 			// After a pause another process may have this number, and the peers know.
-			paused, maxLife := now-lookAt > int64(pause), m.maxLife()
+			paused, maxLife := now-lookAt > int64(pause), m.cfg.MaxLife()
 			for _, p := range *m.peers.Load() {
 				p.notice(maxLife, paused)
 			}
