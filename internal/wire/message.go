@@ -71,10 +71,9 @@ func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
 	})
 }
 
-// A Decoder reads messages. It keeps some memory, so that decoding allocates nothing in the
-// long run. The zero value is ready to use, by one goroutine at a time.
+// A Decoder reads messages. It keeps the memory of their lists, so that decoding allocates nothing
+// in the long run. The zero value is ready to use, by one goroutine at a time.
 type Decoder struct {
-	fields  *Fields
 	numbers []uint64
 	nodes   []dmutex.NodeID
 }
@@ -83,11 +82,8 @@ type Decoder struct {
 // anything else. The lock's name is a part of b. The message's lists belong to the
 // Decoder, and its next call overwrites them. The caller sets From and To.
 func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
-	if d.fields == nil {
-		d.fields = newFields()
-	}
 	m.Numbers, m.Nodes = d.numbers[:0], d.nodes[:0]
-	if err = d.fields.read(b, func(f *Fields) { fields(f, &lock, &m) }); err != nil {
+	if err = Read(b, func(f *Fields) { fields(f, &lock, &m) }); err != nil {
 		return nil, dmutex.Message{}, err
 	}
 	d.numbers, m.Numbers = lend(m.Numbers)

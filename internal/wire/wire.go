@@ -33,13 +33,11 @@ type Fields struct {
 	err     error            // a dmutex.ErrPeer
 }
 
-var pool = sync.Pool{New: func() any { return newFields() }}
-
-func newFields() *Fields {
+var pool = sync.Pool{New: func() any {
 	f := new(Fields)
 	f.enc, f.dec = msgpack.NewEncoder(&f.buf), msgpack.NewDecoder(&f.rest)
 	return f
-}
+}}
 
 // Write appends a message.
 func Write(b []byte, message func(*Fields)) []byte {
@@ -62,10 +60,6 @@ func (f *Fields) write(b []byte, message func(*Fields)) []byte {
 func Read(b []byte, message func(*Fields)) error {
 	f := pool.Get().(*Fields)
 	defer pool.Put(f)
-	return f.read(b, message)
-}
-
-func (f *Fields) read(b []byte, message func(*Fields)) error {
 	f.whole, f.err, f.reading = b, nil, true
 	f.rest.Reset(b)
 	message(f)
