@@ -29,6 +29,25 @@ type box struct {
 
 	mu  sync.Mutex
 	log []string
+
+	changing sync.Mutex
+	peers    []dmutex.NodeID
+}
+
+// Add makes a node a peer, beside the others.
+func (b *box) Add(id dmutex.NodeID) {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	b.peers = append(b.peers, id)
+	b.SetPeers(b.peers)
+}
+
+// Remove leaves only the other peers.
+func (b *box) Remove(id dmutex.NodeID) {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	b.peers = slices.DeleteFunc(b.peers, func(peer dmutex.NodeID) bool { return peer == id })
+	b.SetPeers(b.peers)
 }
 
 func (b *box) note(format string, args ...any) {
@@ -113,7 +132,7 @@ func (p *post) config(self dmutex.NodeID, life uint64) mail.Config {
 
 // new makes a box that is not yet open.
 func (p *post) new(cfg mail.Config) *box {
-	b := &box{t: p.t}
+	b := &box{t: p.t, peers: slices.Clone(cfg.Peers)}
 	cfg.Handler = b
 	var err error
 	b.Mail, err = mail.New(cfg)

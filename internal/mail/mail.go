@@ -35,7 +35,7 @@ import (
 
 // Config configures a [Mail]. MaxLife may be nil, and Peers empty.
 type Config struct {
-	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
+	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see SetPeers
 	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life and Rename
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Host    transport.Host  // for the link: Died, Apart and Logger are the caller's, the rest is the Mail's
@@ -110,7 +110,7 @@ type Mail struct {
 	cfg   Config
 	birth time.Time
 	speak protocol.Versions
-	peers atomic.Pointer[[]*peer] // ascending; Add and Remove replace it, so who sends or receives needs no mutex
+	peers atomic.Pointer[[]*peer] // ascending; SetPeers replaces it, so who sends or receives needs no mutex
 
 	link    atomic.Int32 // unopened, open or shut
 	tickAt  atomic.Int64 // when Tick is due
@@ -131,7 +131,10 @@ type Mail struct {
 // New returns a Mail that is not yet open. Messages can be sent already, and
 // leave when it is open. New returns [dmutex.ErrMisuse] for an invalid Config.
 func New(cfg Config) (*Mail, error) {
+	peers := slices.Compact(slices.Sorted(slices.Values(cfg.Peers)))
 	switch {
+	case len(peers) < len(cfg.Peers) || slices.Contains(peers, dmutex.None):
+		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Peers is %v: name each peer once, and not node 0, which names nobody", cfg.Peers))
 	case cfg.Link == nil:
 		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Link.MaxFrame() < 1024: // what transport.Link promises
@@ -154,11 +157,7 @@ func New(cfg Config) (*Mail, error) {
 	}
 	m.tickAt.Store(never)
 	m.peers.Store(new([]*peer))
-	for _, id := range cfg.Peers {
-		if err := m.Add(id); err != nil {
-			return nil, err
-		}
-	}
+	m.SetPeers(peers)
 	return m, nil
 }
 
@@ -168,69 +167,49 @@ func (m *Mail) session() *session.Session {
 
 func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }
 
+// peer looks at one peer after the other: a group has few, so this takes less than a search.
 func (m *Mail) peer(id dmutex.NodeID) *peer {
-	ps := *m.peers.Load()
-	if i, found := find(ps, id); found {
-		return ps[i]
-	}
-	return nil
-}
-
-// find looks at one peer after the other: a group has few, so this takes less than a search.
-func find(ps []*peer, id dmutex.NodeID) (i int, found bool) {
-	for i, p := range ps {
-		if p.id >= id {
-			return i, p.id == id
+	for _, p := range *m.peers.Load() {
+		if p.id == id {
+			return p
 		}
 	}
-	return len(ps), false
-}
-
-// Add begins a session with a peer. It returns [dmutex.ErrMisuse] for node 0 and for a
-// node that is a peer already, and [session.ErrClosed] after Close was called.
-//
-// A node that was removed may be added again only if it or this node has begun another life
-// since then. Otherwise the other end still counts the messages of the old session.
-//
-// Add, Remove and Challenge do not wait for the Handler: they may be called while holding a mutex
-// that it takes.
-func (m *Mail) Add(id dmutex.NodeID) error {
-	m.change.Lock()
-	defer m.change.Unlock()
-	ps := *m.peers.Load()
-	i, found := find(ps, id)
-	switch {
-	case m.closed != nil:
-		return session.ErrClosed
-	case id == dmutex.None:
-		return dmutex.Misuse("mail: node 0 names nobody: number the peers from 1")
-	case found:
-		return dmutex.Misuse(fmt.Sprintf("mail: node %d is added twice, by Config.Peers or Add", id))
-	}
-	ps = slices.Insert(slices.Clone(ps), i, &peer{mail: m, id: id, session: m.session()})
-	m.peers.Store(&ps)
-	poke(m.wake)
 	return nil
 }
 
-// Remove ends the session with a peer, if there is one, without telling it. From then on the node is
-// unknown: Send refuses it, its frames go to Handler.Stranger, and Close does not wait for it. One
+// SetPeers makes these nodes, without this one, the peers, and nobody else. A session begins with
+// each new one, unless Close was called. A session with another node ends without telling it:
+// Send refuses the node, its frames go to Handler.Stranger, and Close does not wait for it. One
 // frame may still go to the link, and the Handler may still be called for the frame that is being
-// handled, also when the node was added again.
-func (m *Mail) Remove(id dmutex.NodeID) {
+// handled, also when the node is a peer again.
+//
+// A node may be a peer again only if it or this node has begun another life since then. Otherwise
+// the other end still counts the messages of the old session.
+//
+// SetPeers and Challenge do not wait for the Handler: they may be called while holding a mutex
+// that it takes.
+func (m *Mail) SetPeers(ids []dmutex.NodeID) {
 	m.change.Lock()
 	defer m.change.Unlock()
-	ps := *m.peers.Load()
-	i, found := find(ps, id)
-	if !found {
-		return
+	former, ps := *m.peers.Load(), []*peer(nil)
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		p := m.peer(id)
+		if p == nil && m.closed == nil {
+			p = &peer{mail: m, id: id, session: m.session()}
+		}
+		if p != nil {
+			ps = append(ps, p)
+		}
 	}
-	p := ps[i]
-	ps = slices.Delete(slices.Clone(ps), i, i+1)
 	m.peers.Store(&ps)
-	p.mu.Lock()
-	p.gone = true
-	p.mu.Unlock()
+	for _, p := range former {
+		if m.peer(p.id) != p {
+			p.mu.Lock()
+			p.gone = true
+			p.mu.Unlock()
+		}
+	}
+	poke(m.wake)
 	poke(m.drain)
 }
 
@@ -390,7 +369,7 @@ func (m *Mail) Rename(life uint64) {
 		return
 	}
 	m.change.Lock()
-	m.cfg.Life = life // also of peers that are added from now on
+	m.cfg.Life = life // also of new peers from now on
 	ps := *m.peers.Load()
 	m.change.Unlock()
 	for _, p := range ps {

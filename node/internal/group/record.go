@@ -253,16 +253,14 @@ func (l *record) excluded(now int64) {
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
-	former, life := g.Others(), newLife(g.life)
-	g.setPeers(nil)
-	for _, id := range former {
+	life := newLife(g.life)
+	for _, id := range g.Others() {
 		l.unwatch(id)
 	}
+	g.setPeers(nil)
 	g.running.Go(func() {
 		g.Mail.Rename(life) // when it returns, nothing of the former life's sessions is being handled
-		for _, id := range former {
-			g.Mail.Remove(id)
-		}
+		g.Mail.SetPeers(nil)
 		g.do(func(now int64) membership.Output {
 			g.life = life
 			return l.Rejoin(now, life)
@@ -296,7 +294,6 @@ func (l *record) meet(now int64, members *membership.Event) {
 	for _, id := range former {
 		if g.peer(id) == nil {
 			l.unwatch(id)
-			g.Mail.Remove(id)
 			l.link.RemovePeer(id)
 			if members.Excludes { // else it has left
 				g.trace(trace.Event{What: trace.Excluded, Peer: id})
@@ -306,10 +303,10 @@ func (l *record) meet(now int64, members *membership.Event) {
 	for _, e := range r.Members {
 		if g.peer(e.Node) != nil && !slices.Contains(former, e.Node) {
 			l.try(l.link.SetPeer(e.Node, e.Address))
-			_ = g.Mail.Add(e.Node) // it fails when this node closes
 			l.watch(e)
 		}
 	}
+	g.Mail.SetPeers(others) // last: a session begins at once
 	g.timers[watch] = now
 }
 
