@@ -162,6 +162,7 @@ func TestStates(t *testing.T) {
 	}
 	require.Contains(t, pages["crowd"], `>worker-47</th>`)
 	require.Contains(t, pages["crowd"], `>orders/186</th>`)
+	require.Contains(t, pages["crowd"], ">Locks held here 107, callers that wait 41<") // 40 workers, and nightly-backup
 	waits, held := strings.Index(pages["crash"], ">reports/2026-08</th>"), strings.Index(pages["crash"], ">customers/4711</th>")
 	require.Less(t, waits, held, "what waits is not first")
 	require.Positive(t, waits)
