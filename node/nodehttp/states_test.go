@@ -128,6 +128,9 @@ func states(t *testing.T) map[string]string {
 			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
+		for one.Status().ClientsMoved == 0 { // it tries again within a second
+			time.Sleep(10 * time.Millisecond)
+		}
 		page("crash")
 		require.Positive(t, one.Status().Draining)
 		stop()
