@@ -59,7 +59,7 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	var errs []error
 	histogram := func(m *metrics.Metric) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(m.OTel(), metric.WithUnit(m.Unit), metric.WithDescription(m.Help),
-			metric.WithExplicitBucketBoundaries(metrics.Bounds()...))
+			metric.WithExplicitBucketBoundaries(metrics.Bounds...))
 		errs = append(errs, err)
 		return h
 	}

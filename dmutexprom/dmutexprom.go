@@ -70,7 +70,7 @@ type Histograms struct {
 // Buckets are not ascending.
 func NewHistograms(o Options) (*Histograms, error) {
 	if len(o.Buckets) == 0 {
-		o.Buckets = metrics.Bounds()
+		o.Buckets = metrics.Bounds
 	}
 	for i, bound := range o.Buckets {
 		if math.IsNaN(bound) || i > 0 && bound <= o.Buckets[i-1] {

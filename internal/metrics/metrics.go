@@ -68,14 +68,8 @@ var (
 	View = Observed.add(Histogram, "view.change", "s", "", "How long nothing was granted here while the group changed.")
 )
 
-// Bounds returns the usual upper bounds of histograms: 12 from 50 microseconds to 210 seconds.
-func Bounds() []float64 {
-	list := []float64{50e-6}
-	for len(list) < 12 {
-		list = append(list, 4*list[len(list)-1])
-	}
-	return list
-}
+// Bounds are the usual upper bounds of histograms, in seconds: each is 4 times the one before it.
+var Bounds = []float64{50e-6, 200e-6, 800e-6, 3.2e-3, 12.8e-3, 51.2e-3, 0.2048, 0.8192, 3.2768, 13.1072, 52.4288, 209.7152}
 
 // The outcomes that label Wait and Hold, as node.Event says.
 var (

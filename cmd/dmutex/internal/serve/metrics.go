@@ -31,7 +31,7 @@ func newPage() *page {
 	for m, labels := range map[*metrics.Metric][]string{metrics.Wait: metrics.WaitOutcomes, metrics.Hold: metrics.HoldOutcomes, metrics.View: {""}} {
 		p.series[m] = make(map[string]*series)
 		for _, l := range labels {
-			p.series[m][l] = &series{count: make([]uint64, len(metrics.Bounds())+1)}
+			p.series[m][l] = &series{count: make([]uint64, len(metrics.Bounds)+1)}
 		}
 	}
 	return p
@@ -50,7 +50,7 @@ func (p *page) observe(m *metrics.Metric, label string, value float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.series[m][label]
-	bucket, _ := slices.BinarySearch(metrics.Bounds(), value)
+	bucket, _ := slices.BinarySearch(metrics.Bounds, value)
 	s.count[bucket]++
 	s.sum += value
 }
@@ -72,8 +72,8 @@ func (p *page) write(w io.Writer, of metrics.Source) error {
 			for i, count := range s.count {
 				sum += count
 				bound := "+Inf"
-				if i < len(metrics.Bounds()) {
-					bound = number(metrics.Bounds()[i])
+				if i < len(metrics.Bounds) {
+					bound = number(metrics.Bounds[i])
 				}
 				lines[m] = append(lines[m], line(m, "_bucket", float64(sum), append(with, bound)...))
 			}
