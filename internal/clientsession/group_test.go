@@ -36,6 +36,7 @@ type plan struct {
 	second         int   // the member by which the second client waits for the first lock
 	later          bool  // the second client asks later
 	excluded       bool  // the second member has excluded the first one, and the first client has lost its connection
+	unheard        bool  // and then the second member has granted it a claim, of which it has not heard
 	length, lease  int64 // S and L, in units
 	drain, wait    int64 // D of the leases and of the sessions
 	witnessed      bool
@@ -132,6 +133,13 @@ func newGroup(p plan) *group {
 		w.unlink(0)
 		w.change(1, 1, true)
 		w.flow()
+	}
+	if p.unheard {
+		w.clients[0].slow = true
+		w.connect(0, 1)
+		for _, step := range []func(int){w.deliver, w.take, w.deliver, w.unlink} {
+			step(0)
+		}
 	}
 	return w
 }
@@ -245,6 +253,14 @@ func (w *group) at(process int) int64 {
 	return w.now
 }
 
+// stand lets time pass for all but one process.
+func (w *group) stand(process int) {
+	w.left.skews--
+	w.left.time--
+	w.now += unit
+	w.behind = process
+}
+
 // person is the process of a client.
 func person(i int) int { return -1 - i }
 
@@ -340,8 +356,8 @@ func (w *group) clientSteps(i int, g guest, add func(do func(w *group), format s
 	if g.at >= 0 && i == 0 && w.left.breaks > 0 {
 		add(func(w *group) { w.left.breaks--; w.unlink(i) }, "is disconnected")
 	}
-	if w.left.skews > 0 {
-		add(func(w *group) { w.left.skews--; w.behind = person(i) }, "has a clock that falls behind")
+	if w.left.skews > 0 && w.left.time > 0 {
+		add(func(w *group) { w.stand(person(i)) }, "has a clock that stands still while time passes")
 	}
 }
 
@@ -397,8 +413,8 @@ func (w *group) memberSteps(i int, m *life, add func(do func(w *group), format s
 			add(func(w *group) { w.left.closes--; w.close(i) }, "closes")
 		}
 	}
-	if w.left.skews > 0 {
-		add(func(w *group) { w.left.skews--; w.behind = i }, "has a clock that falls behind")
+	if w.left.skews > 0 && w.left.time > 0 {
+		add(func(w *group) { w.stand(i) }, "has a clock that stands still while time passes")
 	}
 }
 
@@ -661,11 +677,15 @@ func (w *group) ask(i, l int, t taken) {
 		return
 	}
 	former := w.former(i, l)
-	if w.mutant == "passes-every-wait" {
-		former = slices.DeleteFunc(former, func(id dmutex.NodeID) bool { return !slices.Contains(t.of, id) })
+	others := slices.ContainsFunc(former, func(id dmutex.NodeID) bool { return !slices.Contains(t.of, id) })
+	may := membership.MayClaim(t.of, m.knows.members, former)
+	switch w.mutant {
+	case "passes-every-wait":
+		may = may || others
+	case "takes-any-claim":
+		may = !others
 	}
-	if m.machines[l] == nil || w.term(i) == 0 || m.held[l].session != "" || m.machines[l].Phase() != dmutex.Idle ||
-		!membership.MayClaim(t.of, m.knows.members, former) {
+	if m.machines[l] == nil || w.term(i) == 0 || m.held[l].session != "" || m.machines[l].Phase() != dmutex.Idle || !may {
 		m.waits[l] = append(m.waits[l], t)
 		w.refuse(i, l, t)
 		return

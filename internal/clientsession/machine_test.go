@@ -227,6 +227,28 @@ func TestLeave(t *testing.T) {
 	require.Equal(t, []Message{order(two, "b")}, p.orders)
 }
 
+// The word of a member that the session is over ends no hold. T does, and until then another member may take it
+// over.
+func TestOverEndsNoHold(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x", false)
+	one := p.c.Ask("a", false, false)
+	p.talk()
+	p.m.Granted(one, 7, 1)
+	p.talk()
+	p.events = nil
+	p.m.End(Lapsed, "why")
+	p.talk()
+	require.Empty(t, p.events)
+	require.True(t, p.c.holding())
+	require.False(t, p.c.Connected())
+	require.True(t, p.c.Elsewhere())
+	p.now = p.c.term.Until()
+	p.c.Tick(p.now)
+	p.talk()
+	require.Equal(t, []Message{refusal(one, Unknown, Late)}, p.events)
+}
+
 // A hold that a claim has not moved yet is not granted again when the next session begins.
 func TestGrantedOnce(t *testing.T) {
 	c := New("n")
