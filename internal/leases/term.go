@@ -28,7 +28,7 @@ func (t *Term) Confirm(now, sent, length int64) (runs bool) {
 	if t.runs {
 		end = max(end, t.end)
 	}
-	if next := (Term{Length: t.Length, end: end}); now < next.Until() {
+	if now < end-t.Length/Margin {
 		t.end, t.runs = end, true
 	}
 	return t.runs
@@ -51,10 +51,7 @@ func (t *Term) End() int64 { return t.end }
 
 // Until returns when the term ends, a margin before the lease: time for code that learns of it
 // to stop.
-func (t *Term) Until() int64 { return t.end - t.Margin() }
-
-// Margin returns how long before the end of the lease the term ends.
-func (t *Term) Margin() int64 { return t.Length / Margin }
+func (t *Term) Until() int64 { return t.end - t.Length/Margin }
 
 // Renew returns when to send the next question, after this share of the lease.
 func (t *Term) Renew(share int64) int64 { return t.end - t.Length + t.Length/share }

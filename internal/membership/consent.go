@@ -87,23 +87,23 @@ func (m *Machine) Tick(now int64) Output { return m.flush(now) }
 // before, messages to it are lost, and no more come from it.
 func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) Output {
 	p := m.member(peer)
-	if p == nil || p == m.me() || life == 0 || life > m.latestLife() {
+	if p == nil || p == m.me() || life == 0 || life > m.latestLife() || m.ended != Outside {
 		return Output{}
 	}
 	m.gone(p)
 	p.life, p.news = life, true
 	m.learn(p, life)
 	m.admonish(p)
-	if m.ended == Outside && m.round != 0 {
+	if m.round != 0 {
 		m.prepare(now, p)
 	}
-	if m.ended == Outside && m.view.Has(peer, life) && m.reported {
+	if m.view.Has(peer, life) && m.reported {
 		m.sendReport(p)
 	}
 	if m.isComplete() && m.view.life(peer) == 0 {
 		m.send(Message{Kind: Complete, To: peer, View: m.view})
 	}
-	if m.ended == Outside && m.exit.Has(peer, life) {
+	if m.exit.Has(peer, life) {
 		m.send(Message{Kind: Decide, To: peer, View: m.exit})
 	}
 	return m.flush(now)
@@ -366,15 +366,15 @@ func (m *Machine) mayDecide(now int64) {
 }
 
 // chosen returns the view of the open round: the lives under (i) that are not leaving. A life in no
-// view, which holds nothing, comes in only if it shares a version of the protocol with all others, or
-// the view would wait for its reports in vain. The members of the last view go before the others.
+// view, which holds nothing, comes in only if it shares a version of the protocol with all before it, or
+// the view would wait for its reports in vain.
 func (m *Machine) chosen(last View) View {
 	view, speak := View{Epoch: m.round}, []protocol.Versions(nil)
-	for turn := range 3 {
+	for _, fresh := range [...]bool{false, true} {
 		for i := range m.members {
 			u := &m.members[i]
-			if !u.promised(last) || u.promise.Leaving || u.turn(last) != turn ||
-				turn > 0 && slices.ContainsFunc(speak, func(v protocol.Versions) bool { return v != u.promise.Speaks && v.Common(u.promise.Speaks) == 0 }) {
+			if !u.promised(last) || u.promise.Leaving || fresh != (u.promise.Installed.Epoch == 0) ||
+				fresh && slices.ContainsFunc(speak, func(v protocol.Versions) bool { return v != u.promise.Speaks && v.Common(u.promise.Speaks) == 0 }) {
 				continue
 			}
 			speak = append(speak, u.promise.Speaks)
@@ -383,18 +383,6 @@ func (m *Machine) chosen(last View) View {
 	}
 	slices.SortFunc(view.Members, func(a, b Member) int { return cmp.Compare(a.Node, b.Node) })
 	return view
-}
-
-// turn returns when a life that has promised is chosen.
-func (u *member) turn(last View) int {
-	switch {
-	case u.promise.Installed.Epoch > 0:
-		return 0
-	case last.life(u.node) != 0:
-		return 1
-	default:
-		return 2
-	}
 }
 
 // promised is rule (i): u has promised the open round, by its latest known life.

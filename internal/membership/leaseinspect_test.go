@@ -21,7 +21,6 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = appendRecord(b, " record=", &m.record)
 	if m.op != NoOperation {
 		b = append(append(b, ' '), m.op.String()...)
-		b = canon.Flag(b, " asked", m.asked)
 	}
 	if m.op == Swap {
 		b = appendRecord(b, " next=", &m.next)

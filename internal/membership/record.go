@@ -260,9 +260,9 @@ func (m *LeaseMachine) change(now int64) {
 func (m *LeaseMachine) join(now int64) {
 	switch {
 	case m.misfit(m.record.Members) != nil:
-		m.begin(now, Look)
+		m.emit(m.begin(now, Look, nil))
 	case m.cfg.Proves && !m.begun:
-		m.begin(now, Live)
+		m.emit(m.begin(now, Live, nil))
 	default:
 		r := m.successor()
 		if m.record.Epoch == 0 {
@@ -276,18 +276,24 @@ func (m *LeaseMachine) join(now int64) {
 	}
 }
 
-// successor returns what a swap may change.
+// successor returns what a swap may change: the record of the next epoch. It says what is cleared already,
+// and not what this swap excludes.
 func (m *LeaseMachine) successor() Record {
-	return m.following(m.cleared, max(m.cfg.Clock, epochs.Above(m.cfg.Fence)))
+	r := m.record
+	r.Members = slices.Clone(r.Members)
+	r.Cleared = min(m.cleared, r.Unclean)
+	r.Epoch = max(r.Epoch+1, m.cfg.Clock, epochs.Above(m.cfg.Fence))
+	return r
 }
 
 func (m *LeaseMachine) swap(now int64, r Record) {
-	if _, err := r.MarshalText(); err != nil {
+	value, err := r.MarshalText()
+	if err != nil {
 		m.stop(err)
 		return
 	}
 	m.next = r
-	m.begin(now, Swap)
+	m.emit(m.begin(now, Swap, value))
 }
 
 // nextChange returns when this life wants to change the record.
@@ -397,11 +403,8 @@ func (m *LeaseMachine) tellWait() {
 
 // misfit says why this life cannot be a member beside those of the record, nil if it can.
 func (m *LeaseMachine) misfit(members []Entry) error {
-	if m.differs() && len(members) > 0 {
-		return SettingsError{members[0].Node, m.speak, m.record.Lease, m.record.Settings}
-	}
 	for _, e := range members {
-		if e.Speaks.Common(m.speak) == 0 {
+		if m.differs() || e.Speaks.Common(m.speak) == 0 {
 			return SettingsError{e.Node, e.Speaks, m.record.Lease, m.record.Settings}
 		}
 	}
@@ -515,9 +518,6 @@ func (m *LeaseMachine) mayAsk(now int64) {
 	case m.nextChange() <= now: // before a load that a stranger may have asked for
 		m.change(now)
 	case m.nextLoad() <= now:
-		m.load(now)
-	}
-	if m.ended == Outside && m.op != NoOperation && !m.asked {
-		m.emit(m.start())
+		m.emit(m.load(now))
 	}
 }

@@ -208,14 +208,8 @@ func (r *Record) view() View {
 	return v
 }
 
-// badRecord returns an [ErrRecord] that says why.
-func badRecord(why string) error { return &failure{ErrRecord, why} }
+// A badRecord is an [ErrRecord] that says why.
+type badRecord string
 
-// A failure is a sentinel with a reason.
-type failure struct {
-	sentinel error
-	why      string
-}
-
-func (f *failure) Error() string { return f.sentinel.Error() + ": " + f.why }
-func (f *failure) Unwrap() error { return f.sentinel }
+func (why badRecord) Error() string { return ErrRecord.Error() + ": " + string(why) }
+func (why badRecord) Unwrap() error { return ErrRecord }

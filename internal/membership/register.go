@@ -16,7 +16,6 @@ type register struct {
 
 	// The operation under way, if there is one.
 	op     Operation
-	asked  bool   // the driver has it
 	next   Record // of a swap
 	sentAt int64
 	unsure bool // a swap may have taken effect, or may still
@@ -38,8 +37,6 @@ func newRegister(lease int64) register {
 	return register{stale: true, loadAt: math.MinInt64, renewAt: never, hintAt: never, most: lease / leases.Retry}
 }
 
-func (r *register) begin(now int64, op Operation) { r.op, r.sentAt = op, now }
-
 // Operation is what a [LeaseMachine] wants of the store.
 type Operation uint8
 
@@ -52,14 +49,10 @@ const (
 	Look                  // ask who lives: all lives of the store that have begun and are not over
 )
 
-// start returns what is to be started at the store.
-func (r *register) start() Event {
-	r.asked = true
-	e := Event{Kind: Ask, Op: r.op}
-	if r.op == Swap {
-		e.Value = []byte(r.next.text())
-	}
-	return e
+// begin begins an operation, with a value to swap, and returns what the driver is to do.
+func (r *register) begin(now int64, op Operation, value []byte) Event {
+	r.op, r.sentAt = op, now
+	return Event{Kind: Ask, Op: op, Value: value}
 }
 
 // ErrConflict is the outcome of a swap that was not done, because the record has changed.
@@ -70,7 +63,7 @@ var ErrConflict = errors.New("membership: the record has changed")
 // their numbers. A renewal may wait for that, so it is short.
 func (r *register) finish(now, pause int64, life uint64, err error) (op Operation, sent int64) {
 	op, sent = r.op, r.sentAt
-	r.op, r.asked = NoOperation, false
+	r.op = NoOperation
 	switch {
 	case err == ErrConflict:
 		window := min(pause<<r.losses, r.most)
@@ -101,9 +94,9 @@ func (r *register) nextLoad() int64 {
 }
 
 // load begins a load.
-func (r *register) load(now int64) {
+func (r *register) load(now int64) Event {
 	r.prompted, r.hintAt = !r.stale && r.hintAt <= now, never
-	r.begin(now, Load)
+	return r.begin(now, Load, nil)
 }
 
 // loaded notes whether a load has shown anything new.
@@ -134,13 +127,3 @@ func (r *register) contradicted(next *Record) string {
 }
 
 func (r *register) epoch() string { return strconv.FormatUint(r.record.Epoch, 10) }
-
-// following returns what a swap may change: the record of the next epoch, which is not below the one
-// given. It says what is cleared already, and not what this swap excludes.
-func (r *register) following(cleared, least uint64) Record {
-	next := r.record
-	next.Members = append([]Entry(nil), next.Members...)
-	next.Cleared = min(cleared, next.Unclean)
-	next.Epoch = max(next.Epoch+1, least)
-	return next
-}

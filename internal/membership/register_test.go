@@ -21,10 +21,9 @@ func TestRegister(t *testing.T) {
 				op, now = Load, max(now, r.nextLoad()+1)
 				r.load(now)
 			} else {
-				r.begin(now, op)
+				r.begin(now, op, nil)
 			}
 			require.Equal(t, int64(never), r.nextLoad(), "seed %d", seed)
-			require.Equal(t, op, r.start().Op, "seed %d", seed)
 			err := []error{nil, ErrConflict, errUnknown}[rng.IntN(3)]
 			stale = stale && op != Load || err != nil
 			unsure = unsure && (op != Load || err != nil) || op == Swap && err == errUnknown
@@ -44,7 +43,7 @@ func TestRegisterSpreadsLosers(t *testing.T) {
 	for life := range uint64(64) {
 		r := newRegister(testLease)
 		r.losses = 3
-		r.begin(0, Swap)
+		r.begin(0, Swap, nil)
 		r.finish(0, minPause, life, ErrConflict)
 		at[r.loadAt/millisecond] = true
 	}

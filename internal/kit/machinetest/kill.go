@@ -17,9 +17,9 @@ type Edit [4]string
 
 // Kill makes each of the edits, one at a time, in a file of the package in the
 // working directory, and fails if the test that must fail passes. It needs the go
-// command and takes seconds for each edit.
+// command and takes seconds for each edit, so that is its long form. The short form
+// fails if the old words do not occur once.
 func Kill(t *testing.T, file string, edits []Edit) {
-	Long(t)
 	source, err := os.ReadFile(file)
 	require.NoError(t, err)
 	path, err := filepath.Abs(file)
@@ -28,6 +28,7 @@ func Kill(t *testing.T, file string, edits []Edit) {
 		name, words, instead, killer := e[0], e[1], e[2], e[3]
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, 1, strings.Count(string(source), words), "%q in %s", words, file)
+			Long(t)
 			dir := t.TempDir()
 			broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
 			require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(source), words, instead, 1)), 0o600))
