@@ -131,6 +131,57 @@ func TestPastShared(t *testing.T) {
 	}
 }
 
+// Rule 5a by mode over two changes of the record: who holds the lock is carried, or waited for, through two
+// views. Each life does one thing, see wakeSetup.modes. DMUTEX_LONG=1 adds all but two systems.
+func TestPastSharedTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		name     string
+		founders int // of three lives
+		modes    string
+		home     int
+		leases   bool
+		states   int
+		long     bool
+	}{
+		{"central", 3, "rwr", 0, false, 61_726, false},
+		{"central", 2, "r-w", 0, false, 50_070, false},
+		{"central", 3, "rwr", 0, true, 399_393, true},
+		{"central", 2, "r-w", 0, true, 177_411, true},
+		{"central.Witnessed", 2, "r-w", 0, false, 86_053, true},
+		{"central.Witnessed", 3, "rwr", 0, false, 130_036, true},
+		{"central", 3, "rrw", 0, false, 61_384, true},
+		{"central", 3, "wrw", 0, false, 44_476, true},
+		{"central", 3, "rwr", 1, false, 75_226, true},
+		{"central", 3, "rww", 0, false, 40_027, true},
+		{"central", 3, "rww", 1, false, 44_720, true},
+		{"central", 3, "rww", 2, false, 44_299, true},
+		{"central", 2, "w-r", 0, false, 50_949, true},
+		{"central", 2, "-rw", 0, false, 70_366, true},
+		{"central", 2, "-wr", 0, false, 71_111, true},
+		{"central", 2, "-wr", 1, false, 49_672, true},
+		{"central", 2, "rw-", 0, false, 214_857, true},
+		{"central", 2, "wr-", 0, false, 221_123, true},
+		{"central", 2, "rww", 0, false, 295_202, true},
+		{"central", 2, "wrw", 0, false, 301_183, true},
+		{"ricart", 3, "rww", 0, false, 233_733, true},
+	} {
+		t.Run(fmt.Sprintf("%s, %s, %d founders, home %d, leases %v", tt.name, tt.modes, tt.founders, tt.home, tt.leases), func(t *testing.T) {
+			if tt.long {
+				machinetest.Long(t)
+			}
+			r, err := exploreWake(wakeSetup{
+				algorithm: algorithms.Named(tt.name), n: 3, founders: tt.founders, modes: tt.modes, changes: 2, home: tt.home, leases: tt.leases,
+			}, 1_000_000)
+			require.NoError(t, err)
+			require.True(t, r.Complete)
+			require.Equal(t, tt.states, r.States)
+		})
+	}
+}
+
 // After the death of one member all others act, also if a process joins before the dead member
 // is excluded. They wait for its lease only before they take a lock that it may hold.
 func TestPastDeath(t *testing.T) {
@@ -177,6 +228,8 @@ func TestPastMutants(t *testing.T) {
 	death.death = true
 	shared := wakeSetup{algorithm: central.New, n: 2, founders: 2, requests: 1, shares: 1, changes: 1}
 	sharers := wakeSetup{algorithm: central.New, n: 3, founders: 3, requests: 1, shares: 1, changes: 1}
+	twice := wakeSetup{algorithm: central.New, n: 3, founders: 3, modes: "rwr", changes: 2}
+	twiceJoin := wakeSetup{algorithm: central.New, n: 3, founders: 2, modes: "-wr", changes: 2, home: 1}
 	for _, tt := range []struct {
 		name   string
 		broken wakeRule
@@ -196,6 +249,10 @@ func TestPastMutants(t *testing.T) {
 		{"excluded-readers-taken-for-free", readersFree, shared},
 		{"requests-to-share-wait-for-nobody", writersFree, shared},
 		{"one-sharer-carried", oneSharer, sharers},
+		{"excluded-readers-taken-for-free-twice", readersFree, twice},
+		{"readers-taken-for-excluded", readersExcluded, twice},
+		{"word-of-an-older-view-about-a-reader", staleWord, twiceJoin},
+		{"one-sharer-carried-twice", oneSharer, twice},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.setup.broken = tt.broken

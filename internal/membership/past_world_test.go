@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
@@ -30,12 +31,13 @@ type wakeSetup struct {
 	algorithm dmutex.Algorithm
 	n         int // lives; the founders are the first ones
 	founders  int
-	requests  int  // of each
-	shares    int  // requests of each to share
-	changes   int  // of the record
-	home      int  // place of the home among the members
-	leases    bool // those of the excluded end at some time
-	death     bool // one dies while all act in the last view, and nobody else is excluded
+	requests  int    // of each
+	shares    int    // requests of each to share
+	modes     string // or what each life does once, by a letter: w requests, r asks to share
+	changes   int    // of the record
+	home      int    // place of the home among the members
+	leases    bool   // those of the excluded end at some time
+	death     bool   // one dies while all act in the last view, and nobody else is excluded
 
 	broken wakeRule
 }
@@ -44,20 +46,21 @@ type wakeSetup struct {
 type wakeRule int
 
 const (
-	noTable      wakeRule = iota + 1 // everybody requests every lock
-	staleWord                        // a word counts for lives that were sent a REPORT since
-	idleWord                         // a life speaks of a view in which it has not acted
-	lateFreeze                       // the machines go on after the word was taken
-	holderFresh                      // a holder that was reported is taken for no difference
-	deafJoiner                       // a joining life takes nobody for a former
-	noUnion                          // formers of earlier views are forgotten
-	comersFree                       // a life that has come since the word is no former
-	newcomerSays                     // a life that has never acted says that there is no former
-	unknownFree                      // a former without a word about it is none
-	unheard                          // REPORT goes to those that have not said VIEW
-	readersFree                      // a former that does not hold the lock alone does not hold it
-	writersFree                      // a request to share waits for nobody
-	oneSharer                        // of the sharers that were reported one is carried
+	noTable         wakeRule = iota + 1 // everybody requests every lock
+	staleWord                           // a word counts for lives that were sent a REPORT since
+	idleWord                            // a life speaks of a view in which it has not acted
+	lateFreeze                          // the machines go on after the word was taken
+	holderFresh                         // a holder that was reported is taken for no difference
+	deafJoiner                          // a joining life takes nobody for a former
+	noUnion                             // formers of earlier views are forgotten
+	comersFree                          // a life that has come since the word is no former
+	newcomerSays                        // a life that has never acted says that there is no former
+	unknownFree                         // a former without a word about it is none
+	unheard                             // REPORT goes to those that have not said VIEW
+	readersFree                         // a former that does not hold the lock alone does not hold it
+	readersExcluded                     // a life says so: that one that does not hold it alone is excluded
+	writersFree                         // a request to share waits for nobody
+	oneSharer                           // of the sharers that were reported one is carried
 )
 
 type wakeView struct {
@@ -109,6 +112,9 @@ func newWake(s wakeSetup) *wake {
 	w.views = []wakeView{v}
 	for i := range w.nodes {
 		w.nodes[i] = wakeNode{view: -1, requests: s.requests, shares: s.shares}
+		if s.modes != "" {
+			w.nodes[i].requests, w.nodes[i].shares = strings.Count(s.modes[i:i+1], "w"), strings.Count(s.modes[i:i+1], "r")
+		}
 	}
 	for i := range s.founders {
 		p := &w.nodes[i]
@@ -446,7 +452,11 @@ func (w *wake) install(i, k int) {
 	if p.acts {
 		word = &Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}
 		if w.broken != holderFresh || !w.untouched(i) {
-			word.Note("x", p.machine, w.fresh(word))
+			m := p.machine
+			if s, ok := m.(dmutex.Sharer); ok && w.broken == readersExcluded {
+				m = aloneOnly{m, s}
+			}
+			word.Note("x", m, w.fresh(word))
 		}
 	} else if w.broken == idleWord && p.view >= 0 && p.earlier != nil {
 		word = &Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}
@@ -479,6 +489,14 @@ func (w *wake) install(i, k int) {
 	}
 	w.freeze(i)
 }
+
+// An aloneOnly is a machine with a broken rule: it forgets those that share.
+type aloneOnly struct {
+	dmutex.Machine
+	dmutex.Sharer
+}
+
+func (m aloneOnly) Excludes(id dmutex.NodeID) bool { return m.ExcludesAlone(id) }
 
 // untouched reports whether the machine of node i is as it began.
 func (w *wake) untouched(i int) bool {
