@@ -156,8 +156,9 @@ func (p *Past) frees(node dmutex.NodeID, lock string, shares bool, fresh func(w 
 	return false
 }
 
-// MayClaim reports whether a member of a view takes the claim of a client that holds a lock by the last
-// of these, and has left the others for that one. former are those that may hold the lock.
+// MayClaim is the rule of taking, see package clientsession: whether a member of a view takes the claim of
+// a client that holds a lock by the last of these, and has left the others for that one. former are those
+// that may hold the lock.
 func MayClaim(of, view, former []dmutex.NodeID) bool {
 	return len(of) > 0 && slices.Contains(former, of[len(of)-1]) &&
 		!slices.ContainsFunc(of, func(id dmutex.NodeID) bool { return slices.Contains(view, id) }) &&

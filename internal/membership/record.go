@@ -380,7 +380,7 @@ func (m *LeaseMachine) belong(now, sent int64, was dmutex.NodeID, former *Record
 		m.joinedAt = now
 		m.emit(Event{Kind: Joined, Self: m.self})
 	}
-	if m.term.Over(now) { // what it held is lost
+	if m.term.Over(now) { // rule 5.3: what it held is lost
 		m.term = leases.Term{Length: m.cfg.Lease}
 	}
 	if m.term.Confirm(now, sent, m.cfg.Lease) {
