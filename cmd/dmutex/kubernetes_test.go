@@ -43,7 +43,8 @@ type manifest struct {
 		Template            struct {
 			Metadata metadata
 			Spec     struct {
-				TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
+				AutomountServiceAccountToken  *bool `yaml:"automountServiceAccountToken"`
+				TerminationGracePeriodSeconds int   `yaml:"terminationGracePeriodSeconds"`
 				TopologySpreadConstraints     []struct {
 					MaxSkew           int    `yaml:"maxSkew"`
 					TopologyKey       string `yaml:"topologyKey"`
@@ -182,6 +183,8 @@ func TestKubernetesServe(t *testing.T) {
 	require.Equal(t, "Parallel", set.PodManagementPolicy, "each waits for a lease")
 	require.Equal(t, app, set.Template.Metadata.Labels)
 	pod := set.Template.Spec
+	require.NotNil(t, pod.AutomountServiceAccountToken)
+	require.False(t, *pod.AutomountServiceAccountToken, "a member has no use for it")
 	require.Equal(t, app, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
 	require.Len(t, pod.Containers, 1)
 	c := pod.Containers[0]
