@@ -14,7 +14,8 @@
 //	prove    it does so at once if the holder of that revision is proved dead, and not at
 //	         all while a store that can prove it has not: so the lock of a process on the
 //	         same machine lasts as long as the process, or a child of it, lives. A holder
-//	         with such a life keeps the lock past its lease, and renews from its own revision
+//	         with such a life keeps the lock past its lease, and renews from its own revision.
+//	         Of a life that such a store does not know the lease decides: D counts from then
 //	resolve  after a swap of unknown outcome the record is loaded, and swapped again from
 //	         there. A load extends no lease
 //	release  the holder swaps itself out, and the fence stays
@@ -37,9 +38,9 @@ package lockrecord
 import (
 	"errors"
 	"math"
-	"slices"
 	"strconv"
 
+	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
@@ -49,16 +50,19 @@ import (
 //	starts what Operation returns, and gives its outcome to Loaded, Swapped or Unknown: one
 //	of them, once, also if the store never answers
 //	asks for the next one at Deadline, and calls Poll from time to time while it waits for a life
-//	calls Guard if the store will tell when that life is over, and Proved when it has
+//	calls Prover first if the store can tell when a life is over, Proved when it has told,
+//	and Unprovable when it never will
 //	ends the hold a margin before LeaseEnd, by a timer of its own, and then calls End. It
-//	does not if it has called Lasts
+//	does not if this life lasts
 //	calls Release when the caller does, and at LeaseEnd for a hold that was lost
 type Machine struct {
 	lock  string
 	life  string
 	name  string                  // of the process, for people
-	lasts bool                    // a store tells the others when this life is over
 	drain func(lease int64) int64 // D
+
+	proves bool // the store can tell when a life is over
+	lasts  bool // and will tell the others of this one
 
 	// The operation under way.
 	op     Operation
@@ -69,11 +73,12 @@ type Machine struct {
 	seen   bool
 	record Record // zero if there is none
 	rev    string
-	seenAt int64  // the receipt of the first answer that showed rev
-	proved bool   // nobody holds the lock by rev
-	guard  string // a life that only a proof replaces
-	stale  bool   // load before the next swap
-	unsure bool   // a swap of this life may have changed the record since
+	seenAt int64 // the receipt of the first answer that showed rev
+	proved bool  // nobody holds the lock by rev
+	stale  bool  // load before the next swap
+	unsure bool  // a swap of this life may have changed the record since
+
+	unprovable string // a life of which the store will never tell
 
 	phase   Phase
 	leaving bool        // Release was called
@@ -111,9 +116,10 @@ func New(lock, life, name string, lease int64) *Machine {
 	return &Machine{lock: lock, life: life, name: name, term: leases.Term{Length: lease}, drain: leases.Drain, stale: true}
 }
 
-// Lasts tells the machine that a store tells the others when its life is over, so that nobody
-// replaces it before: the end of a lease is not that of the hold.
-func (m *Machine) Lasts() { m.lasts = true }
+// Prover tells the machine that the store can tell when a life is over, and whether it will tell the
+// others of this one. Then this life lasts: nobody replaces it before, and the end of its lease is
+// not that of the hold.
+func (m *Machine) Prover(lasts bool) { m.proves, m.lasts = true, lasts }
 
 // Phase returns where the attempt stands now.
 func (m *Machine) Phase(now int64) Phase {
@@ -155,7 +161,7 @@ func (m *Machine) next() (op Operation, at int64) {
 		return Load, math.MinInt64
 	case m.phase == Held:
 		return Swap, m.term.Renew(leases.Renew)
-	case m.blocked() && m.record.Holder == m.guard:
+	case m.blocked() && m.proves && m.record.Holder != m.unprovable:
 		return Swap, math.MaxInt64
 	case m.blocked():
 		return Swap, m.seenAt + m.drain(m.record.Lease)
@@ -216,8 +222,12 @@ func (m *Machine) Poll() { m.stale = true }
 // Proved tells the machine that no process lives that could hold the lock by this revision.
 func (m *Machine) Proved(rev string) { m.proved = m.proved || rev == m.rev }
 
-// Guard tells the machine that the store will tell when this life is over. An empty life is none.
-func (m *Machine) Guard(life string) { m.guard = life }
+// Unprovable tells the machine that the store can never tell whether this life is over.
+func (m *Machine) Unprovable(now int64, life string) {
+	if m.proves && life != m.unprovable {
+		m.unprovable, m.seenAt = life, now
+	}
+}
 
 // End ends the hold, although the record may still say otherwise.
 func (m *Machine) End() {
@@ -293,10 +303,11 @@ func (m *Machine) Unknown(now int64) {
 // ErrRecord is wrapped by the errors of a record that is not one of this lock.
 var ErrRecord = errors.New("bad record")
 
+const header = "dmutex lock 1\n"
+
 // Bounds of what a record says.
 const (
 	MaxName = 1024 // the length of the longest name of a lock
-	maxLife = 64
 
 	maxProcess = 255       // the length of the longest name of a process
 	maxFence   = 1<<63 - 1 // fits the signed numbers of databases
@@ -313,7 +324,7 @@ type Record struct {
 
 // AppendText appends the record as lines of text.
 func (r *Record) AppendText(b []byte) []byte {
-	return append(b, "dmutex lock 1\nlock "+strconv.Quote(r.Lock)+"\nfence "+strconv.FormatUint(r.Fence, 10)+
+	return append(b, header+"lock "+strconv.Quote(r.Lock)+"\nfence "+strconv.FormatUint(r.Fence, 10)+
 		"\nlease "+strconv.FormatInt(r.Lease, 10)+"\nholder "+r.Holder+"\nname "+strconv.Quote(r.Name)+"\n"...)
 }
 
@@ -336,21 +347,17 @@ func Free(text []byte, below uint64) bool {
 
 // read reads what AppendText has written, and nothing else.
 func read(text []byte) (r Record, err error) {
-	rest := text
-	next := func() string { // what follows the first word of the next line
-		end := max(slices.Index(rest, '\n'), 0)
-		line := rest[:end]
-		rest = rest[min(end+1, len(rest)):]
-		return string(line[slices.Index(line, ' ')+1:])
+	rest := string(text[min(len(header), len(text)):])
+	field := func() string {
+		canon.Word(&rest) // its name
+		return canon.Word(&rest)
 	}
-	next() // the header. What is misread is found by comparing the texts
-	r.Lock, _ = strconv.Unquote(next())
-	r.Fence, _ = strconv.ParseUint(next(), 10, 64)
-	r.Lease, _ = strconv.ParseInt(next(), 10, 64)
-	r.Holder = next()
-	r.Name, _ = strconv.Unquote(next())
+	r.Lock = field()
+	r.Fence, _ = strconv.ParseUint(field(), 10, 64)
+	r.Lease, _ = strconv.ParseInt(field(), 10, 64)
+	r.Holder, r.Name = field(), field()
 	if string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
-		r.Lease < leases.Min || r.Lease > leases.Max || len(r.Holder) > maxLife || slices.ContainsFunc([]byte(r.Holder), notInLife) || !IsName(r.Name) {
+		r.Lease < leases.Min || r.Lease > leases.Max || !canon.IsLife(r.Holder) || !IsName(r.Name) {
 		return r, badRecord("it is not one of a lock: use another record, or delete it")
 	}
 	return r, nil
@@ -359,11 +366,6 @@ func read(text []byte) (r Record, err error) {
 // IsName reports whether a process may be called so: the name is printable, and short.
 func IsName(name string) bool {
 	return len(name) <= maxProcess && strconv.Quote(name) == `"`+name+`"`
-}
-
-// notInLife reports whether no name of a life has this character.
-func notInLife(c byte) bool {
-	return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }
 
 // A badRecord is an [ErrRecord] that says why.

@@ -73,3 +73,23 @@ func TestLostUntilTheEnd(t *testing.T) {
 	require.Equal(t, Ended, m.Phase(0))
 	require.EqualValues(t, unit, m.Deadline())
 }
+
+// A store that can prove death is asked first, however long the driver pauses before that. From when it
+// says that it does not know the life, the lease decides.
+func TestProofFirst(t *testing.T) {
+	m := New("l", "A", "", unit)
+	m.Prover(true)
+	m.Operation(0, 0)
+	m.Loaded(0, (&Record{Lock: "l", Fence: 1, Lease: unit, Holder: "B"}).AppendText(nil), "1")
+	op, _, _ := m.Operation(100*unit, 0)
+	require.Equal(t, None, op)
+	for now := range int64(3) {
+		m.Unprovable((100+now)*unit, "B")
+		require.Equal(t, 100*unit+leases.Drain(unit), m.Deadline())
+	}
+	m.Poll()
+	m.Operation(103*unit, 0)
+	m.Loaded(103*unit, (&Record{Lock: "l", Fence: 2, Lease: unit, Holder: "C"}).AppendText(nil), "2")
+	op, _, _ = m.Operation(200*unit, 0)
+	require.Equal(t, None, op, "another life, of which it may know")
+}

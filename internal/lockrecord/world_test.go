@@ -128,7 +128,7 @@ func (w *world) AppendState(b []byte) []byte {
 	for _, p := range w.places {
 		b = fmt.Appendf(b, "%d %v ", p.lives, p.robbed && p.m != nil)
 		if m := p.m; m != nil {
-			b = fmt.Appendf(b, "%s %s %d %v %v %v %v %d %v %d %v ", m.life, m.guard, m.op, m.proved, m.stale, m.unsure, m.leaving, rank(number(m.rev)), m.seen, m.phase, m.mine())
+			b = fmt.Appendf(b, "%s %s %d %v %v %v %v %d %v %d %v ", m.life, m.unprovable, m.op, m.proved, m.stale, m.unsure, m.leaving, rank(number(m.rev)), m.seen, m.phase, m.mine())
 			if !m.stale {
 				b = fmt.Appendf(b, "%d %s ", m.record.Fence, m.record.Holder)
 			}
@@ -277,7 +277,7 @@ func (w *world) start(i int) error {
 	wait := w.wait * unit
 	p.m.drain = func(int64) int64 { return wait }
 	if w.prover {
-		p.m.Lasts()
+		p.m.Prover(true)
 	}
 	return nil
 }
@@ -321,9 +321,6 @@ func (w *world) answer(i int) {
 	switch rev := strconv.Itoa(op.rev); {
 	case op.op == Load:
 		p.m.Loaded(w.now, []byte(op.value), rev)
-		if r, _, ok := p.m.Awaits(); ok && w.prover {
-			p.m.Guard(r.Holder)
-		}
 	case op.ok:
 		p.m.Swapped(w.now, rev)
 	default:

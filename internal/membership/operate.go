@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
@@ -27,7 +28,7 @@ func (m *LeaseMachine) Done(now int64, value []byte, err error) Output {
 			m.unanswered()
 		}
 	case op == Live:
-		if m.begun, m.proof = true, string(value); !isProof(m.proof) {
+		if m.begun, m.proof = true, string(value); !canon.IsLife(m.proof) {
 			m.stop(dmutex.Misuse("membership: the store names a life " + strconv.Quote(m.proof) + ", not with 1 to 64 letters and digits"))
 		}
 	case op == Look:

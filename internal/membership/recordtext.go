@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
@@ -47,7 +48,6 @@ const (
 	// What one life puts into it.
 	maxAddress = 256
 	maxName    = 64
-	maxProof   = 64
 
 	recordHeader = "dmutex record 4\n"
 )
@@ -88,19 +88,7 @@ func (r *Record) UnmarshalText(text []byte) error {
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader) + ": stop all members, delete it, and start them again")
 	}
 	rest = rest[len(recordHeader):]
-	// What is misread here is found by comparing the texts.
-	next := func() (word string) { // or what is quoted
-		quoted, err := strconv.QuotedPrefix(rest)
-		end := len(quoted)
-		if word, _ = strconv.Unquote(quoted); err != nil {
-			for end < len(rest) && rest[end] != ' ' && rest[end] != '\n' {
-				end++
-			}
-			word = rest[:end]
-		}
-		rest = rest[min(end+1, len(rest)):]
-		return word
-	}
+	next := func() string { return canon.Word(&rest) }
 	number := func() uint64 {
 		v, _ := strconv.ParseUint(next(), 10, 64)
 		return v
@@ -147,7 +135,7 @@ func (r *Record) invalid() string {
 		switch {
 		case m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node:
 			return "its members are not in order"
-		case !isProof(m.Proof):
+		case !canon.IsLife(m.Proof):
 			return "it names a proof that is none"
 		case !IsName(m.Name):
 			return "it has a name that cannot be shown"
@@ -156,13 +144,6 @@ func (r *Record) invalid() string {
 		}
 	}
 	return ""
-}
-
-// isProof reports whether a store may name a life so, or whether it is empty.
-func isProof(name string) bool {
-	return len(name) <= maxProof && !slices.ContainsFunc([]byte(name), func(c byte) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
-	})
 }
 
 // IsName reports whether people may be shown the name of a process, which may come from a

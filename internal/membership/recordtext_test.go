@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -104,7 +105,7 @@ func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(MaxMembers) {
 		r.Highest = n + 1
-		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", maxProof), strings.Repeat("x", maxAddress), strings.Repeat("n", maxName)})
+		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", canon.MaxLife), strings.Repeat("x", maxAddress), strings.Repeat("n", maxName)})
 	}
 	text, err := r.MarshalText()
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 
 const (
 	firstPoll = 20 * time.Millisecond
-	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal
+	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal's pace
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
 	courtesy  = time.Second            // to take back a swap when a context has ended, or others wait for it as for the dead
 )
@@ -45,11 +45,8 @@ type attempt struct {
 	giveUpAt int64 // after a release
 
 	failed [lockrecord.Swap + 1]error // the last load and swap, until another succeeds
-
-	// Of a wait for a life.
-	blind string // a life whose end the store can never tell
-	first string // the revision that was seen first without such proof
-	busy  error  // who holds the lock, and why nobody can tell whether it lives
+	busy   error                      // who holds the lock, while that is what it waits for
+	first  string                     // the revision that it waited for first
 }
 
 // now reads the clock, and tells the machine how far it has leapt.
@@ -63,8 +60,8 @@ func (a *attempt) now() int64 {
 func (a *attempt) run() {
 	_, a.slept = a.l.clock.Read()
 	a.m = lockrecord.New(a.l.Lock, a.live(), a.l.process, int64(a.l.lease))
-	if a.life != nil {
-		a.m.Lasts()
+	if a.l.prover != nil {
+		a.m.Prover(a.life != nil)
 	}
 	defer func() {
 		if a.life != nil { // last: others may take the lock then
@@ -74,67 +71,134 @@ func (a *attempt) run() {
 		close(a.over)
 	}()
 	for pause := firstPoll; !a.settled(); {
-		if op, value, rev := a.m.Operation(a.now(), floor()); op != lockrecord.None {
-			a.perform(op, value, rev)
-			continue
-		}
-		r, rev, waits := a.m.Awaits()
-		left := time.Duration(a.m.Deadline() - a.now())
+		op, value, rev := a.m.Operation(a.now(), floor())
+		r, seen, waits := a.m.Awaits()
 		switch {
-		case !waits:
-			a.sleep(left)
-		case a.try:
-			if a.why = a.taken(r, left); a.why == nil {
-				a.m.Proved(rev)
-			}
+		case op != lockrecord.None:
+			a.perform(op, value, rev)
+		case waits:
+			pause = a.wait(r, seen, pause)
 		default:
-			proves := a.l.prover != nil && r.Holder != a.blind
-			a.failed[lockrecord.Swap] = nil // it is not what the caller waits for
-			a.busy = held(r)
-			if !proves && a.first == "" {
-				a.first = rev
-			}
-			if !proves && a.first == rev {
-				a.busy = noProof(a.busy, left)
-			}
-			a.note()
-			if wait := min(jitter(pause), left); proves {
-				a.await(r.Holder, rev, wait)
-				pause = min(pause*3/2, a.l.lease/leases.Renew)
-			} else {
-				a.sleep(wait)
-				pause = min(pause*3/2, slowPoll)
-			}
-			a.m.Poll()
+			a.sleep(a.left())
 		}
 	}
 }
+
+// settled lets the machine follow the caller, and the handle follow the machine. It reports whether
+// nothing is left to do.
+func (a *attempt) settled() bool {
+	now := a.now()
+	if a.leave.Err() != nil {
+		a.leave, a.giveUpAt = context.Background(), now+int64(a.l.lease)
+		a.m.Release(now)
+	}
+	phase := a.m.Phase(now)
+	switch {
+	case phase == lockrecord.Over && a.Hold == nil:
+		a.why = a.m.Err()
+	case phase != lockrecord.Waiting:
+		a.follow(phase, now)
+	}
+	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
+}
+
+// follow makes the handle what the machine is.
+func (a *attempt) follow(phase lockrecord.Phase, now int64) {
+	if a.Hold == nil { // it is granted, and has perhaps ended at once
+		lapsed := a.lapsed
+		if a.life != nil {
+			lapsed = nil
+		}
+		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), lapsed)
+		a.busy = nil
+		a.note()
+		close(a.granted)
+	}
+	switch err := a.m.Err(); {
+	case phase == lockrecord.Held && a.Over():
+		a.m.End() // and renew it no more
+	case phase == lockrecord.Held:
+		a.Extend(a.m.LeaseEnd())
+	case err != nil:
+		a.End(a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, err)))
+	default:
+		a.End(a.lapsed())
+	}
+	if phase == lockrecord.Ended && now >= a.m.LeaseEnd() { // nobody need call Release then
+		a.release()
+	}
+}
+
+// lapsed is the error of a handle whose lease has ended.
+func (a *attempt) lapsed() error {
+	return a.l.Error(a.trouble.Add(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
+}
+
+// left is how long it takes until the machine wants something.
+func (a *attempt) left() time.Duration { return time.Duration(a.m.Deadline() - a.now()) }
 
 // note says what stands in the way now.
 func (a *attempt) note() {
 	a.trouble.Note(cmp.Or(a.failed[lockrecord.Load], a.failed[lockrecord.Swap], a.busy))
 }
 
-// await waits for so long, or until the store has proved that this life is over. While the store cannot
-// look, which says nothing about the life, no time passes for the wait for its lease.
-func (a *attempt) await(life, rev string, d time.Duration) {
-	a.m.Guard(life)
-	ctx, cancel := context.WithTimeout(a.leave, d)
-	defer cancel()
-	began := a.now()
-	switch err := a.l.prover.Over(ctx, life); {
+// wait waits until the life is over that holds the lock by this revision, or for a pause, and has the
+// record loaded then. It returns the next pause. A try fails unless that life is over.
+func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) time.Duration {
+	a.first = cmp.Or(a.first, rev)
+	a.failed[lockrecord.Swap] = nil // it is not what the caller waits for
+	a.busy = held(r)
+	a.note()
+	defer a.m.Poll()
+	until, longest := time.Now().Add(jitter(pause)), slowPoll
+	lives, err := a.lives(r.Holder, until)
+	switch {
+	case lives:
+		longest = a.l.lease / leases.Renew
 	case err == nil: // but a swap of this life may still take effect
-		a.sleep(mrand.N(stampede))
 		a.m.Proved(rev)
-	case ctx.Err() != nil:
-	case errors.Is(err, store.ErrNoProof):
-		a.m.Guard("") // the lease decides
-		a.blind = life
+		a.sleep(mrand.N(stampede))
+		return pause
+	case errors.Is(err, store.ErrNoProof): // the lease decides
+		a.m.Unprovable(a.now(), r.Holder)
+		if rev == a.first { // else somebody has renewed it
+			left := a.left().Truncate(time.Millisecond) + time.Millisecond
+			a.busy = fmt.Errorf("%w; if that has crashed, a wait of more than %v replaces it: %w", a.busy, left, store.ErrNoProof)
+		}
 	default:
-		a.trouble.Note(fmt.Errorf("%w; the store cannot tell whether it lives: %w", a.busy, err))
-		<-ctx.Done()
-		a.m.Leapt(a.now() - began)
+		a.busy = fmt.Errorf("%w; the store cannot tell whether it lives: %w", a.busy, err)
 	}
+	if a.try {
+		a.why = a.busy
+		return 0
+	}
+	a.note()
+	a.sleep(min(time.Until(until), a.left()))
+	return min(pause*3/2, longest)
+}
+
+// lives reports whether a life is not over yet: at once for a try, else at that time, if it is not over
+// before. The error is why nobody can tell.
+func (a *attempt) lives(life string, until time.Time) (bool, error) {
+	if a.l.prover == nil {
+		return false, store.ErrNoProof
+	}
+	if a.try {
+		until = time.Now().Add(a.l.lease / leases.Operation)
+	}
+	ctx, cancel := context.WithDeadline(a.leave, until)
+	defer cancel()
+	if a.try {
+		living, err := a.l.prover.Living(ctx)
+		if err != nil || slices.Contains(living, life) {
+			return err == nil, err
+		}
+	}
+	err := a.l.prover.Over(ctx, life)
+	if err != nil && ctx.Err() != nil && !a.try {
+		return true, nil
+	}
+	return false, err
 }
 
 // sleep waits for so long, or until the caller leaves.
@@ -147,48 +211,6 @@ func (a *attempt) sleep(d time.Duration) {
 
 // jitter keeps waiters from asking together.
 func jitter(d time.Duration) time.Duration { return d/2 + mrand.N(d/2) }
-
-// settled lets the machine follow the caller, and the handle follow the machine. It reports whether
-// nothing is left to do.
-func (a *attempt) settled() bool {
-	now := a.now()
-	if a.leave.Err() != nil {
-		a.leave, a.giveUpAt = context.Background(), now+int64(a.l.lease)
-		a.m.Release(now)
-	}
-	phase := a.m.Phase(now)
-	if a.Hold == nil && (phase == lockrecord.Held || phase == lockrecord.Ended) { // perhaps it ended at once
-		lapsed := a.lapsed
-		if a.life != nil {
-			lapsed = nil
-		}
-		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), lapsed)
-		a.busy = nil
-		a.note()
-		close(a.granted)
-	}
-	switch {
-	case phase == lockrecord.Over && a.Hold == nil:
-		a.why = a.m.Err()
-	case phase >= lockrecord.Ended && a.m.Err() != nil:
-		a.End(a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, a.m.Err())))
-	case phase >= lockrecord.Ended:
-		a.End(a.lapsed())
-	case phase == lockrecord.Held && a.Over():
-		a.m.End() // and renew it no more
-	case phase == lockrecord.Held:
-		a.Extend(a.m.LeaseEnd())
-	}
-	if phase == lockrecord.Ended && now >= a.m.LeaseEnd() { // nobody need call Release then
-		a.release()
-	}
-	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
-}
-
-// lapsed is the error of a handle whose lease has ended.
-func (a *attempt) lapsed() error {
-	return a.l.Error(a.trouble.Add(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
-}
 
 // live begins a life, and returns its name. Without a store that proves anything it is only that.
 func (a *attempt) live() string {
@@ -256,39 +278,9 @@ func (a *attempt) look() {
 	}
 }
 
-// taken is why a try fails, nil if the holder is proved to be dead.
-func (a *attempt) taken(r lockrecord.Record, left time.Duration) error {
-	busy := held(r)
-	if a.l.prover == nil {
-		return noProof(busy, left)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
-	defer cancel()
-	living, err := a.l.prover.Living(ctx)
-	switch {
-	case slices.Contains(living, r.Holder):
-		return busy
-	case err == nil:
-		err = a.l.prover.Over(ctx, r.Holder)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, store.ErrNoProof):
-		return noProof(busy, left)
-	}
-	return fmt.Errorf("%w; the store cannot tell whether it lives: %w", busy, err)
-}
-
 // held says who holds the lock, and for how long: a fence begins at the clock of the grant.
 func held(r lockrecord.Record) error {
 	now := floor()
 	age := time.Duration(epochs.Of(now-min(now, r.Fence))) * time.Millisecond
 	return fmt.Errorf("%w: %s has held it for %v", lock.ErrBusy, cmp.Or(r.Name, "life "+r.Holder), age.Round(time.Second))
-}
-
-// noProof adds what a caller learns of a holder that is replaced if the record does not change for so long.
-func noProof(busy error, left time.Duration) error {
-	return fmt.Errorf("%w; if that has crashed, a wait of more than %v replaces it: %w",
-		busy, left.Truncate(time.Millisecond)+time.Millisecond, store.ErrNoProof)
 }

@@ -61,7 +61,7 @@ var rows = []struct {
 	{"internal/hold", false, []string{"internal/clock", "internal/leases", "lock"}},
 	{"internal/latelog", false, nil},
 	{"internal/leases", true, nil},
-	{"internal/lockrecord", true, []string{"internal/leases"}},
+	{"internal/lockrecord", true, []string{"internal/canon", "internal/leases"}},
 	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/protocol", "lock"}},
 	{"internal/kit/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
