@@ -101,35 +101,39 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 	}
 	s := &record{js: js, subject: "$KV." + bucket + "." + key}
 	before := js.Conn().LastError()
+	if err := s.open(ctx, bucket); err != nil {
+		return nil, s.fail("open", err, before)
+	}
+	return s, nil
+}
+
+func (s *record) open(ctx context.Context, bucket string) error {
 	err := s.permitted(ctx, "$JS.API.STREAM.INFO.KV_"+bucket, s.subject, s.subject+".read")
 	if err != nil {
-		return nil, s.fail("open", err, before)
+		return err
 	}
-	s.stream, err = js.Stream(ctx, "KV_"+bucket)
+	s.stream, err = s.js.Stream(ctx, "KV_"+bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := s.create(ctx, bucket); err != nil {
-			return nil, s.fail("open", fmt.Errorf("there is no bucket %s, and it cannot be made: %w; make it by hand: the documentation of package natsstore has the command", bucket, err), before)
+			return fmt.Errorf("there is no bucket %s, and it cannot be made: %w; make it by hand: the documentation of package natsstore has the command", bucket, err)
 		}
-		s.stream, err = js.Stream(ctx, "KV_"+bucket)
+		s.stream, err = s.js.Stream(ctx, "KV_"+bucket)
 	}
-	if errors.Is(err, nats.ErrNoResponders) {
-		err = fmt.Errorf("no server with JetStream answers: start it with -js: %w", err)
-	}
-	if err != nil {
-		return nil, s.fail("open", err, before)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("no server with JetStream answers: start it with -js: %w", err)
+	case err != nil:
+		return err
 	}
 	config := s.stream.CachedInfo().Config
 	if err := check(config); err != nil {
-		return nil, fmt.Errorf("natsstore: %w: bucket %s %w", store.ErrUnusable, bucket, err)
+		return fmt.Errorf("%w: bucket %s %w", store.ErrUnusable, bucket, err)
 	}
 	s.get = "$JS.API.STREAM.MSG.GET.KV_" + bucket
 	if config.AllowDirect {
 		s.get = "$JS.API.DIRECT.GET.KV_" + bucket + "." + s.subject
 	}
-	if err := s.permitted(ctx, s.get); err != nil {
-		return nil, s.fail("open", err, before)
-	}
-	return s, nil
+	return s.permitted(ctx, s.get)
 }
 
 // create makes the bucket. Another process may be making it, too.
@@ -253,19 +257,25 @@ func check(c jetstream.StreamConfig) error {
 // Load implements [store.Store].
 func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	before := s.js.Conn().LastError()
+	entry, err := s.load(ctx)
+	if err != nil {
+		return nil, "", s.fail("load", err, before)
+	}
+	return entry.Data, revision(entry), nil
+}
+
+// load returns the last entry of the record.
+func (s *record) load(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 	for {
 		entry, err := s.read(ctx)
 		if err == nil {
-			_, err = s.publish(ctx, nats.NewMsg(s.subject+".read"), entry.Sequence)
+			_, err = s.publish(ctx, nats.NewMsg(s.subject+".read"), entry)
 		}
-		if err == nil {
-			return entry.Data, revision(entry.Sequence, name(entry)), nil
+		if !errors.Is(err, store.ErrConflict) { // which says that the read was stale
+			return entry, err
 		}
-		if errors.Is(err, store.ErrConflict) { // which says that the read was stale
-			err = pause(ctx)
-		}
-		if err != nil {
-			return nil, "", s.fail("load", err, before)
+		if err := pause(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -273,32 +283,22 @@ func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 // Swap implements [store.Store].
 func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	before := s.js.Conn().LastError()
-	last, err := sequence(rev)
-	for err == nil {
-		var entry *jetstream.RawStreamMsg
-		if entry, err = s.read(ctx); err != nil {
-			break
-		}
-		if rev == revision(entry.Sequence, name(entry)) {
-			m := nats.NewMsg(s.subject)
-			m.Data = value
-			m.Header.Set(nameHeader, rand.Text())
-			var next uint64
-			if next, err = s.publish(ctx, m, last); err == nil {
-				return revision(next, m.Header.Get(nameHeader)), nil
-			}
-			break
-		}
-		if entry.Sequence < last { // the read was stale, or the bucket is another one
-			_, err = s.publish(ctx, nats.NewMsg(s.subject+".read"), entry.Sequence)
-		}
-		if err == nil {
+	m := nats.NewMsg(s.subject)
+	m.Data = value
+	m.Header.Set(nameHeader, rand.Text())
+	last, err := s.read(ctx)
+	if err == nil && revision(last) != rev { // perhaps the read was stale
+		if last, err = s.load(ctx); err == nil && revision(last) != rev {
 			err = store.ErrConflict
-		} else if errors.Is(err, store.ErrConflict) {
-			err = pause(ctx)
 		}
 	}
-	return "", s.fail("swap", err, before)
+	if err == nil {
+		last, err = s.publish(ctx, m, last)
+	}
+	if err != nil {
+		return "", s.fail("swap", err, before)
+	}
+	return revision(last), nil
 }
 
 // nameHeader has the name of an entry.
@@ -357,43 +357,30 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// publish adds an entry if the last entry of the record is still the given one, and
-// returns the sequence number of the new entry. Until the replicas are done with an entry,
-// the leader refuses all others, right or wrong: then publish tries again.
-func (s *record) publish(ctx context.Context, m *nats.Msg, last uint64) (uint64, error) {
+// publish adds an entry if the last one of the record is still this, and returns it. Until the replicas
+// are done with an entry, the leader refuses all others, right or wrong: then publish tries again.
+func (s *record) publish(ctx context.Context, m *nats.Msg, last *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, error) {
 	for {
-		ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(last, s.subject))
+		ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(last.Sequence, s.subject))
 		if err == nil {
-			return ack.Sequence, nil
+			return &jetstream.RawStreamMsg{Sequence: ack.Sequence, Header: m.Header}, nil
 		}
 		switch refusal, ok := errors.AsType[*jetstream.APIError](err); {
 		case ok && refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
-			return 0, store.ErrConflict
+			return nil, store.ErrConflict
 		case !ok || refusal.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-			return 0, err
+			return nil, err
 		}
 		if err := pause(ctx); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 }
 
-// name returns what distinguishes an entry from others that had its sequence number, or will have it:
-// its name, else its time, and for none the time when the bucket was made.
-func name(entry *jetstream.RawStreamMsg) string {
-	return cmp.Or(entry.Header.Get(nameHeader), strconv.FormatInt(entry.Time.UnixNano(), 36))
-}
-
-// revision is a sequence number of the stream, 0 before the first, and the name of the entry.
-func revision(sequence uint64, name string) store.Revision {
-	return store.Revision(strconv.FormatUint(sequence, 10) + "." + name)
-}
-
-func sequence(rev store.Revision) (uint64, error) {
-	number, _, _ := strings.Cut(string(rev), ".")
-	n, err := strconv.ParseUint(number, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("revision %q is not of this store: %w", rev, err)
-	}
-	return n, nil
+// revision is the sequence number of an entry in the stream, 0 if there is none, and what distinguishes it
+// from others that had this number, or will have it: its name, else its time, and for none the time when
+// the bucket was made.
+func revision(entry *jetstream.RawStreamMsg) store.Revision {
+	name := cmp.Or(entry.Header.Get(nameHeader), strconv.FormatInt(entry.Time.UnixNano(), 36))
+	return store.Revision(strconv.FormatUint(entry.Sequence, 10) + "." + name)
 }
