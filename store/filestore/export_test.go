@@ -3,8 +3,6 @@ package filestore
 import (
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -83,13 +81,5 @@ func BeforeSync(f func()) {
 	}
 }
 
-// Waits returns how many lives beside a record have a thread that waits for their end.
-func Waits(path string) (n int) {
-	waits.Range(func(file, _ any) bool {
-		if strings.HasPrefix(file.(string), filepath.Join(filepath.Dir(path), lives, filepath.Base(path))) {
-			n++
-		}
-		return true
-	})
-	return n
-}
+// Waits returns how many threads wait for the ends of lives.
+func Waits() int { return len(threads) }

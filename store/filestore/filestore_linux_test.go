@@ -80,7 +80,7 @@ func TestFewThreads(t *testing.T) {
 		require.NoError(t, err)
 		return len(list)
 	}
-	lives, names := make([]store.Life, 250), ""
+	lives, names := make([]store.Life, 150), ""
 	for i := range lives {
 		var err error
 		lives[i], err = s.Live(t.Context())
@@ -94,7 +94,7 @@ func TestFewThreads(t *testing.T) {
 	for _, l := range lives {
 		over.Go(func() { require.NoError(t, s.Over(t.Context(), l.Name())) })
 	}
-	require.Eventually(t, func() bool { return filestore.Waits(path) == 64 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return filestore.Waits() == 64 }, time.Minute, time.Millisecond)
 	t.Log(before, threads())
 	require.Less(t, threads(), before+64+60)
 	for _, l := range lives {

@@ -87,12 +87,15 @@ func TestOneThreadForALife(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	l, err := open(t, path).(store.Prover).Live(t.Context())
 	require.NoError(t, err)
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 5 {
-		require.ErrorIs(t, open(t, path).(store.Prover).Over(canceled, l.Name()), context.Canceled)
+	waits := func(n int) {
+		require.Eventually(t, func() bool { return filestore.Waits() == n }, time.Minute, time.Millisecond)
 	}
-	require.Equal(t, 1, filestore.Waits(path))
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		require.ErrorIs(t, open(t, path).(store.Prover).Over(ctx, l.Name()), context.DeadlineExceeded)
+		cancel()
+	}
+	waits(1)
 	require.NoError(t, l.Close())
-	require.Eventually(t, func() bool { return filestore.Waits(path) == 0 }, time.Minute, time.Millisecond)
+	waits(0)
 }

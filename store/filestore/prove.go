@@ -106,7 +106,7 @@ func (s *record) sweep(dir *os.Root, names []string) error {
 	return nil
 }
 
-// A wait is for the end of a life. The kernel wakes a thread when it is over.
+// A wait is for the end of a life.
 type wait struct {
 	done chan struct{}
 	err  error
@@ -115,10 +115,11 @@ type wait struct {
 // waits has one wait for each life, by the path of its file, for all calls of Over in this process.
 var waits sync.Map
 
-// threads bounds the waits: Go ends a program that has 10,000 threads.
+// threads are those that the kernel wakes when a life is over. They are few: Go ends a program that
+// has 10,000.
 var threads = make(chan struct{}, 64)
 
-// The calls beyond that look at a life from time to time.
+// The waits beyond that look at a life from time to time.
 const (
 	firstLook = 10 * time.Millisecond
 	lastLook  = 300 * time.Millisecond
@@ -132,16 +133,22 @@ func (s *record) Over(ctx context.Context, name string) error {
 	}
 	path := filepath.Join(s.dir, s.lifeFile(name))
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if w := s.await(op, path, name); w != nil {
-			select {
-			case <-w.done:
-				return w.err
-			case <-ctx.Done():
-				return s.fail(op, ctx.Err())
-			}
+		first, waiting := waits.LoadOrStore(path, &wait{done: make(chan struct{})})
+		w := first.(*wait)
+		if !waiting {
+			go func() {
+				w.err = s.inside(op, func(dir *os.Root) error { return s.await(dir, name) })
+				waits.Delete(path)
+				close(w.done)
+			}()
 		}
-		if err := s.once(op, name, shared|atOnce); !errors.Is(err, taken) {
-			return err
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return s.fail(op, ctx.Err())
+		}
+		if !errors.Is(w.err, taken) {
+			return w.err
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
@@ -151,39 +158,18 @@ func (s *record) Over(ctx context.Context, name string) error {
 	}
 }
 
-// await returns the wait for a life, nil if there is none and too many threads wait.
-func (s *record) await(op, path, name string) *wait {
-	if w, ok := waits.Load(path); ok {
-		return w.(*wait)
+// await waits for the end of a life, but returns taken before it if too many threads wait already.
+func (s *record) await(dir *os.Root, name string) error {
+	if err := proves(dir); err != nil {
+		return err
 	}
 	select {
 	case threads <- struct{}{}:
+		defer func() { <-threads }()
+		return s.try(dir, name, shared)
 	default:
-		return nil
+		return s.try(dir, name, shared|atOnce)
 	}
-	first, waiting := waits.LoadOrStore(path, &wait{done: make(chan struct{})})
-	w := first.(*wait)
-	if waiting {
-		<-threads
-		return w
-	}
-	go func() {
-		w.err = s.once(op, name, shared)
-		<-threads
-		waits.Delete(path)
-		close(w.done)
-	}()
-	return w
-}
-
-// once tries to take the lock of a life.
-func (s *record) once(op, name string, how int) error {
-	return s.inside(op, func(dir *os.Root) error {
-		if err := proves(dir); err != nil {
-			return err
-		}
-		return s.try(dir, name, how)
-	})
 }
 
 // try takes the lock of a life for a moment, which proves that it is over where a lock proves anything.

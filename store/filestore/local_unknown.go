@@ -1,4 +1,4 @@
-//go:build !(darwin || dragonfly || freebsd || linux || windows)
+//go:build illumos || netbsd || openbsd
 
 package filestore
 

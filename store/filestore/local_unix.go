@@ -1,12 +1,15 @@
+//go:build darwin || dragonfly || freebsd || linux
+
 package filestore
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"syscall"
 )
 
-// local are the types of file systems whose locks cover all processes that see a file. A
+// local are the types of file systems of Linux whose locks cover all processes that see a file. A
 // type that is missing here may be local, but nobody has looked, or it may not be, such as
 // those of FUSE.
 var local = []uint32{
@@ -24,9 +27,13 @@ var local = []uint32{
 	0x24051905, // UBIFS
 }
 
-// isLocalDirectory looks at the type of the file system.
+// isLocalDirectory looks at the type of the file system, or, where the kernel knows, how it is mounted.
 func isLocalDirectory(dir *os.Root) (bool, error) {
 	var fs syscall.Statfs_t
-	err := syscall.Statfs(dir.Name(), &fs)
-	return slices.Contains(local, uint32(fs.Type)), os.NewSyscallError("statfs", err)
+	err := os.NewSyscallError("statfs", syscall.Statfs(dir.Name(), &fs))
+	if runtime.GOOS == "linux" {
+		return slices.Contains(local, uint32(fs.Type)), err
+	}
+	const mntLocal = 0x1000 // MNT_LOCAL
+	return fs.Flags&mntLocal != 0, err
 }
