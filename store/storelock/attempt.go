@@ -78,7 +78,7 @@ func (a *attempt) run() {
 			a.perform(op, value, rev)
 		case waits:
 			pause = a.wait(r, seen, pause)
-		default:
+		case a.m.Phase(a.now()) != lockrecord.Over: // else the fences are used up
 			a.sleep(a.left())
 		}
 	}

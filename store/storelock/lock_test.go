@@ -298,6 +298,12 @@ func TestRefused(t *testing.T) {
 	_, err = other.TryAcquire(t.Context())
 	require.ErrorContains(t, err, `it is of the lock "job", not of "other": give each lock a record of its own`)
 
+	s = new(store.Memory)
+	_, err = s.Swap(t.Context(), []byte("dmutex lock 1\nlock \"job\"\nfence 9223372036854775807\nlease 1000000000\nholder \nname \"\"\n"), "0")
+	require.NoError(t, err)
+	_, err = open(t, s).Acquire(t.Context())
+	require.ErrorContains(t, err, "its fences are used up")
+
 	_, err = open(t, unusable{}).Acquire(t.Context())
 	require.ErrorIs(t, err, store.ErrUnusable)
 
