@@ -16,17 +16,16 @@ const (
 	most   = 20          // how many different records of a level are written in a period
 )
 
-// A Log passes records on to the handler of a logger, and never waits for it: a goroutine
-// calls it. A nil Log drops them.
+// A Log passes records on to the handler of a logger, and never waits for it: while there are
+// records, a goroutine calls it. A nil Log drops them.
 type Log struct {
 	out     slog.Handler
-	waiting chan slog.Record
-	start   sync.Once      // by the first record
 	running sync.WaitGroup // the goroutine that writes
 
-	mu     sync.Mutex
-	closed bool
-	lost   int // records that there was no room for
+	mu      sync.Mutex
+	waiting []slog.Record // the first is being written
+	lost    int           // records that there was no room for
+	closed  bool
 
 	// The records of each level in this period, and those repeated in the last. The one
 	// behind the first 20 stands for all others, and is the last of them.
@@ -45,7 +44,7 @@ func New(loggers ...*slog.Logger) *Log {
 	if to == nil {
 		return nil
 	}
-	return &Log{out: to.Handler(), waiting: make(chan slog.Record, room), seen: make(map[slog.Level][]repeated)}
+	return &Log{out: to.Handler(), seen: make(map[slog.Level][]repeated)}
 }
 
 // Close writes what waits and what was counted, and returns when that is done. Nothing is
@@ -55,11 +54,8 @@ func (l *Log) Close() {
 		return
 	}
 	l.mu.Lock()
-	if !l.closed {
-		l.sumUp()
-		l.closed = true
-		close(l.waiting)
-	}
+	l.sumUp()
+	l.closed = true
 	l.mu.Unlock()
 	l.running.Wait()
 }
@@ -95,27 +91,29 @@ func record(level slog.Level, text string, attrs ...slog.Attr) slog.Record {
 
 // put lets a record wait for the goroutine that writes. The caller has l.mu.
 func (l *Log) put(r slog.Record) {
-	if l.closed {
-		return
-	}
-	l.start.Do(func() { l.running.Go(l.write) })
-	select {
-	case l.waiting <- r:
-	default:
+	switch {
+	case l.closed:
+	case len(l.waiting) > room:
 		l.lost++
+	default:
+		if l.waiting = append(l.waiting, r); len(l.waiting) == 1 {
+			l.running.Go(l.write)
+		}
 	}
 }
 
-// write passes records on until the Log is closed.
+// write passes records on until none waits.
 func (l *Log) write() {
-	for r := range l.waiting {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.waiting) > 0 {
+		r := l.waiting[0]
+		l.mu.Unlock()
 		l.pass(r)
 		l.mu.Lock()
-		lost := l.lost
-		l.lost = 0
-		l.mu.Unlock()
-		if lost > 0 {
-			l.pass(record(slog.LevelWarn, leftOut, slog.Int("count", lost)))
+		if l.waiting = l.waiting[1:]; l.lost > 0 {
+			l.waiting = slices.Insert(l.waiting, 0, record(slog.LevelWarn, leftOut, slog.Int("count", l.lost)))
+			l.lost = 0
 		}
 	}
 }

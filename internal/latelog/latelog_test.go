@@ -80,3 +80,12 @@ func TestCloseTwice(t *testing.T) {
 	l.Close()
 	l.Close()
 }
+
+// TestUnclosed: a Log that nobody closes, such as that of a node that could not be opened, keeps no
+// goroutine once its records are written. If it did, the bubble would not end.
+func TestUnclosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := latelog.New(slog.New(slog.DiscardHandler))
+		l.Log(slog.LevelInfo, "once")
+	})
+}
