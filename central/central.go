@@ -70,7 +70,7 @@ type machine struct {
 	coordinator dmutex.NodeID
 	witness     dmutex.NodeID // of the coordinator, or none
 	given       dmutex.NodeID // by At: the coordinator of all locks, or none
-	witnessed   bool          // by Witnessed; a group of one has no witness all the same
+	witnessed   bool          // by Witnessed; even so, a group of one has no witness
 
 	wanted bool // another request waits until our hold to share is over
 

@@ -723,6 +723,9 @@ func TestOverflow(t *testing.T) {
 		require.ErrorAs(t, err, &peer)
 		require.EqualValues(t, 2, peer.Peer)
 		require.NoError(t, g.nodes[1].Status().Err, "the node itself is well")
+		backlog := g.nodes[1].Status().Peers[0].Backlog
+		require.Greater(t, backlog, 2<<20)
+		require.Less(t, backlog, 2<<20+1<<10, "at most one request more than the bound")
 		g.net.Heal()
 		time.Sleep(time.Minute)
 		require.NoError(t, g.acquire(1, "x").Release())

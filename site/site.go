@@ -146,10 +146,12 @@ func (s *Site) ExcludesAlone(peer dmutex.NodeID) bool {
 	return s.phase == dmutex.Held && peer != s.Self()
 }
 
-// Shared implements [dmutex.Sharer].
+// Shared implements [dmutex.Sharer]. A withdrawn request to hold the lock alone stays one when it is
+// resumed, also by Share.
 func (s *Site) Shared() bool { return s.shared }
 
-// Sharers implements [dmutex.Sharer]: every node knows of itself, and most of no other.
+// Sharers implements [dmutex.Sharer]: a node knows about itself; under most algorithms it
+// knows about no other.
 func (s *Site) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
 	if s.shared && s.phase == dmutex.Held {
 		b = append(b, s.Self())

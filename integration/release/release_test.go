@@ -44,8 +44,8 @@ func TestRelease(t *testing.T) {
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOBIN=" + filepath.Join(user, "bin"),
 		// A separate cache, because the version is not a real one. The modules of others come
-		// from the cache that this test was built from, which has few of them on a new machine, or
-		// from where that came from.
+		// from the cache that this test was built from or, if it lacks them, from the machine's own
+		// GOPROXY.
 		"GOMODCACHE=" + filepath.Join(user, "cache"),
 		"GOPROXY=file://" + filepath.ToSlash(proxy) + ",file://" + filepath.ToSlash(run(t, "", nil, "go", "env", "GOMODCACHE")) + "/cache/download," + run(t, "", nil, "go", "env", "GOPROXY"),
 	}

@@ -192,7 +192,7 @@ func (m *Mail) SetPeers(ids []dmutex.NodeID) {
 	m.change.Lock()
 	defer m.change.Unlock()
 	former, ps := *m.peers.Load(), []*peer(nil)
-	for _, id := range slices.Sorted(slices.Values(ids)) {
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		p := m.peer(id)
 		if p == nil && m.closed == nil {
 			p = &peer{mail: m, id: id, session: m.session()}

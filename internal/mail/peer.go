@@ -26,7 +26,7 @@ type peer struct {
 	mu   sync.Mutex
 
 	session  *session.Session
-	gone     bool               // it is no peer any more: nothing is transmitted or received any more
+	gone     bool               // no longer a peer: it transmits and receives nothing
 	now      int64              // what it was told last; it must not go back
 	acked    uint64             // of our messages; what came with that is handled
 	receipts []receipt          // ascending
