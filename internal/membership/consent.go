@@ -87,12 +87,15 @@ func (m *Machine) Tick(now int64) Output { return m.flush(now) }
 // before, messages to it are lost, and no more come from it.
 func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) Output {
 	p := m.member(peer)
-	if p == nil || p == m.me() || life == 0 || life > m.latestLife() || m.ended != Outside {
+	if p == nil || p == m.me() || life == 0 || life > m.latestLife() {
 		return Output{}
 	}
 	m.gone(p)
 	p.life, p.news = life, true
 	m.learn(p, life)
+	if m.ended != Outside { // it only hears p
+		return m.flush(now)
+	}
 	m.admonish(p)
 	if m.round != 0 {
 		m.prepare(now, p)

@@ -228,6 +228,18 @@ var rules = []struct {
 		s.says()
 	}},
 
+	// A peer that restarts during the farewell makes no mistake.
+	{"the ended hear those that they meet", func(t *testing.T) {
+		s := acting(t, 10)
+		s.outlived()
+		s.met(21)
+		s.hears(from(21).prepare(5))
+		s.lost(21)
+		s.met(21)
+		s.hears(from(21).prepare(6))
+		s.says()
+	}},
+
 	// A message to a life that is gone is lost.
 	{"only a life that is there is told that it is old", func(t *testing.T) {
 		s := acting(t, 10)
