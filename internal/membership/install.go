@@ -149,9 +149,15 @@ func (in *installation) mayComplete() bool {
 // highest fence, and if that shares all that follow it up to one that does not. A member that has
 // reported the lock several times is heard once.
 func carried(holders []Holder) []Holder {
-	late := map[bool]int{false: 1} // of two equal holds that which is shared goes first: it overrules nobody
 	slices.SortFunc(holders, func(a, b Holder) int {
-		return cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node), cmp.Compare(late[a.Shared], late[b.Shared]))
+		order := cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node))
+		switch {
+		case order != 0 || a.Shared == b.Shared:
+			return order
+		case a.Shared: // it overrules nobody
+			return -1
+		}
+		return 1
 	})
 	kept, first, closed := holders[:0], 0, false // first is where those of this lock begin
 	for _, h := range holders {
