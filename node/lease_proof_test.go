@@ -2,12 +2,14 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +28,11 @@ type registry struct {
 	count int
 	lives map[string]chan struct{}
 	ends  map[string]time.Time
-	hangs bool // whether Living does not answer
+	hangs bool          // whether Living does not answer
+	blind bool          // whether Living proves nothing, as if another process had no life
+	looks atomic.Int64  // calls of Living
+	slow  time.Duration // that Living takes to answer
+	fails int           // how many calls of Over fail
 }
 
 // A prover is the store of one process. An outage of the store leaves the registry alone, as it
@@ -63,8 +69,12 @@ func (r *registry) Over(ctx context.Context, name string) error {
 	r.mu.Lock()
 	over := r.lives[name]
 	_, known := r.ends[name]
+	fails := r.fails > 0
+	r.fails--
 	r.mu.Unlock()
 	switch {
+	case fails:
+		return errors.New("too many open files")
 	case known:
 		return nil
 	case over == nil:
@@ -79,14 +89,17 @@ func (r *registry) Over(ctx context.Context, name string) error {
 }
 
 func (p *prover) Living(ctx context.Context) ([]string, error) {
-	if p.no {
+	p.looks.Add(1)
+	if p.no || p.blind {
 		return nil, store.ErrNoProof
 	}
 	if p.hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return p.living(), nil
+	living := p.living()
+	time.Sleep(p.slow)
+	return living, nil
 }
 
 func (r *registry) living() []string {
@@ -419,6 +432,76 @@ func TestProofIsMissingForOne(t *testing.T) {
 		two.isolate(true)
 		require.NoError(t, (<-next).err)
 		require.ErrorIs(t, held.Err(), node.ErrLost)
+	})
+}
+
+// The store is asked who lives less and less often, once if it can never tell, and not at all for a member
+// without a proof.
+func TestProofIsNotAskedInVain(t *testing.T) {
+	for _, blind := range []bool{true, false} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			r := g.proving()
+			stranger := r.begin()
+			r.blind = blind
+			one := &member{group: g}
+			config := g.config(one)
+			config.Lease = time.Hour
+			n, err := node.Open(t.Context(), g.prove(&g.store), one.newLink(), config)
+			require.NoError(t, err)
+			require.NoError(t, n.Ready(contextFor(t, 2*time.Hour)))
+			require.Less(t, r.looks.Load(), int64(70))
+			if blind {
+				require.LessOrEqual(t, r.looks.Load(), int64(2))
+			}
+			require.NoError(t, n.Close(t.Context()))
+			require.NoError(t, stranger.Close())
+		})
+	}
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		one := g.start()
+		require.NoError(t, one.Ready(contextFor(t, soon)))
+		g.prove = nil
+		two := g.start()
+		two.acquire("x")
+		next := one.acquireLater(t.Context(), "x")
+		before := r.looks.Load()
+		two.isolate(true)
+		require.NoError(t, (<-next).err)
+		require.Equal(t, before, r.looks.Load())
+	})
+}
+
+// A life that ends while the store is being asked is asked about at once.
+func TestProofDuringLook(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		r.slow = 40 * time.Millisecond
+		all := slices.Clone(g.open(3))
+		all[2].acquire("x")
+		next := all[0].acquireLater(t.Context(), "x")
+		began := time.Now()
+		all[1].crash()
+		time.Sleep(r.slow / 2)
+		all[2].crash()
+		require.NoError(t, (<-next).err)
+		require.Less(t, time.Since(began), 5*r.slow/2)
+	})
+}
+
+// A life whose watch fails is watched again.
+func TestProofAfterFailure(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		r.fails = 4
+		all := slices.Clone(g.open(2))
+		all[0].acquire("x")
+		next := all[1].acquireLater(t.Context(), "x")
+		time.Sleep(leaseOf)
+		began := time.Now()
+		all[0].crash()
+		require.NoError(t, (<-next).err)
+		require.Less(t, time.Since(began), soon)
 	})
 }
 

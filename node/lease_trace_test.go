@@ -123,22 +123,22 @@ func TestLeaseTrace(t *testing.T) {
 // Proofs of the store are recorded: that the process of one member has ended, or that all former
 // ones have.
 func TestLeaseTraceProofs(t *testing.T) {
+	proofs := func(s *member, file *bytes.Buffer) (proved []dmutex.NodeID) {
+		require.NoError(t, s.acquire("x").Release())
+		s.close()
+		tr, err := trace.Read("f", file)
+		require.NoError(t, err)
+		_, err = dmutextest.Replay(tr, central.New)
+		require.NoError(t, err)
+		for _, e := range tr.Events {
+			if e.What == trace.Dead && e.N > 0 {
+				proved = append(proved, e.Peer)
+			}
+		}
+		return proved
+	}
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 		g.proving()
-		proofs := func(s *member, file *bytes.Buffer) (proved []dmutex.NodeID) {
-			require.NoError(t, s.acquire("x").Release())
-			s.close()
-			tr, err := trace.Read("f", file)
-			require.NoError(t, err)
-			_, err = dmutextest.Replay(tr, central.New)
-			require.NoError(t, err)
-			for _, e := range tr.Events {
-				if e.What == trace.Dead && e.N > 0 {
-					proved = append(proved, e.Peer)
-				}
-			}
-			return proved
-		}
 		stays, file := g.recorded()
 		require.NoError(t, stays.Ready(t.Context()))
 		dies := g.start()
@@ -150,5 +150,15 @@ func TestLeaseTraceProofs(t *testing.T) {
 		g.start().acquire("x")
 		g.all[0].crash()
 		require.Contains(t, proofs(g.recorded()), dmutex.None)
+	})
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) { // an answer that comes after the wait proves nothing
+		r := g.proving()
+		stranger := r.begin()
+		r.slow = 2 * leaseOf
+		s, file := g.recorded()
+		require.NoError(t, s.acquire("x").Release())
+		time.Sleep(r.slow)
+		require.NoError(t, stranger.Close())
+		require.NotContains(t, proofs(s, file), dmutex.None)
 	})
 }

@@ -33,6 +33,9 @@ type Prover interface {
 	// no record, and no life either, knows that nobody relies on a record that was lost.
 	// Where some process may rely on the record without a life, since its Live returns
 	// ErrNoProof, Living returns that, too.
+	//
+	// A member of a group that waits for leases asks again and again, less and less often; after
+	// ErrNoProof only when the record has changed or a member's life is over.
 	Living(ctx context.Context) (names []string, err error)
 }
 

@@ -16,8 +16,9 @@ const (
 	RenewServing = 6  // the same for a member that serves clients
 	Margin       = 16 // what is held is lost when this share is left: time for code that learns of it to stop
 
-	Operation = 4 // how long an operation of the store may take
-	Retry     = 6 // the longest pause before the store is asked again
+	Operation = 4  // how long an operation of the store may take
+	Retry     = 6  // the longest pause before the store is asked again
+	Look      = 50 // and before it is asked again who lives
 
 	Ask     = 20 // a member that was silent for so long is asked for a sign of life
 	Away    = 8  // after so long it counts as away

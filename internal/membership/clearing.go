@@ -66,6 +66,12 @@ func (c *clearing) knows(now, own int64, was, r *Record) {
 	}
 }
 
+// provable reports whether the store may prove that an exclusion is over: where each life that is waited
+// for is one of the store.
+func (c *clearing) provable(unclean uint64, r *Record) bool {
+	return c.waits(unclean) && r.Unproved <= c.cleared
+}
+
 // proves reports whether the lives that the store shows clear an exclusion: members of the record are
 // all that live, or others that can hold nothing. See [LeaseMachine.Living].
 func (c *clearing) proves(unclean uint64, r *Record, names []string) bool {
@@ -73,7 +79,7 @@ func (c *clearing) proves(unclean uint64, r *Record, names []string) bool {
 		return slices.ContainsFunc(r.Members, func(e Entry) bool { return e.Proof == name }) ||
 			slices.ContainsFunc(c.gone, func(g gone) bool { return g.proof == name && g.unclean <= c.cleared })
 	}
-	return unclean > c.cleared && r.Unproved <= c.cleared && !slices.ContainsFunc(names, func(name string) bool { return !harmless(name) })
+	return c.provable(unclean, r) && !slices.ContainsFunc(names, func(name string) bool { return !harmless(name) })
 }
 
 // Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one

@@ -106,6 +106,11 @@ func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID, all bool) 
 	return m.since + m.wait, members, m.self == dmutex.None || m.isComplete() && m.cleared < m.blind
 }
 
+// Provable reports whether the wait that Waits tells of may end by [LeaseMachine.Living].
+func (m *LeaseMachine) Provable() bool {
+	return m.ended == Outside && m.provable(m.record.Unclean, &m.record)
+}
+
 // Deadline returns when Tick has something to do, or the term of this life will stand otherwise;
 // [math.MaxInt64] for never.
 func (m *LeaseMachine) Deadline() int64 {

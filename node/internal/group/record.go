@@ -54,7 +54,8 @@ const (
 	// over: processes that start together see each other live before they are members.
 	proofPatience = time.Second
 
-	// lookAgain is how soon the store is asked again who lives.
+	// lookAgain is how soon the store is asked again who lives, if there is no new reason. The pause
+	// doubles, up to a share of the lease.
 	lookAgain = int64(100 * time.Millisecond)
 )
 
@@ -134,7 +135,7 @@ func (l *record) Handle(now int64, m membership.Message) (met membership.Output,
 // Tick also tells the machine who is there, and who is not.
 func (l *record) Tick(now int64) (out membership.Output) {
 	if g := l.group; g.timers.due(watch, now) {
-		g.timers[watch] = now + min(l.length/leases.Ask, maxWatch)
+		g.timers[watch] = now + l.watchPause()
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
 			here, since := l.Here(id)
@@ -165,6 +166,9 @@ func (l *record) Tick(now int64) (out membership.Output) {
 	return out
 }
 
+// watchPause is the time from one look who is there to the next.
+func (l *record) watchPause() int64 { return min(l.length/leases.Ask, maxWatch) }
+
 // event does what the machine says, until this node has nothing to do with the group any more.
 func (l *record) event(now int64, e *membership.Event) {
 	if l.idle() {
@@ -181,10 +185,10 @@ func (l *record) event(now int64, e *membership.Event) {
 		l.renewed(now, e.Term)
 	case membership.Waiting:
 		if g.Locks.Clear(e.Epoch, e.Until); e.Until == 0 {
-			g.timers[say], g.timers[look] = never, never
-		} else if l.prover != nil {
-			g.timers[look] = now
+			g.timers[say] = never
 		}
+		g.timers[look] = never
+		l.seek(now)
 	case membership.Ask:
 		op, value, rev := e.Op, e.Value, l.rev
 		g.running.Go(func() { l.operate(op, value, rev) })

@@ -124,27 +124,40 @@ type proof struct {
 
 	watches map[dmutex.NodeID]context.CancelFunc // each ends the watch over a member's life
 	looking bool                                 // the store is being asked who lives
+	pause   int64                                // from then to the next look; 0 if a reason has come since
 }
 
-// look asks the store who lives. That may spare the wait for leases: when the record has changed, when a
-// life is over, and a moment after the last look, since lives that are about to join or to end count.
+// seek makes the store be asked who lives, if that may spare the wait for leases: when the record has
+// changed, and when a member's life is over.
+func (l *record) seek(now int64) {
+	if l.prover != nil && l.Provable() {
+		l.group.timers[look], l.pause = now, 0
+	}
+}
+
+// look asks the store who lives, and again after a pause, since lives that are about to join or to end
+// count; but not if the store can never tell, until there is another reason.
 func (l *record) look() {
 	if l.looking {
 		return
 	}
-	l.looking = true
+	l.looking, l.pause = true, max(lookAgain, min(2*l.pause, l.length/leases.Look))
 	g, unclean := l.group, l.Record().Unclean
 	g.running.Go(func() {
 		names, err := within(g.done, l.prover.Living)
 		g.do(func(now int64) (out membership.Output) {
-			if l.looking = false; err == nil {
+			l.looking = false
+			waited := l.Provable()
+			if err == nil {
 				out = l.Living(now, unclean, names)
 			}
-			switch until, _, _ := l.Waits(); {
+			switch {
 			case l.idle():
-			case until != 0:
-				g.timers[look] = min(g.timers[look], now+lookAgain)
-			case err == nil:
+			case l.Provable():
+				if l.pause == 0 || !errors.Is(err, store.ErrNoProof) {
+					g.timers[look] = now + l.pause
+				}
+			case waited: // until now
 				g.trace(trace.Event{What: trace.Dead, N: 1})
 				if g.timers[say] != never {
 					g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
@@ -165,15 +178,20 @@ func (l *record) watch(member membership.Entry) {
 	ctx, end := context.WithCancel(g.done)
 	l.watches[member.Node] = end
 	g.running.Go(func() {
-		_, err := within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, member.Proof) })
+		over := func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, member.Proof) }
+		_, err := within(ctx, over)
+		for err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrNoProof) {
+			select {
+			case <-time.After(time.Duration(l.watchPause())):
+				_, err = within(ctx, over)
+			case <-ctx.Done():
+			}
+		}
 		if ctx.Err() != nil {
 			return
 		}
 		g.do(func(now int64) (out membership.Output) {
-			if g.timers[look] != never {
-				g.timers[look] = now
-			}
-			if err == nil {
+			if l.seek(now); err == nil {
 				out = l.died(now, member.Node, true)
 			}
 			return out
