@@ -179,6 +179,18 @@ func TestTookOfAnInterruptedChange(t *testing.T) {
 	})
 }
 
+// The time in which a process waits for the first members is no part of a view change.
+func TestTookOfTheFirstView(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		g.start(1)
+		time.Sleep(time.Minute)
+		g.start(2)
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.Less(t, g.nodes[1].Status().View.Took, time.Second)
+	})
+}
+
 // Evict is about the process that the operator saw. If that member restarts while Evict waits for
 // another, its new process is not evicted.
 func TestEvictThoughRestarted(t *testing.T) {

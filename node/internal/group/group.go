@@ -98,6 +98,7 @@ type Group struct {
 	life    uint64
 	next    chan struct{} // closed when the next view acts
 	timers  timers
+	frozen  int64             // when the present view was installed
 	last    membership.View   // the last that acted
 	shown   View              // how it began to act
 	cause   error             // why this node has asked for the present view

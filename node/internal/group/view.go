@@ -134,7 +134,7 @@ func (g *Group) post(now int64, out *membership.Output) {
 
 // freeze ends the locks of the former view, and reports them in a newer one.
 func (g *Group) freeze(now int64, view membership.View) {
-	g.ready = nil
+	g.frozen, g.ready = now, nil
 	g.pause(now)
 	start := dmutex.Start{ // but for the holder
 		Self: g.Self(), Members: view.Nodes(), Fence: epochs.First(view.Epoch), Limit: epochs.Last(view.Epoch),
@@ -190,9 +190,13 @@ func (g *Group) send(now int64) {
 func (g *Group) act(now int64, e *membership.Event) {
 	view := e.View
 	g.Locks.Act(view.Epoch, e.Holders, &e.Past)
+	began := g.since
+	if g.shown.Changes == 0 {
+		began = g.frozen // to wait for the first members is no change
+	}
 	g.shown = View{
 		Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes + 1,
-		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - g.since), Cause: g.cause,
+		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - began), Cause: g.cause,
 	}
 	g.acts(now)
 	g.last, g.cause, g.rival = view, nil, 0
