@@ -18,8 +18,10 @@ type Held struct {
 	why   atomic.Pointer[End] // it is no longer held; nil while it is
 	ctx   context.Context     // Join's
 
-	own  *holdContext // nil until it is needed; guarded by the mutex of the Table
-	next *Held        // the next one that shares the grant; likewise
+	// Guarded by the mutex of the Table.
+	own  *holdContext // nil until it is needed
+	next *Held        // the next handle of the grant
+	at   **Held       // where the list of them has this one; nil once it has not
 }
 
 // A holdContext ends with the hold.

@@ -17,6 +17,7 @@ type lock struct {
 	name    string
 	machine dmutex.Machine // nil while the view does not act
 	held    *Held          // the present grant; if callers share it, the first of its handles
+	last    **Held         // where the next handle goes
 	waiters []*Waiter      // first come, first served
 
 	holder  dmutex.NodeID // what known returned after the last input
@@ -71,10 +72,10 @@ func (l *lock) born() {
 	}
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		for _, h := range l.handles() {
+			l.remove(h)
 			h.end(overruled)
 			t.repaid(h)
 		}
-		l.held = nil
 	}
 }
 
@@ -166,7 +167,7 @@ func (l *lock) grant() {
 		} else {
 			h.fence = l.held.fence // that of the first, also if the view has changed since
 		}
-		*l.place(nil) = h
+		l.add(h)
 		l.table.granted++
 		w.finish(h, nil)
 		if !batch || len(l.waiters) == 0 || !l.waiters[0].Shares {

@@ -55,22 +55,29 @@ func (l *lock) handles() (all []*Held) {
 	return all
 }
 
-// place returns where a handle of the present grant stands, or else where the next one is to stand.
-func (l *lock) place(h *Held) **Held {
-	at := &l.held
-	for *at != nil && *at != h {
-		at = &(*at).next
-	}
-	return at
+// add makes a handle the last of the present grant.
+func (l *lock) add(h *Held) {
+	*l.last, h.at = h, l.last
+	l.last = &h.next
 }
 
-// has reports whether a handle is one of the present grant.
-func (l *lock) has(h *Held) bool { return *l.place(h) != nil }
+// remove takes a handle of the present grant away.
+func (l *lock) remove(h *Held) {
+	if *h.at = h.next; h.next != nil {
+		h.next.at = h.at
+	} else {
+		l.last = h.at
+	}
+	h.at, h.next = nil, nil
+}
+
+// has reports whether a handle, and no copy of it, is one of the present grant.
+func (l *lock) has(h *Held) bool { return h.at != nil && *h.at == h }
 
 // leave ends a handle of the present grant, for the reason given if it has not ended before, and
 // returns its outcome. The grant ends with its last handle.
 func (l *lock) leave(h *Held, why *End) Event {
-	*l.place(h), h.next = h.next, nil
+	l.remove(h)
 	h.end(why)
 	l.table.repaid(h)
 	outcome := h.outcome()

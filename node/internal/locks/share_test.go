@@ -2,6 +2,7 @@ package locks
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,6 +90,30 @@ func TestShareLost(t *testing.T) {
 	release(t, more)
 	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
 	require.Len(t, u.ended, 3)
+}
+
+// Those that share a grant release it in any order, while others join. The first that is left is the one
+// that has held it longest.
+func TestSharersInAnyOrder(t *testing.T) {
+	table, _ := alone(t)
+	l := table.lock("x")
+	var left []*Held
+	join := func() { left = append(left, table.share(t, "x")) }
+	leave := func(i int) {
+		release(t, left[i])
+		require.False(t, l.has(left[i]))
+		left = slices.Delete(left, i, i+1)
+		require.True(t, slices.Equal(left, l.handles()))
+	}
+	join()
+	join()
+	for _, i := range []int{0, 1, 2, 2, 1, 0, 2, 0, 1} {
+		join()
+		leave(i)
+	}
+	leave(1)
+	leave(0)
+	require.Equal(t, dmutex.Idle, l.machine.Phase())
 }
 
 // A later hold that another member reports ends all handles of a shared one.

@@ -354,6 +354,7 @@ func (t *Table) lock(name string) *lock {
 	l := t.locks[name]
 	if l == nil {
 		l = &lock{table: t, name: name}
+		l.last = &l.held
 		t.locks[name] = l
 	}
 	l.born()
