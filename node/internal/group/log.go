@@ -20,7 +20,7 @@ func (g *Group) LogOften(level slog.Level, text string, attrs ...slog.Attr) {
 	g.late.Often(level, text, g.own(attrs)...)
 }
 
-// own puts what all records of this node have before others.
+// own prepends the attributes that all records of this node have.
 func (g *Group) own(attrs []slog.Attr) (own []slog.Attr) {
 	if self := g.Self(); self != dmutex.None {
 		own = append(own, slog.Uint64("node", uint64(self)))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
-	shared "github.com/dmutex/dmutex/lock"
+	api "github.com/dmutex/dmutex/lock"
 )
 
 // The reasons that a Table has itself. Package node documents those that it exports.
@@ -52,7 +52,7 @@ func (e *End) Error() string { return "node: " + e.Err.Error() }
 func (e *End) Unwrap() error { return e.Err }
 
 var (
-	released = &End{shared.ErrReleased}
+	released = &End{api.ErrReleased}
 
 	// overruled ends a hold of a lock for which another member reports a higher fence:
 	// this process was paused or cut off, and missed the loss.
@@ -60,4 +60,4 @@ var (
 )
 
 // loss returns how a hold ends that is lost, for the reason given.
-func loss(why error) *End { return &End{fmt.Errorf("%w: %w", shared.ErrLost, why)} }
+func loss(why error) *End { return &End{fmt.Errorf("%w: %w", api.ErrLost, why)} }

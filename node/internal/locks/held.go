@@ -7,7 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
-	shared "github.com/dmutex/dmutex/lock"
+	api "github.com/dmutex/dmutex/lock"
 )
 
 // A Held is the handle of a grant: a lock.Held, and what package node needs besides.
@@ -34,7 +34,7 @@ type holdContext struct {
 }
 
 // An Event is the outcome of a grant.
-type Event = shared.Event
+type Event = api.Event
 
 func (h *Held) outcome() Event {
 	e := Event{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since), Outcome: "released"}
@@ -177,8 +177,7 @@ func (h *Held) Release() error {
 	}
 }
 
-// A use is for what a hold is used, if a Close waits for its end: for a function that runs under it, or
-// for a client, to which it is lent.
+// A use is why Close waits for a hold: a function runs under it, or it is lent to a client.
 type use struct {
 	lent   bool
 	client string

@@ -11,16 +11,16 @@ import (
 // A Want says how a call wants a lock.
 type Want struct {
 	Try    bool // it does not wait for a holder: it is over with ErrViewChanged when the view ends or does not act
-	Shares bool // to share it
+	Shares bool // to share it: it is over with ErrUnshared if the algorithm does not share
 
 	// Claims says that a client holds the lock by the last of these former members, and has left the
 	// others for that one. The claim comes before all other waiters, who wait for the former members,
 	// and its request serves nobody else. It is over at once with ErrClaim unless this node may take
-	// it, see [membership.MayClaim], and when the view ends.
+	// it, see [membership.MayClaim], and with ErrViewChanged when the view ends.
 	Claims []dmutex.NodeID
 }
 
-// A Waiter is a call that wants a lock. It is over with a grant or an error.
+// A Waiter is a call that wants a lock. It is over with a grant or an error, at the latest with that of End.
 type Waiter struct {
 	Want
 	lock  *lock
