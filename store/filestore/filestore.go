@@ -19,7 +19,7 @@
 // ext4, XFS, Btrfs, ZFS, F2FS, tmpfs, overlayfs and their like, on macOS, FreeBSD and
 // DragonFly those mounted as local, on Windows those of fixed drives. On all others the
 // store says [store.ErrNoProof]. Do not export such a directory to other machines: their
-// processes would not be seen.
+// processes would not be seen. On systems without such locks, such as Solaris, Open fails.
 //
 // # Where to keep the file
 //

@@ -31,7 +31,8 @@ var local = []uint32{
 func isLocalDirectory(dir *os.Root) (bool, error) {
 	var fs syscall.Statfs_t
 	err := os.NewSyscallError("statfs", syscall.Statfs(dir.Name(), &fs))
-	if runtime.GOOS == "linux" {
+	switch runtime.GOOS {
+	case "android", "linux":
 		return slices.Contains(local, uint32(fs.Type)), err
 	}
 	const mntLocal = 0x1000 // MNT_LOCAL

@@ -1,4 +1,4 @@
-//go:build illumos || netbsd || openbsd
+//go:build !(darwin || dragonfly || freebsd || linux || windows)
 
 package filestore
 
