@@ -159,6 +159,23 @@ func TestNATSStore(t *testing.T) {
 		}
 	})
 
+	// A conflict that a read shows writes nothing.
+	t.Run("conflict", func(t *testing.T) {
+		s := openKey(t, js, "conflict")
+		rev := load(t, s)
+		_, err := s.Swap(t.Context(), []byte("a"), rev)
+		require.NoError(t, err)
+		written := func() uint64 {
+			stream, err := js.Stream(t.Context(), "KV_"+bucket)
+			require.NoError(t, err)
+			return stream.CachedInfo().State.LastSeq
+		}
+		before := written()
+		_, err = s.Swap(t.Context(), []byte("b"), rev)
+		require.ErrorIs(t, err, store.ErrConflict)
+		require.Equal(t, before, written())
+	})
+
 	t.Run("misuse", func(t *testing.T) {
 		for _, key := range []string{"", "a.read", "a b", "a*"} {
 			_, err := natsstore.Open(t.Context(), js, bucket, key)

@@ -287,10 +287,11 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 	m.Data = value
 	m.Header.Set(nameHeader, rand.Text())
 	last, err := s.read(ctx)
-	if err == nil && revision(last) != rev { // perhaps the read was stale
-		if last, err = s.load(ctx); err == nil && revision(last) != rev {
-			err = store.ErrConflict
-		}
+	if err == nil && last.Sequence < sequence(rev) { // the read was stale, or the bucket is another one
+		last, err = s.load(ctx)
+	}
+	if err == nil && revision(last) != rev {
+		err = store.ErrConflict
 	}
 	if err == nil {
 		last, err = s.publish(ctx, m, last)
@@ -383,4 +384,11 @@ func (s *record) publish(ctx context.Context, m *nats.Msg, last *jetstream.RawSt
 func revision(entry *jetstream.RawStreamMsg) store.Revision {
 	name := cmp.Or(entry.Header.Get(nameHeader), strconv.FormatInt(entry.Time.UnixNano(), 36))
 	return store.Revision(strconv.FormatUint(entry.Sequence, 10) + "." + name)
+}
+
+// sequence returns the number in a revision, 0 if it is of another store.
+func sequence(rev store.Revision) uint64 {
+	number, _, _ := strings.Cut(string(rev), ".")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	return n
 }
