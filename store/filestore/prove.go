@@ -115,8 +115,7 @@ type wait struct {
 // waits has one wait for each life, by the path of its file, for all calls of Over in this process.
 var waits sync.Map
 
-// threads are those that the kernel wakes when a life is over. They are few: Go ends a program that
-// has 10,000.
+// threads bounds the threads that block until a life is over: Go ends a program that has 10,000.
 var threads = make(chan struct{}, 64)
 
 // The waits beyond that look at a life from time to time.
