@@ -9,13 +9,14 @@
 //	renew    the holder swaps in time. Its lease ends L after it sent the last
 //	         swap that succeeded, by its own clock. Then the lock is lost for good
 //	replace  a contender that has seen one revision for D swaps itself in: D counts from
-//	         the receipt of the first load that showed it. D = L(1+rho)/(1-rho), see package
-//	         leases
+//	         the receipt of the first load that showed it, or later, see prove.
+//	         D = L(1+rho)/(1-rho), see package leases
 //	prove    it does so at once if the holder of that revision is proved dead, and not at
 //	         all while a store that can prove it has not: so the lock of a process on the
 //	         same machine lasts as long as the process, or a child of it, lives. A holder
 //	         with such a life keeps the lock past its lease, and renews from its own revision.
-//	         Of a life that such a store does not know the lease decides: D counts from then
+//	         If such a store does not know the life, the lease decides, and D counts from
+//	         the store's answer, while it does not take that back
 //	resolve  after a swap of unknown outcome the record is loaded, and swapped again from
 //	         there. A load extends no lease
 //	release  the holder swaps itself out, and the fence stays
@@ -30,6 +31,10 @@
 // replaces the holder has loaded that revision, and waited D by its clock: at least
 // D/(1+rho) of true time, which is L/(1-rho). Its swap succeeds only if no other swap has
 // come between. This needs no word about how long operations take.
+//
+// A holder with a life may hold the lock after that lease. When the store has forgotten the life, as if
+// its file was removed, the holder ends the hold within L, or swaps. So D counts from an answer of the
+// store, which came after that.
 //
 // A swap that was given up may still take effect before the next one from its revision, which then
 // fails. Otherwise it never takes effect.
@@ -51,7 +56,7 @@ import (
 //	of them, once, also if the store never answers
 //	asks for the next one at Deadline, and calls Poll from time to time while it waits for a life
 //	calls Prover first if the store can tell when a life is over, Proved when it has told,
-//	and Unprovable when it never will
+//	Unprovable when it cannot, and Provable when it may again
 //	ends the hold a margin before LeaseEnd, by a timer of its own, and then calls End. It
 //	does not if this life lasts
 //	calls Release when the caller does, and at LeaseEnd for a hold that was lost
@@ -78,7 +83,7 @@ type Machine struct {
 	stale  bool  // load before the next swap
 	unsure bool  // a swap of this life may have changed the record since
 
-	unprovable string // a life of which the store will never tell
+	unprovable string // a life whose end the store cannot prove
 
 	phase   Phase
 	leaving bool        // Release was called
@@ -222,12 +227,15 @@ func (m *Machine) Poll() { m.stale = true }
 // Proved tells the machine that no process lives that could hold the lock by this revision.
 func (m *Machine) Proved(rev string) { m.proved = m.proved || rev == m.rev }
 
-// Unprovable tells the machine that the store can never tell whether this life is over.
+// Unprovable tells the machine that the store cannot tell whether this life is over.
 func (m *Machine) Unprovable(now int64, life string) {
 	if m.proves && life != m.unprovable {
 		m.unprovable, m.seenAt = life, now
 	}
 }
+
+// Provable takes back what Unprovable has said.
+func (m *Machine) Provable() { m.unprovable = "" }
 
 // End ends the hold, although the record may still say otherwise.
 func (m *Machine) End() {

@@ -87,9 +87,14 @@ func TestProofFirst(t *testing.T) {
 		m.Unprovable((100+now)*unit, "B")
 		require.Equal(t, 100*unit+leases.Drain(unit), m.Deadline())
 	}
-	m.Poll()
-	m.Operation(103*unit, 0)
-	m.Loaded(103*unit, (&Record{Lock: "l", Fence: 2, Lease: unit, Holder: "C"}).AppendText(nil), "2")
+	m.Provable()
 	op, _, _ = m.Operation(200*unit, 0)
+	require.Equal(t, None, op, "it knows the life after all")
+	m.Unprovable(200*unit, "B")
+	require.Equal(t, 200*unit+leases.Drain(unit), m.Deadline())
+	m.Poll()
+	m.Operation(201*unit, 0)
+	m.Loaded(201*unit, (&Record{Lock: "l", Fence: 2, Lease: unit, Holder: "C"}).AppendText(nil), "2")
+	op, _, _ = m.Operation(300*unit, 0)
 	require.Equal(t, None, op, "another life, of which it may know")
 }

@@ -102,7 +102,7 @@ func (a *attempt) settled() bool {
 	return phase == lockrecord.Over || a.why != nil || a.giveUpAt != 0 && now >= a.giveUpAt
 }
 
-// follow makes the handle what the machine is.
+// follow updates the handle from the machine.
 func (a *attempt) follow(phase lockrecord.Phase, now int64) {
 	if a.Hold == nil { // it is granted, and has perhaps ended at once
 		lapsed := a.lapsed
@@ -152,6 +152,9 @@ func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) tim
 	defer a.m.Poll()
 	until, longest := time.Now().Add(jitter(pause)), slowPoll
 	lives, err := a.lives(r.Holder, until)
+	if !errors.Is(err, store.ErrNoProof) {
+		a.m.Provable()
+	}
 	switch {
 	case lives:
 		longest = a.l.lease / leases.Renew

@@ -256,6 +256,25 @@ func TestLostWithoutRelease(t *testing.T) {
 	})
 }
 
+// A lease that decided no longer does when the store sees the life after all, as when an operator has
+// mended a mode, or cannot look now.
+func TestProofAgain(t *testing.T) {
+	for _, then := range []error{nil, errPasses} {
+		synctest.Test(t, func(t *testing.T) {
+			x := make(chan struct{})
+			s := &prover{lives: map[string]chan struct{}{"X": x}, ignore: true}
+			_, err := s.Swap(t.Context(), record("X"), "0")
+			require.NoError(t, err)
+			time.AfterFunc(lease/2, func() { s.set(func() { s.ignore, s.blind = false, then }) })
+			time.AfterFunc(time.Hour, func() { s.set(func() { s.blind = nil }); close(x) })
+			begin := time.Now()
+			h := acquire(t, open(t, s))
+			require.GreaterOrEqual(t, time.Since(begin), time.Hour)
+			require.NoError(t, h.Release())
+		})
+	}
+}
+
 // record is one in which this life holds the lock.
 func record(life string) []byte {
 	return []byte("dmutex lock 1\nlock \"job\"\nfence 7\nlease 1000000000\nholder " + life + "\nname \"web/7\"\n")
