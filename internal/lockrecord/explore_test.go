@@ -32,6 +32,8 @@ func TestExplore(t *testing.T) {
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, wipes: 1}}, 2_544},
 		{setup{lease: 2, wait: 2, lives: 2, grants: 3, prover: true, faults: faults{crashes: 1}}, 4_467},
 		{setup{lease: 1, wait: 1, lives: 1, grants: 2, faults: faults{slow: 1, crashes: 1, wipes: 1}}, 19_802},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, forgets: 1}}, 2_350},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, lifeless: true, faults: faults{crashes: 1}}, 556},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
 			r, err := explore(tt.setup, 200_000)
@@ -115,6 +117,13 @@ func TestMutants(t *testing.T) {
 		{"guard-ignored", setup{lease: 2, wait: 1, lives: 1, grants: 2, prover: true}, func(w *world, i int, do string, input func()) {
 			input()
 			w.places[i].m.proves = false
+		}, nil},
+		{"wait-from-before-the-answer", setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{forgets: 1}}, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			seen := m.seenAt
+			if input(); do == "hears of no proof" {
+				m.seenAt = seen
+			}
 		}, nil},
 		{"wrong-proof", setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true}, nil, func(s *setup) { s.always = true }},
 		{"blind-swap", slow, nil, func(s *setup) { s.blind = true }},

@@ -38,7 +38,9 @@ type place struct {
 	lives int      // so far
 	op    pending
 
-	robbed bool // the record was deleted while the life was there
+	robbed    bool  // the record was deleted while the life was there
+	forgotten bool  // the store does not know the life
+	since     int64 // when it forgot the life
 }
 
 // A pending is an operation that a life has asked for.
@@ -60,6 +62,7 @@ type setup struct {
 	lives       int   // at each of two places
 	grants      int   // at most
 	prover      bool  // the store proves death
+	lifeless    bool  // but not that of these contenders
 	empty       bool  // there is no record at first
 	faults      faults
 
@@ -69,10 +72,10 @@ type setup struct {
 }
 
 // faults are how often each may happen.
-type faults struct{ crashes, slow, cancels, wipes int }
+type faults struct{ crashes, slow, cancels, wipes, forgets int }
 
 func (s setup) name() string {
-	return fmt.Sprintf("lease %d, wait %d, lives %d, grants %d, prover %v, empty %v, %+v", s.lease, s.wait, s.lives, s.grants, s.prover, s.empty, s.faults)
+	return fmt.Sprintf("lease %d, wait %d, lives %d, grants %d, prover %v, lifeless %v, empty %v, %+v", s.lease, s.wait, s.lives, s.grants, s.prover, s.lifeless, s.empty, s.faults)
 }
 
 // unit is the unit of time, in nanoseconds.
@@ -126,7 +129,10 @@ func (w *world) AppendState(b []byte) []byte {
 	ago := func(t, most int64) int64 { return min((w.now-t)/unit, most) }
 	b = fmt.Appendf(b, "%q %d %v %d %d\n", w.value, rank(w.rev), w.left, w.grants, w.top)
 	for _, p := range w.places {
-		b = fmt.Appendf(b, "%d %v ", p.lives, p.robbed && p.m != nil)
+		b = fmt.Appendf(b, "%d %v %v ", p.lives, p.robbed && p.m != nil, p.forgotten)
+		if p.forgotten && !w.lifeless {
+			b = fmt.Appendf(b, "%d ", ago(p.since, w.lease))
+		}
 		if m := p.m; m != nil {
 			b = fmt.Appendf(b, "%s %s %d %v %v %v %v %d %v %d %v ", m.life, m.unprovable, m.op, m.proved, m.stale, m.unsure, m.leaving, rank(number(m.rev)), m.seen, m.phase, m.mine())
 			if !m.stale {
@@ -163,10 +169,15 @@ func number(rev string) int {
 	return n
 }
 
-// holds reports whether the life at a place holds the lock, and its lease runs or is not needed.
+// holds reports whether the life at a place holds the lock, and its lease runs or is not needed. A
+// driver whose store has forgotten the life notices within a lease.
 func (w *world) holds(i int) bool {
-	m := w.places[i].m
-	return m != nil && !w.places[i].robbed && m.phase == Held && (m.lasts || w.now < m.LeaseEnd())
+	p := w.places[i]
+	if p.m == nil || p.robbed || p.m.phase != Held {
+		return false
+	}
+	lasts := p.m.lasts && (!p.forgotten || w.now < p.since+w.lease*unit)
+	return lasts || w.now < p.m.LeaseEnd()
 }
 
 func (w *world) Steps(steps []event) []event {
@@ -208,7 +219,11 @@ func (w *world) Steps(steps []event) []event {
 		}
 		if r, rev, ok := m.Awaits(); ok {
 			input("polls", func(w *world) { w.places[i].m.Poll() })
-			if w.prover && w.dead(i, r.Holder) {
+			switch {
+			case !w.prover:
+			case !w.knows(r.Holder):
+				input("hears of no proof", func(w *world) { w.places[i].m.Unprovable(w.now, r.Holder) })
+			case w.dead(i, r.Holder):
 				input("sees the proof", func(w *world) { w.places[i].m.Proved(rev) })
 			}
 		}
@@ -218,6 +233,13 @@ func (w *world) Steps(steps []event) []event {
 			input("releases", func(w *world) { w.places[i].m.Release(w.now) })
 		case w.left.cancels > 0:
 			input("cancels", func(w *world) { w.left.cancels--; w.places[i].m.Release(w.now) })
+		}
+		if w.left.forgets > 0 && !p.forgotten {
+			add(func(w *world) error {
+				w.left.forgets--
+				w.places[i].forgotten, w.places[i].since = true, w.now
+				return nil
+			}, "the life of %s is forgotten", who)
 		}
 		if w.left.crashes > 0 {
 			add(func(w *world) error { w.left.crashes--; w.abandon(i); w.places[i].m = nil; return nil }, "%s crashes", who)
@@ -248,12 +270,25 @@ func (w *world) Steps(steps []event) []event {
 
 // fair reports whether a step happens by itself sooner or later.
 func fair(_ *world, step event) bool {
-	for _, fault := range []string{"begins", "slowly", "gives up", "given up", "cancels", "crashes", "deleted"} {
+	for _, fault := range []string{"begins", "slowly", "gives up", "given up", "cancels", "crashes", "deleted", "forgotten"} {
 		if strings.HasSuffix(step.String(), fault) {
 			return false
 		}
 	}
 	return true
+}
+
+// life names the last life of a place.
+func (w *world) life(i int) string { return string(rune('a'+i)) + strconv.Itoa(w.places[i].lives) }
+
+// knows reports whether the store can tell when a life is over.
+func (w *world) knows(life string) bool {
+	for i, p := range w.places {
+		if w.life(i) == life {
+			return !p.forgotten
+		}
+	}
+	return !w.lifeless
 }
 
 // dead reports whether a life is over.
@@ -272,12 +307,12 @@ func (w *world) dead(i int, life string) bool {
 func (w *world) start(i int) error {
 	p := &w.places[i]
 	p.lives++
-	p.robbed = false
-	p.m = New("l", string(rune('a'+i))+strconv.Itoa(p.lives), "", w.lease*unit)
+	p.robbed, p.forgotten, p.since = false, w.lifeless, w.now
+	p.m = New("l", w.life(i), "", w.lease*unit)
 	wait := w.wait * unit
 	p.m.drain = func(int64) int64 { return wait }
 	if w.prover {
-		p.m.Prover(true)
+		p.m.Prover(!w.lifeless)
 	}
 	return nil
 }
