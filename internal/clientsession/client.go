@@ -15,8 +15,8 @@ import (
 //	another member if Elsewhere says so; and Unreached when it gets no connection
 //	sends what Output returns, and acts on the news, after each input: a request is Granted, or it
 //	is Refused, also if it was held and is lost. One that is Granted again is held by another member.
-//	Confirm: the session goes on, or has begun if it is Fresh; Over: it has ended, by the client's
-//	will if the Code is None
+//	Confirm: the session goes on, or has begun if it is Fresh; Over: it has ended, and the Code is
+//	None if the client has left it, which loses nothing
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
 //	treats what is held as lost a margin before its End, by a timer of its own
@@ -311,6 +311,7 @@ func (m *Client) goOn() {
 			r.left = m.term
 		}
 	}
+	m.news = append(m.news, Message{Kind: Confirm, Fresh: !m.term.Runs()})
 	m.stay, m.trial, m.leaving = m.trial, none(m.term.Length), false
 	m.await()
 }

@@ -96,6 +96,7 @@ type guest struct {
 	slow     bool
 	up, down []Message
 	held     [2]uint64 // the requests by which the driver holds the locks
+	told     told
 }
 
 var names = [2]string{"l", "k"}
@@ -793,6 +794,7 @@ func (w *group) client(_ string, i int, input func()) {
 	}
 	input()
 	out, news := g.m.Output()
+	g.told.hear(g.m, news)
 	for _, msg := range out {
 		if msg.Kind == Bye { // the connection is closed behind it
 			for j := range w.members {
@@ -849,7 +851,8 @@ func (w *group) unlink(i int) {
 	g := &w.clients[i]
 	g.at, g.slow, g.up, g.down = -1, false, nil, nil
 	g.m.Disconnect()
-	g.m.Output()
+	_, news := g.m.Output()
+	g.told.hear(g.m, news)
 }
 
 // flow lets everything arrive where the connection is not slow.
@@ -908,8 +911,14 @@ func (w *group) deliver(i int) {
 
 var errFell = errors.New("a fence is not higher than one that was granted before")
 
-// wrong checks that at most one client has a valid hold of each lock, and that fences rise.
+// wrong checks that at most one client has a valid hold of each lock, that fences rise, and that clients tell
+// of their sessions.
 func (w *group) wrong() error {
+	for i := range w.clients {
+		if w.clients[i].told.wrong {
+			return search.Wrong(errTold, "%s", w.last(i))
+		}
+	}
 	for l := range w.locks {
 		if w.holds(0, l) && w.holds(1, l) {
 			return search.Wrong(errTwo, "lock %s", names[l])

@@ -16,6 +16,7 @@ type pair struct {
 	c      *Client
 	m      *Member
 	term   int64
+	told   told
 	orders []Message
 	events []Message
 }
@@ -37,10 +38,30 @@ func ofRequests(news []Message) []Message {
 	return slices.DeleteFunc(slices.Clone(news), func(m Message) bool { return m.Number == 0 })
 }
 
+// told is what a client has told of its sessions.
+type told struct{ begun, wrong bool }
+
+// hear takes the news after an input: sessions begin and end by turns, and one has begun while its term runs.
+func (s *told) hear(m *Client, news []Message) {
+	for _, e := range news {
+		switch e.Kind {
+		case Confirm:
+			s.wrong = s.wrong || e.Fresh == s.begun
+			s.begun = true
+		case Over:
+			s.wrong = s.wrong || !s.begun
+			s.begun = false
+		}
+	}
+	s.wrong = s.wrong || s.begun != m.term.Runs()
+}
+
 // talk lets all messages arrive.
 func (p *pair) talk() {
 	for range 9 {
 		out, events := p.c.Output()
+		p.told.hear(p.c, events)
+		require.False(p.t, p.told.wrong)
 		p.events = append(p.events, ofRequests(events)...)
 		for _, msg := range out {
 			p.m.Handle(p.now, p.term, &msg)
@@ -249,29 +270,67 @@ func TestOverEndsNoHold(t *testing.T) {
 	require.Equal(t, []Message{refusal(one, Unknown, Late)}, p.events)
 }
 
-// A hold that a claim has not moved yet is not granted again when the next session begins.
-func TestGrantedOnce(t *testing.T) {
-	c := New("n")
-	say := func(now int64, msgs ...Message) (news []Message) {
-		for i := range msgs {
-			c.Handle(now, &msgs[i])
-			_, some := c.Output()
-			news = append(news, ofRequests(some)...)
-		}
-		return slices.Clone(news)
+// A listener is a client whose news of sessions are checked.
+type listener struct {
+	*Client
+	t    *testing.T
+	told told
+}
+
+func newListener(t *testing.T) *listener { return &listener{Client: New("n"), t: t} }
+
+// learn returns the news since the last call.
+func (c *listener) learn() []Message {
+	_, news := c.Output()
+	c.told.hear(c.Client, news)
+	require.False(c.t, c.told.wrong)
+	return slices.Clone(news)
+}
+
+// take takes messages of a member, and returns the news.
+func (c *listener) take(now int64, msgs ...Message) (news []Message) {
+	for i := range msgs {
+		c.Handle(now, &msgs[i])
+		news = append(news, c.learn()...)
 	}
-	confirm := func(length int64) Message { return Message{Kind: Confirm, For: length, Length: 16 * unit} }
-	one, two := c.Ask("a", false, false), c.Ask("b", false, false)
+	return news
+}
+
+func confirmation(length, s int64) Message {
+	return Message{Kind: Confirm, For: length, Length: s}
+}
+
+// outlives returns a client that has gone on with another member, which had granted it one of two claims
+// when that session was lost. The other hold has outlived that, and may be claimed from a third member.
+func outlives(t *testing.T) (c *listener, left uint64) {
+	c = newListener(t)
+	one, left := c.Ask("a", false, false), c.Ask("b", false, false)
 	c.Connect(0, "x", false)
-	say(0, confirm(16*unit), Message{Kind: Granted, Number: one, Fence: 1, Node: 1}, Message{Kind: Granted, Number: two, Fence: 2, Node: 1})
+	c.take(0, confirmation(16*unit, 16*unit), Message{Kind: Granted, Number: one, Fence: 1, Node: 1}, Message{Kind: Granted, Number: left, Fence: 2, Node: 1})
 	c.Disconnect()
 	c.Connect(1, "y", true)
-	moved := say(1, confirm(2*unit), Message{Kind: Granted, Number: one, Fence: 3, Node: 2})
-	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 1}}, moved)
+	moved := c.take(1, confirmation(2*unit, 16*unit), Message{Kind: Granted, Number: one, Fence: 3, Node: 2})
+	require.Equal(t, []Message{{Kind: Confirm}, {Kind: Granted, Number: one, Fence: 1}}, moved)
 	c.Tick(3 * unit)
-	_, lost := c.Output()
-	require.Equal(t, []Message{{Kind: Over, Code: Unknown, Text: Late}, refusal(one, Unknown, Late)}, lost)
+	require.Equal(t, []Message{{Kind: Over, Code: Unknown, Text: Late}, refusal(one, Unknown, Late)}, c.learn())
 	c.Connect(3*unit, "z", true)
-	require.Empty(t, say(3*unit, confirm(16*unit)))
-	require.Equal(t, []Message{{Kind: Granted, Number: two, Fence: 2}}, say(3*unit, Message{Kind: Granted, Number: two, Fence: 4, Node: 3}))
+	return c, left
+}
+
+// A hold that a claim has not moved yet is not granted again when the next session begins.
+func TestGrantedOnce(t *testing.T) {
+	c, left := outlives(t)
+	begun := c.take(3*unit, confirmation(16*unit, 16*unit))
+	require.Equal(t, []Message{{Kind: Confirm, Fresh: true}}, begun)
+	moved := c.take(3*unit, Message{Kind: Granted, Number: left, Fence: 4, Node: 3})
+	require.Equal(t, []Message{{Kind: Granted, Number: left, Fence: 2}}, moved)
+}
+
+// A session begins by a trial if the one before has not begun.
+func TestBeginsByTrial(t *testing.T) {
+	c, left := outlives(t)
+	require.Empty(t, c.take(3*unit, confirmation(0, 16*unit), Message{Kind: Over, Code: Unknown}), "of a member that closes")
+	c.Connect(3*unit, "u", c.Elsewhere())
+	moved := c.take(3*unit, confirmation(16*unit, 16*unit), Message{Kind: Granted, Number: left, Fence: 4, Node: 4})
+	require.Equal(t, []Message{{Kind: Confirm, Fresh: true}, {Kind: Granted, Number: left, Fence: 2}}, moved)
 }

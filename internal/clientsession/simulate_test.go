@@ -48,8 +48,7 @@ func simulate(seed uint64, alter func(w *world, do string, i int, input func()))
 			case often(3000):
 				h.pausedTo = t + luck.Int64N(2500)
 			case often(8000):
-				w.unlink(i)
-				p.m, p.held = New("n"), 0
+				w.die(i)
 			case p.linked && often(1500):
 				w.unlink(i)
 			case !p.linked && p.m.Wanting() && often(10):

@@ -54,6 +54,7 @@ type place struct {
 	up, down []Message // on their way to the member, and to the client
 	late     []Message // hellos on their way over connections that are lost
 	held     uint64    // the request by which the driver holds the lock
+	told     told
 }
 
 type session struct {
@@ -206,7 +207,7 @@ func (w *world) Steps(steps []event) []event {
 			add(func(w *world) { w.left.breaks--; w.unlink(i) }, "the connection of %s breaks", who)
 		}
 		if w.left.crashes > 0 && m.Wanting() {
-			add(func(w *world) { w.left.crashes--; w.unlink(i); w.clients[i].m, w.clients[i].held = New("n"), 0 }, "%s crashes", who)
+			add(func(w *world) { w.left.crashes--; w.die(i) }, "%s crashes", who)
 		}
 	}
 	for _, s := range w.sessions {
@@ -270,6 +271,7 @@ func (w *world) client(do string, i int, input func()) {
 	}
 	p := &w.clients[i]
 	out, news := p.m.Output()
+	p.told.hear(p.m, news)
 	for _, msg := range out {
 		if msg.Kind == Bye { // the connection is closed behind it
 			if s := w.session(w.owner(i)); s != nil {
@@ -342,6 +344,14 @@ func (w *world) unlink(i int) {
 	}
 	p.linked, p.slow, p.up, p.down = false, false, nil, nil
 	p.m.Disconnect()
+	_, news := p.m.Output()
+	p.told.hear(p.m, news)
+}
+
+// die puts another client in the place of one.
+func (w *world) die(i int) {
+	w.unlink(i)
+	w.clients[i].m, w.clients[i].held, w.clients[i].told = New("n"), 0, told{}
 }
 
 func (w *world) session(name string) *session {
@@ -463,14 +473,18 @@ func (w *world) succeed() {
 // The ways to go wrong.
 var (
 	errTwo   = errors.New("two clients hold the lock")
+	errTold  = errors.New("what a client tells of its sessions is not true")
 	errStuck = errors.New("a client cannot get the lock, or it cannot become free")
 )
 
-// wrong checks that at most one client has a valid hold.
+// wrong checks that at most one client has a valid hold, and that they tell of their sessions.
 func (w *world) wrong() error {
 	for i := range w.clients {
 		if w.clients[i].sessions > w.setup.sessions {
 			return search.ErrOutside
+		}
+		if w.clients[i].told.wrong {
+			return search.Wrong(errTold, "%s", w.owner(i))
 		}
 		for k := range i {
 			if w.holds(i) && w.holds(k) {
