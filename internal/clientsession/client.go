@@ -367,8 +367,8 @@ func (m *Client) Handle(now int64, msg *Message) {
 // confirm takes the answer to a beat.
 func (m *Client) confirm(now int64, msg *Message) {
 	on := m.on()
-	if on.confirmed || msg.Length > math.MaxInt64/4 {
-		return
+	if on.confirmed || msg.Length > math.MaxInt64/4 || on.known() && msg.Length != on.term.Length {
+		return // as if it were silent
 	}
 	on.confirmed, m.heard, on.term.Length = true, true, msg.Length
 	switch ran := on.term.Runs(); {

@@ -1,6 +1,8 @@
 package clientsession
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -333,4 +335,70 @@ func TestBeginsByTrial(t *testing.T) {
 	c.Connect(3*unit, "u", c.Elsewhere())
 	moved := c.take(3*unit, confirmation(16*unit, 16*unit), Message{Kind: Granted, Number: left, Fence: 4, Node: 4})
 	require.Equal(t, []Message{{Kind: Confirm, Fresh: true}, {Kind: Granted, Number: left, Fence: 2}}, moved)
+}
+
+// A member that changes S within a session confirms nothing by that: what is held ends in time.
+func TestOtherLength(t *testing.T) {
+	c := newListener(t)
+	one := c.Ask("a", false, false)
+	c.Connect(0, "x", false)
+	c.take(0, confirmation(unit, unit), Message{Kind: Granted, Number: one, Fence: 1, Node: 1})
+	now := c.Deadline()
+	c.Tick(now)
+	require.Empty(t, c.take(now, confirmation(unit, 100*unit)))
+	c.Tick(c.Deadline())
+	require.False(t, c.Connected(), "it is silent")
+	require.Equal(t, int64(unit), c.End(one))
+	c.Tick(unit)
+	require.Equal(t, []Message{{Kind: Over, Code: Unknown, Text: Late}, refusal(one, Unknown, Late)}, c.learn())
+}
+
+// Whatever members say, the news of sessions are true, and what was granted is held until it is refused.
+func TestAnyMember(t *testing.T) {
+	for seed := range uint64(5000) {
+		luck := rand.New(rand.NewPCG(seed, 0))
+		c, now, held := newListener(t), int64(0), make(map[uint64]bool)
+		for step := range 60 {
+			number := 1 + luck.Uint64N(3)
+			switch luck.IntN(9) {
+			case 0:
+				c.Ask("l", false, false)
+			case 1:
+				c.Drop(now, number)
+				delete(held, number)
+			case 2, 3:
+				if !c.Connected() {
+					c.Connect(now, fmt.Sprint(step), c.Elsewhere())
+				}
+			case 4:
+				if c.Disconnect(); luck.IntN(2) == 0 {
+					c.Unreached()
+				}
+			case 5:
+				now += luck.Int64N(unit)
+				c.Tick(now)
+			default:
+				msg := Message{Kind: Confirm + Kind(luck.IntN(4)), Number: number, For: luck.Int64N(3) * unit, Length: 2 * unit}
+				switch luck.IntN(9) {
+				case 0:
+					msg.Kind = Over
+				case 1:
+					msg.Length = luck.Int64N(100 * unit)
+				}
+				c.Handle(now, &msg)
+			}
+			for _, e := range c.learn() {
+				switch e.Kind {
+				case Granted:
+					held[e.Number] = true
+				case Refused:
+					delete(held, e.Number)
+				}
+			}
+			for number := range held {
+				i := c.find(number)
+				require.True(t, i >= 0 && c.holds(c.requests[i]), "seed %d, step %d", seed, step)
+			}
+		}
+	}
 }
