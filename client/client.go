@@ -107,7 +107,7 @@ type Client struct {
 	m          *clientsession.Client
 	calls      map[uint64]*held
 	away       bool  // Away of the machine, as of the last input
-	since      int64 // when that has begun
+	since      int64 // when that has begun last
 	timer      *time.Timer
 	connecting bool             // run is running
 	conn       *clientlink.Conn // nil while there is none
@@ -217,10 +217,11 @@ func (c *Client) input(input func(now int64)) {
 	for i := range news {
 		c.take(now, &news[i])
 	}
-	if !c.away {
-		c.since = now
+	if away := c.m.Away(); away != c.away {
+		if c.away = away; away {
+			c.since = now
+		}
 	}
-	c.away = c.m.Away()
 	c.timer.Reset(time.Duration(c.m.Deadline() - now))
 	if !c.connecting && c.wanting() {
 		c.connecting = true
@@ -254,7 +255,7 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 	case h == nil:
 	case news.Kind == clientsession.Granted && h.Hold != nil:
 		c.status.Moved++
-		c.log.Often(slog.LevelInfo, "client: a lock is taken over", slog.String("lock", h.lock), slog.String("address", c.address))
+		c.log.Log(slog.LevelInfo, "client: a lock is taken over", slog.String("lock", h.lock), slog.String("address", c.address))
 		h.Extend(c.m.End(news.Number))
 		if o := c.cfg.Observer; o != nil && o.Move != nil {
 			e := lock.Event{Lock: h.lock, Fence: news.Fence, Took: time.Duration(now - c.since), Outcome: "moved"}
