@@ -71,7 +71,8 @@ type Config struct {
 	TLS *tls.Config
 
 	// Dial connects with a member. Nil dials over TCP, with TLS if there is one. Dial may return
-	// any connection that keeps bytes in order, such as those of natsclient.Dialer.
+	// any connection that keeps bytes in order, such as those of natsclient.Dialer. If the network of
+	// its RemoteAddr is "nats", Dial is called with that address to connect with the same member again.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Name is what the members call this client, at most 64 bytes. Empty stands for the names of

@@ -32,7 +32,7 @@ type Status struct {
 	Holds     []string      // locks, in the order of the calls
 	WaitsFor  []string      // locks, likewise
 	Sessions  uint64        // that have begun
-	Lost      uint64        // those that ended although the client was not leaving
+	Lost      uint64        // those that ended although the client had not left, as it does only when it holds nothing
 	Refused   uint64        // requests that were not allowed, or too many
 	Moved     uint64        // holds that another member has taken over, after the member of the session was gone
 	Trouble   error         // the last with a member, nil if there was none: Member tells whether it is over

@@ -133,7 +133,7 @@ func (t *Trouble) Add(err error) error {
 
 type watched struct{}
 
-// Watch returns a context for one Acquire, which stores its trouble there while it waits.
+// Watch returns a context for one Acquire, which stores its Trouble there when it begins to wait.
 func Watch(ctx context.Context, there *atomic.Pointer[Trouble]) context.Context {
 	return context.WithValue(ctx, watched{}, there)
 }
@@ -170,8 +170,8 @@ func Outcome(err error) string {
 	return "failed"
 }
 
-// Tell calls the function of an Observer with how a wait has ended, if with a grant by this handle. If it
-// panics, the grant is given back: nobody else will.
+// Tell calls the function of an Observer with how a wait has ended. If it was granted, the event gets the
+// fence of the handle, and if the function panics, the lock is given back: nobody else will.
 func Tell(wait func(lock.Event), e lock.Event, h lock.Held) {
 	if e.Err == nil {
 		e.Fence = h.Fence()
