@@ -18,10 +18,8 @@ type Held struct {
 	why   atomic.Pointer[End] // it is no longer held; nil while it is
 	ctx   context.Context     // Join's
 
-	// Guarded by the mutex of the Table.
-	own  *holdContext // nil until it is needed
-	next *Held        // the next handle of the grant
-	at   **Held       // where the list of them has this one; nil once it has not
+	own  *holdContext // nil until it is needed; guarded by the mutex of the Table
+	next *Held        // the next one that shares the grant; likewise
 }
 
 // A holdContext ends with the hold.
@@ -149,13 +147,9 @@ func (h *Held) context() *holdContext {
 func (h *Held) Release() error {
 	h.notice()
 	t := h.lock.table
-	var e Event
 	t.mu.Lock()
 	before := t.sent
-	ended := h.lock.has(h)
-	if ended {
-		e = h.lock.leave(h, released)
-	}
+	e, ended := h.lock.leave(h, released)
 	before[dmutex.Release] = t.sent[dmutex.Release]
 	alone := before == t.sent
 	t.mu.Unlock()

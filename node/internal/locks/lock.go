@@ -72,10 +72,10 @@ func (l *lock) born() {
 	}
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		for _, h := range l.handles() {
-			l.remove(h)
 			h.end(overruled)
 			t.repaid(h)
 		}
+		l.held, l.last = nil, &l.held
 	}
 }
 

@@ -57,34 +57,39 @@ func (l *lock) handles() (all []*Held) {
 
 // add makes a handle the last of the present grant.
 func (l *lock) add(h *Held) {
-	*l.last, h.at = h, l.last
+	*l.last = h
 	l.last = &h.next
 }
 
-// remove takes a handle of the present grant away.
-func (l *lock) remove(h *Held) {
-	if *h.at = h.next; h.next != nil {
-		h.next.at = h.at
-	} else {
-		l.last = h.at
+// place returns where a handle of the present grant stands, or where the next one goes.
+func (l *lock) place(h *Held) **Held {
+	at := &l.held
+	for *at != nil && *at != h {
+		at = &(*at).next
 	}
-	h.at, h.next = nil, nil
+	return at
 }
 
-// has reports whether a handle, and no copy of it, is one of the present grant.
-func (l *lock) has(h *Held) bool { return h.at != nil && *h.at == h }
+// has reports whether a handle is one of the present grant.
+func (l *lock) has(h *Held) bool { return *l.place(h) != nil }
 
-// leave ends a handle of the present grant, for the reason given if it has not ended before, and
-// returns its outcome. The grant ends with its last handle.
-func (l *lock) leave(h *Held, why *End) Event {
-	l.remove(h)
+// leave ends a handle, for the reason given if it has not ended before, and returns its outcome, if it is
+// one of the present grant. The grant ends with its last handle.
+func (l *lock) leave(h *Held, why *End) (outcome Event, left bool) {
+	at := l.place(h)
+	if *at == nil {
+		return outcome, false
+	}
+	if *at, h.next = h.next, nil; *at == nil {
+		l.last = at
+	}
 	h.end(why)
 	l.table.repaid(h)
-	outcome := h.outcome()
+	outcome = h.outcome()
 	if l.held == nil {
 		l.release()
 	} else {
 		l.settle() // the door may have been closed by a hold that was lost
 	}
-	return outcome
+	return outcome, true
 }

@@ -282,7 +282,8 @@ func (t *Table) giveBack(which func(*Held) bool) (ended []Event) {
 	for _, l := range t.all() {
 		for _, h := range l.handles() {
 			if which(h) {
-				ended = append(ended, l.leave(h, nil))
+				e, _ := l.leave(h, nil)
+				ended = append(ended, e)
 			}
 		}
 	}
@@ -298,7 +299,8 @@ func (t *Table) Abandon(why error) (ended []Event) {
 	for _, l := range t.all() {
 		for _, h := range l.handles() {
 			if u, used := t.uses[h]; !used {
-				ended = append(ended, l.leave(h, lost))
+				e, _ := l.leave(h, lost)
+				ended = append(ended, e)
 			} else if !u.lent {
 				h.end(lost)
 			}

@@ -139,7 +139,7 @@ func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 		default:
 			l.rest()
 		}
-	case giveBack && w.held != nil && l.has(w.held):
+	case giveBack && w.held != nil:
 		l.leave(w.held, released)
 	}
 	if giveBack {
