@@ -49,6 +49,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/latelog"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -311,7 +312,7 @@ func (c *Client) attach() (good bool, most time.Duration) {
 		elsewhere = c.m.Elsewhere()
 		term := c.m.Term()
 		if c.m.Session() != "" { // it is urgent
-			patience, most = min(patience, time.Duration(term.Length)/6), min(most, time.Duration(term.Length)/20)
+			patience, most = min(patience, time.Duration(term.Length)/leases.RenewServing), min(most, time.Duration(term.Length)/leases.Ask)
 		}
 		if c.at = c.address; elsewhere { // of another member, if there is one
 			i := max(slices.IndexFunc(c.cfg.Members, func(address string) bool { return address != c.address }), 0)

@@ -71,7 +71,7 @@ var rows = []struct {
 	{"internal/kit/repotest", false, nil},
 	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/membership", true, []string{".", "internal/canon", "internal/epochs", "internal/leases", "internal/protocol"}},
-	{"client", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/hold", "internal/latelog", "lock", "transport"}},
+	{"client", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/hold", "internal/latelog", "internal/leases", "lock", "transport"}},
 	{"lock", false, nil},
 	{"lock/semaphore", false, []string{"internal/hold", "lock"}},
 	{"locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "lock"}},
