@@ -37,6 +37,48 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// A share costs 3 messages, as an entry alone does, and an entry alone one more for each node that
+// shares the lock: that is told that somebody waits.
+func TestSharedMessages(t *testing.T) {
+	for readers := range 8 {
+		members := dmutextest.Nodes(readers + 2)
+		machines := make(map[dmutex.NodeID]dmutex.Machine)
+		for _, id := range members {
+			m, err := New(dmutex.Start{Self: id, Members: members, Home: 1})
+			require.NoError(t, err)
+			machines[id] = m
+		}
+		sent := 0
+		do := func(input func() ([]dmutex.Message, error)) {
+			var channel []dmutex.Message
+			add := func(out []dmutex.Message, err error) {
+				require.NoError(t, err)
+				for _, m := range out {
+					channel = append(channel, m.Clone())
+				}
+			}
+			for add(input()); len(channel) > 0; sent++ {
+				m := channel[0]
+				channel = channel[1:]
+				add(machines[m.To].Handle(m))
+			}
+		}
+		sharing, writer := members[1:readers+1], machines[members[readers+1]]
+		for _, id := range sharing {
+			do(machines[id].(dmutex.Sharer).Share)
+			require.Equal(t, dmutex.Held, machines[id].Phase())
+		}
+		do(writer.Request)
+		for _, id := range sharing {
+			require.Equal(t, dmutex.Waiting, writer.Phase())
+			do(machines[id].Release)
+		}
+		require.Equal(t, dmutex.Held, writer.Phase())
+		do(writer.Release)
+		require.Equal(t, 3*readers+3+readers, sent, "%d nodes share", readers)
+	}
+}
+
 // The coordinator and the holder know who holds the lock.
 func TestHolder(t *testing.T) {
 	members := dmutextest.Nodes(3)

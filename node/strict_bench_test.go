@@ -98,6 +98,7 @@ func BenchmarkAcquire(b *testing.B) {
 		who  int
 	}{
 		{"central/own", central.New, 2, 0},
+		{"central/witnessed/own", central.Witnessed, 2, 0}, // the witness is asked
 		{"carvalho/again", ricart.Carvalho, 3, 0},
 		{"ring/own", ring.New, 3, 0},
 		{"suzukikasami/own", suzukikasami.New, 3, 0},
