@@ -22,7 +22,7 @@ func excluded(p *plan) {
 	p.troubles = troubles{time: 2, connects: 1}
 }
 
-// unheard is a plan that goes on after B has granted the claim, of which the first client has not heard.
+// unheard is a plan that goes on after B has granted the claim, before the first client has heard so.
 func unheard(p *plan) {
 	excluded(p)
 	p.unheard, p.lease, p.drain, p.troubles.time = true, 4, 4, 3

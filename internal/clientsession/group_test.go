@@ -36,7 +36,7 @@ type plan struct {
 	second         int   // the member by which the second client waits for the first lock
 	later          bool  // the second client asks later
 	excluded       bool  // the second member has excluded the first one, and the first client has lost its connection
-	unheard        bool  // and then the second member has granted it a claim, of which it has not heard
+	unheard        bool  // and then the second member has granted it a claim, and it has not heard so
 	length, lease  int64 // S and L, in units
 	drain, wait    int64 // D of the leases and of the sessions
 	witnessed      bool

@@ -96,5 +96,5 @@ func TestProofFirst(t *testing.T) {
 	m.Operation(201*unit, 0)
 	m.Loaded(201*unit, (&Record{Lock: "l", Fence: 2, Lease: unit, Holder: "C"}).AppendText(nil), "2")
 	op, _, _ = m.Operation(300*unit, 0)
-	require.Equal(t, None, op, "another life, of which it may know")
+	require.Equal(t, None, op, "another life, which the store may know")
 }
