@@ -2,9 +2,7 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,13 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// Two groups with records of their own that share a prefix get an error that names the prefix.
+// Two groups with records of their own that share a prefix get an error that names the prefix. Both
+// still grant locks.
 func TestNATSLinkTwoGroups(t *testing.T) {
 	s := startJetStream(t)
 	js := jetStream(t, connect(t, s))
@@ -27,61 +24,32 @@ func TestNATSLinkTwoGroups(t *testing.T) {
 	for _, group := range []string{"billing", "orders", "billing", "orders"} {
 		log := new(journal)
 		logs = append(logs, log)
-		link, err := natslink.New(connect(t, s), natslink.Config{Prefix: prefix, Logger: log.logger()})
+		link, err := natslink.New(connect(t, s), natslink.Config{Prefix: prefix})
 		require.NoError(t, err)
-		n, err := node.Open(t.Context(), openKey(t, js, group), link, node.Config{Lease: time.Second})
+		n, err := node.Open(t.Context(), openKey(t, js, group), link, node.Config{Lease: time.Second, Logger: log.logger()})
 		require.NoError(t, err)
 		nodes = append(nodes, n)
 	}
 	for i, log := range logs {
-		log.await(t, "natslink: two groups use one prefix", "node %d is not told", i)
-		require.Contains(t, log.String(), strconv.Quote(fmt.Sprintf("under Config.Prefix %q: give each group a prefix of its own", prefix))[1:])
+		log.await(t, "another group uses this network", "node %d is not told", i)
+		require.Contains(t, log.String(), "a Config.Prefix of its own")
 	}
 	for i, n := range nodes {
 		for late, told := time.Now().Add(patience), false; !told; <-time.After(time.Millisecond) {
 			require.True(t, time.Now().Before(late), "the status of node %d does not tell", i)
 			for _, p := range n.Status().Peers {
-				told = told || p.Err != nil && strings.Contains(p.Err.Error(), fmt.Sprintf("Config.Prefix %q", prefix))
+				told = told || p.Err != nil && strings.Contains(p.Err.Error(), "a Config.Prefix of its own")
 			}
 		}
 		require.NoError(t, n.Status().Err, "the record is sound")
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.NoError(t, n.Mutex("l").Do(ctx, func(context.Context, uint64) error { return nil }))
 	}
 	for _, n := range nodes {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_ = n.Close(ctx)
 		cancel()
-	}
-}
-
-// A link reports the clash for as long as another group uses its prefix.
-func TestNATSLinkClash(t *testing.T) {
-	s := open(t)
-	var links [2]*natslink.Link
-	for i := range links {
-		var err error
-		links[i], err = natslink.New(connect(t, s), natslink.Config{Prefix: prefix})
-		require.NoError(t, err)
-		require.NoError(t, links[i].Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
-	}
-	says := func(l *natslink.Link, clash bool) {
-		t.Helper()
-		for late := time.Now().Add(patience); (l.Trouble(9) != nil) != clash; <-time.After(time.Millisecond) {
-			require.True(t, time.Now().Before(late))
-		}
-	}
-	require.NoError(t, links[0].Become(1))
-	says(links[0], false)
-	require.NoError(t, links[1].Become(1))
-	says(links[0], true)
-	says(links[1], true)
-	require.ErrorContains(t, links[0].Trouble(9), "natslink: another group also has a node 1 under Config.Prefix")
-	require.NoError(t, links[1].Become(2))
-	says(links[1], false)
-	says(links[0], false)
-	for _, l := range links {
-		_, receiving := l.Lost()
-		require.Zero(t, receiving)
-		require.NoError(t, l.Close())
 	}
 }
 

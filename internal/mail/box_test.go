@@ -34,12 +34,21 @@ type box struct {
 	peers    []dmutex.NodeID
 }
 
+// anyLife returns peers of which any life is met.
+func anyLife(ids []dmutex.NodeID) map[dmutex.NodeID]uint64 {
+	lives := make(map[dmutex.NodeID]uint64)
+	for _, id := range ids {
+		lives[id] = 0
+	}
+	return lives
+}
+
 // Add makes a node a peer, beside the others.
 func (b *box) Add(id dmutex.NodeID) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	b.peers = append(b.peers, id)
-	b.SetPeers(b.peers)
+	b.SetPeers(anyLife(b.peers))
 }
 
 // Remove leaves only the other peers.
@@ -47,7 +56,7 @@ func (b *box) Remove(id dmutex.NodeID) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	b.peers = slices.DeleteFunc(b.peers, func(peer dmutex.NodeID) bool { return peer == id })
-	b.SetPeers(b.peers)
+	b.SetPeers(anyLife(b.peers))
 }
 
 func (b *box) note(format string, args ...any) {

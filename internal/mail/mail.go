@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -131,9 +132,12 @@ type Mail struct {
 // New returns a Mail that is not yet open. Messages can be sent already, and
 // leave when it is open. New returns [dmutex.ErrMisuse] for an invalid Config.
 func New(cfg Config) (*Mail, error) {
-	peers := slices.Compact(slices.Sorted(slices.Values(cfg.Peers)))
+	peers := make(map[dmutex.NodeID]uint64)
+	for _, id := range cfg.Peers {
+		peers[id] = 0
+	}
 	switch {
-	case len(peers) < len(cfg.Peers) || slices.Contains(peers, dmutex.None):
+	case len(peers) < len(cfg.Peers) || slices.Contains(cfg.Peers, dmutex.None):
 		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Peers is %v: name each peer once, and not node 0, which names nobody", cfg.Peers))
 	case cfg.Link == nil:
 		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
@@ -161,8 +165,9 @@ func New(cfg Config) (*Mail, error) {
 	return m, nil
 }
 
-func (m *Mail) session() *session.Session {
-	return session.New(session.Config{Life: m.cfg.Life, MaxLife: m.cfg.MaxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
+// session returns a session with that life of a peer, or with any if it is 0.
+func (m *Mail) session(peer uint64) *session.Session {
+	return session.New(session.Config{Life: m.cfg.Life, Peer: peer, MaxLife: m.cfg.MaxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
 }
 
 func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }
@@ -177,25 +182,25 @@ func (m *Mail) peer(id dmutex.NodeID) *peer {
 	return nil
 }
 
-// SetPeers makes these nodes, without this one, the peers, and nobody else. A session begins with
-// each new one, unless Close was called. A session with another node ends without telling it:
-// Send refuses the node, its frames go to Handler.Stranger, and Close does not wait for it. One
-// frame may still go to the link, and the Handler may still be called for the frame that is being
-// handled, also when the node is a peer again.
+// SetPeers makes these nodes, without this one, the peers, and nobody else. Each is given with the only
+// life of it that may be met, or 0 for any. A session begins with each new one, unless Close was called.
+// A session with another node ends without telling it: Send refuses the node, its frames go to
+// Handler.Stranger, and Close does not wait for it. One frame may still go to the link, and the Handler
+// may still be called for the frame that is being handled, also when the node is a peer again.
 //
 // A node may be a peer again only if it or this node has begun another life since then. Otherwise
 // the other end still counts the messages of the old session.
 //
 // SetPeers and Challenge do not wait for the Handler: they may be called while holding a mutex
 // that it takes.
-func (m *Mail) SetPeers(ids []dmutex.NodeID) {
+func (m *Mail) SetPeers(lives map[dmutex.NodeID]uint64) {
 	m.change.Lock()
 	defer m.change.Unlock()
 	former, ps := *m.peers.Load(), []*peer(nil)
-	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+	for _, id := range slices.Sorted(maps.Keys(lives)) {
 		p := m.peer(id)
 		if p == nil && m.closed == nil {
-			p = &peer{mail: m, id: id, session: m.session()}
+			p = &peer{mail: m, id: id, life: lives[id], session: m.session(lives[id])}
 		}
 		if p != nil {
 			ps = append(ps, p)
@@ -373,7 +378,7 @@ func (m *Mail) Rename(life uint64) {
 	ps := *m.peers.Load()
 	m.change.Unlock()
 	for _, p := range ps {
-		p.rename(m.session())
+		p.rename(m.session(p.life))
 	}
 	m.Flush()
 }

@@ -18,6 +18,7 @@ import (
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
+	life uint64      // the only one of it that is met; 0 for any
 	due  atomic.Bool // there may be something to transmit
 
 	backlog atomic.Int64 // of the session

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ func TestAdd(t *testing.T) {
 		one, two, three := p.alone(1), p.alone(2), p.alone(3)
 		time.Sleep(time.Minute)
 		one.peers = []dmutex.NodeID{2, 2} // twice is once
-		one.SetPeers(one.peers)
+		one.SetPeers(anyLife(one.peers))
 		one.say(2, "early")
 		time.Sleep(time.Millisecond)
 		require.Equal(t, []string{"stranger 1"}, two.take(), "the session begins at once")
@@ -66,6 +67,24 @@ func TestAdd(t *testing.T) {
 		closeAll(t, one, two, three)
 		one.Add(4)
 		require.ErrorIs(t, sendErr(one, 4), dmutex.ErrMisuse, "it is no peer")
+	})
+}
+
+// Of a peer that has one life, no process with another is met, and the right one is.
+func TestOnlyThatLife(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one := p.alone(1)
+		one.SetPeers(map[dmutex.NodeID]uint64{2: 21})
+		other := p.open(2)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"2: " + session.ErrOther.Error()}, slices.Compact(one.take()))
+		require.Zero(t, one.Status(2).Life)
+		closeAll(t, other)
+		two := p.openAs(2, 21)
+		one.Rename(11) // it asks for the same life
+		time.Sleep(time.Minute)
+		require.Contains(t, one.take(), "met 2 as 21")
+		closeAll(t, one, two)
 	})
 }
 

@@ -115,6 +115,8 @@ func (s *Session) check(f *frame) error {
 		return errZero
 	case f.from > s.cfg.MaxLife || f.kind == refused && f.life > s.cfg.MaxLife:
 		return errAhead
+	case s.cfg.Peer != 0 && f.from != s.cfg.Peer:
+		return ErrOther
 	case f.kind == data && len(s.in) == 0:
 		return errEmpty
 	case f.kind <= refused || f.from != s.peer || f.to != s.cfg.Life:

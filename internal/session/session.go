@@ -22,6 +22,7 @@
 //	DATA(b,a,n,ack): n is next: deliver. n was delivered: ACK. n is too early: drop, GAP
 //	ACK(b,a,ack):    forget all messages up to ack
 //	GAP(b,a,ack):    the same, and go back to ack+1, at most once in a round trip
+//	any of x:        an error, if Config.Peer is another life
 //	REFUSED(x,a,y):  tell the driver, unless y < a and either x < b or x = b has talked with a
 //
 // FIN is the last DATA. Its end has a number, too, one above the last message, and is
@@ -91,6 +92,10 @@ type Config struct {
 	// runs with the number of its node. A second session with the same peer needs a higher one.
 	Life uint64
 
+	// Peer is the only life of the peer that is met, if the driver knows it, and 0 for any. So a
+	// process of another group is not taken for the peer.
+	Peer uint64
+
 	MaxLife  uint64 // the highest life that is believed, see [Session.SetMaxLife]
 	MaxFrame int    // the size of the largest frame that the link takes, in bytes, at least 64 and the length of Settings
 
@@ -150,6 +155,9 @@ var (
 // of what was never sent, for some seconds, while something waited for them. Somebody has forged a frame in our name: the peer is ahead,
 // takes our messages for repeats, and cannot be acknowledged. Only another life of either mends that.
 var ErrBroken = dmutex.PeerMistake("for some seconds it has acknowledged only what was never sent: another process has sent frames in this node's name, so the two cannot talk until one of them restarts")
+
+// ErrOther is the [dmutex.ErrPeer] of [Session.Handle] for a frame of another life than Config.Peer.
+var ErrOther = dmutex.PeerMistake("it comes from another process than the member of that number: another group uses this network, so give each group addresses of its own, and over NATS a Config.Prefix of its own")
 
 // A GroupError is the [dmutex.ErrPeer] of [Session.Handle] for a peer with other Config.Settings
 // or without a common version: these are the peer's. It is told ours, so that it reports the same.

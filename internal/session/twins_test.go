@@ -283,3 +283,23 @@ func TestRefusalOfAFormerLife(t *testing.T) {
 		require.Equal(t, c.taken, in.Taken, "%v", c)
 	}
 }
+
+// TestOnlyThatLife: with Config.Peer, no frame of another life, lower or higher, changes anything.
+func TestOnlyThatLife(t *testing.T) {
+	one := newSession(t, 11, func(s *Session) { s.cfg.Peer = 22 })
+	stranger := func(now int64) {
+		before := one.appendState(nil)
+		for _, life := range []uint64{21, 23} {
+			for _, f := range [][]byte{greeting(life, 0, settings), greeting(life, 11, "others"), join([]uint64{uint64(refused), life, 11, 12}, nil)} {
+				_, err := one.Handle(now, f)
+				require.ErrorIs(t, err, ErrOther)
+				require.Equal(t, before, one.appendState(nil))
+			}
+		}
+	}
+	stranger(0)
+	in, err := one.Handle(0, greeting(22, 11, settings))
+	require.NoError(t, err)
+	require.EqualValues(t, 22, in.Met)
+	stranger(1)
+}

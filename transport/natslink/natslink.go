@@ -12,11 +12,11 @@
 // docs/security.md shows how to give them.
 //
 // With Config.Self 0 a link is a [transport.DynamicLink]: package node gives it a number
-// and peers from the record in the store. Groups that share a prefix by mistake take each
-// other's frames for those of processes that use their numbers. A link that hears of
-// another group's link with its number logs that, and [Link.Trouble] returns it. Such a
-// link never waits for the server to confirm a subscription; Trouble says if the server
-// does not permit it.
+// and peers from the record in the store. Such a link never waits for the server to confirm
+// a subscription; [Link.Trouble] says if the server does not permit it.
+//
+// Give each group a prefix of its own. Groups that share one by mistake hear each other's
+// frames: a node with a store refuses those that are not of a process in its record, and says so.
 //
 // # Promises
 //
@@ -61,7 +61,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,7 +112,6 @@ const (
 type Link struct {
 	nc       *nats.Conn
 	dynamic  bool
-	name     uint64 // of this link, drawn at random
 	prefix   string
 	maxFrame int
 
@@ -140,10 +138,6 @@ type Link struct {
 
 	reconnects uint64    // of the connection
 	upSince    time.Time // it has been up at each look
-
-	// Another group's link with this number: see namesake. Zero if it never did.
-	heardAt time.Time // when it spoke last
-	askedAt time.Time // when it was asked last
 }
 
 // A peer is a node that is sent to.
@@ -181,7 +175,6 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 	l := &Link{
 		nc:       nc,
 		dynamic:  c.Self == dmutex.None,
-		name:     rand.Uint64(),
 		self:     c.Self,
 		prefix:   c.Prefix,
 		maxFrame: frame,
@@ -227,7 +220,6 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	l.self = self
 	clear(l.peers)
 	l.queue, l.queued = nil, 0
-	l.heardAt = time.Time{}
 	l.wake.Signal()
 	return nil
 }
@@ -263,12 +255,11 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 	}
 }
 
-// Trouble implements [transport.Link]. It knows only whether there is a server, whether
-// the server last refused frames to that node, and, with Config.Self 0, whether another group
-// uses the prefix.
+// Trouble implements [transport.Link]. It knows only whether there is a server, and whether
+// the server last refused frames to that node, or, with Config.Self 0, frames to this one.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
-	over, self, clash := l.over, l.self, l.clash()
+	over, self := l.over, l.self
 	l.mu.Unlock()
 	err := l.nc.LastError()
 	switch {
@@ -283,7 +274,7 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 	case l.dynamic && denied(err, l.subject(self.String(), "*")):
 		return fmt.Errorf("natslink: frames to this node, %d, are lost: %w", self, err)
 	}
-	return clash
+	return nil
 }
 
 // subject is where node from publishes for node to.
@@ -368,9 +359,6 @@ func (l *Link) follow(self dmutex.NodeID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sub, l.heard, l.dropped = sub, self, 0
-	if self != dmutex.None && self == l.self {
-		l.say(asks)
-	}
 }
 
 // denied reports whether the server has refused the subscription. nats.go tells
@@ -392,10 +380,7 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
 			l.unread.Add(1)
 		}
 		return
-	case from == self:
-		l.namesake(m, self)
-		return
-	case from == dmutex.None || len(m.Data) == 0 || len(m.Data) > maxFrame:
+	case from == dmutex.None || from == self || len(m.Data) == 0 || len(m.Data) > maxFrame:
 		l.unread.Add(1)
 		return
 	}

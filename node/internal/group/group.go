@@ -179,6 +179,8 @@ type peer struct {
 	part    []byte   // of a message about views, until the rest of it is there
 	life    uint64   // guarded by Group.mu: that was met last; 0 if none was
 	pending [][]byte // likewise: messages about views that found no room in the mail
+
+	clash atomic.Int64 // when another process with its number was last heard, as Mail.Now counts; 0 if none was
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.
@@ -300,6 +302,9 @@ func (g *Group) Refused(from dmutex.NodeID, err error) {
 			defer g.mu.Unlock()
 			g.stop(fmt.Errorf("member %v: %w", from, err))
 		})
+	}
+	if p := g.peer(from); p != nil && errors.Is(err, session.ErrOther) {
+		p.clash.Store(g.Mail.Now())
 	}
 	g.refused.Add(1)
 	g.LogOften(slog.LevelWarn, text, g.peerAttr(from), slog.Any("err", err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -285,15 +286,15 @@ func (l *record) meet(now int64, members *membership.Event) {
 	if members.Excludes { // those that were there before tell a process that joins whether earlier leases have ended
 		g.timers[say] = min(g.timers[say], now+int64(l.patience))
 	}
-	var others []dmutex.NodeID
+	others := make(map[dmutex.NodeID]uint64)
 	names := make(map[dmutex.NodeID]About) // also of this life, which the others may wait for later
 	for _, e := range r.Members {
 		if names[e.Node] = (About{e.Name, e.Address}); e.Node != g.Self() {
-			others = append(others, e.Node)
+			others[e.Node] = e.Life
 		}
 	}
 	former := g.Others()
-	g.setPeers(others)
+	g.setPeers(slices.Collect(maps.Keys(others)))
 	g.remember(names)
 	for _, id := range former {
 		if g.peer(id) == nil {

@@ -172,12 +172,16 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 }
 
 // Peer returns the state of the mail with another member, and an ErrConfig if it is
-// configured differently, or why the link does not reach it.
+// configured differently, or that another group uses the network, or why the link does not reach it.
 func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	st = g.Mail.Status(id)
-	if st.Other != (session.GroupError{}) {
+	p := g.peer(id)
+	switch {
+	case st.Other != (session.GroupError{}):
 		trouble = g.differs("it", st.Other.Versions, g.settings, st.Other.Settings)
-	} else {
+	case p != nil && p.clash.Load() != 0 && g.Mail.Now()-p.clash.Load() < int64(g.cfg.Lease): // a member is heard more often
+		trouble = session.ErrOther
+	default:
 		trouble = g.cfg.Link.Trouble(id)
 	}
 	return st, trouble
