@@ -184,7 +184,7 @@ func TestNATSLinkTooManySubscriptions(t *testing.T) {
 	require.NoError(t, app.Unsubscribe())
 }
 
-// A message that is not a node's frame is counted, not delivered.
+// A message that is not a node's frame is not delivered.
 func TestNATSLinkNonsense(t *testing.T) {
 	s := open(t)
 	l, err := natslink.New(connect(t, s), natslink.Config{Self: 1, Prefix: prefix})
@@ -192,8 +192,7 @@ func TestNATSLinkNonsense(t *testing.T) {
 	from := make(chan dmutex.NodeID, 10)
 	require.NoError(t, l.Open(transport.Host{Deliver: transport.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
 	nc := connect(t, s)
-	nonsense := []string{"0", "1", "01", "02", "-2", "+2", "2a", "x", "18446744073709551616"}
-	for _, token := range nonsense {
+	for _, token := range []string{"0", "1", "01", "02", "-2", "+2", "2a", "x", "18446744073709551616"} {
 		require.NoError(t, nc.Publish(prefix+".1."+token, []byte("frame")))
 	}
 	require.NoError(t, nc.Publish(prefix+".1.2", nil))
@@ -211,9 +210,8 @@ func TestNATSLinkNonsense(t *testing.T) {
 	require.NoError(t, nc.Flush())
 	require.NoError(t, nc.Publish(prefix+".1.7", []byte("frame")))
 	require.Equal(t, dmutex.NodeID(7), await(t, from))
-	_, receiving := l.Lost()
-	require.Equal(t, uint64(len(nonsense)+6), receiving)
 	require.NoError(t, l.Close())
+	require.Empty(t, from)
 }
 
 // A link ends with its connection. The connection stays open when the link is
@@ -238,8 +236,6 @@ func TestNATSLinkConnection(t *testing.T) {
 		err = l.Send(2, []byte{1})
 	}
 	require.NoError(t, l.Close())
-	sending, _ := l.Lost()
-	require.Positive(t, sending)
 }
 
 func await[T any](t *testing.T, c <-chan T) (v T) {

@@ -83,7 +83,6 @@ func (l *Link) answered(m *nats.Msg) {
 	defer l.mu.Unlock()
 	p := l.peers[id]
 	if p == nil || !p.asked || len(m.Data) != 0 || m.Header.Get("Status") != "503" {
-		l.unread.Add(1)
 		return
 	}
 	if p.asked = false; p.nobody.IsZero() {

@@ -86,8 +86,6 @@ func TestDeath(t *testing.T) {
 				if test.questions == 0 || died == 0 && test.happens != nil {
 					require.Equal(t, test.questions, questions)
 				}
-				_, unread := l.Lost()
-				require.Zero(t, unread)
 			})
 		})
 	}

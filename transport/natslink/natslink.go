@@ -27,8 +27,8 @@
 // sends them late.
 //
 // A node that receives too slowly does not delay others on its connection. The frames
-// that wait for it are bounded; beyond that nats.go drops frames, tells the ErrorHandler
-// of a slow consumer, and [Link.Lost] counts them.
+// that wait for it are bounded; beyond that nats.go drops frames, and tells the ErrorHandler
+// of a slow consumer.
 //
 // Send never waits. It puts the frame into a queue of at most 1 MiB, which a goroutine
 // publishes: when its socket is stuck, nats.go makes publishers wait for up to its
@@ -65,7 +65,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -121,20 +120,17 @@ type Link struct {
 
 	running    sync.WaitGroup
 	delivering sync.Mutex // held while deliver runs
-	unsent     atomic.Uint64
-	unread     atomic.Uint64
 
-	mu      sync.Mutex
-	wake    *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
-	self    dmutex.NodeID
-	over    error         // why the link is closed; nil while it is not
-	done    chan struct{} // closed then
-	sub     *nats.Subscription
-	heard   dmutex.NodeID           // that sub is for
-	dropped int                     // by nats.go of sub, as far as unread counts it
-	peers   map[dmutex.NodeID]*peer // without dynamic, those that were sent to
-	queue   []outgoing
-	queued  int // bytes, as backlog counts
+	mu     sync.Mutex
+	wake   *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
+	self   dmutex.NodeID
+	over   error         // why the link is closed; nil while it is not
+	done   chan struct{} // closed then
+	sub    *nats.Subscription
+	heard  dmutex.NodeID           // that sub is for
+	peers  map[dmutex.NodeID]*peer // without dynamic, those that were sent to
+	queue  []outgoing
+	queued int // bytes, as backlog counts
 
 	reconnects uint64    // of the connection
 	upSince    time.Time // it has been up at each look
@@ -346,7 +342,6 @@ func (l *Link) flush() {
 // follow changes the subscription when the node has another number. Like publishing it can
 // take long while the socket is stuck.
 func (l *Link) follow(self dmutex.NodeID) {
-	l.Lost()                // counts what nats.go will have forgotten
 	_ = l.sub.Unsubscribe() // fails if there is none, or if the connection is closed
 	var sub *nats.Subscription
 	if self != dmutex.None {
@@ -358,7 +353,7 @@ func (l *Link) follow(self dmutex.NodeID) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sub, l.heard, l.dropped = sub, self, 0
+	l.sub, l.heard = sub, self
 }
 
 // denied reports whether the server has refused the subscription. nats.go tells
@@ -376,12 +371,8 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
 		l.answered(m)
 		return
 	case m.Reply != "" || len(m.Header) != 0: // a question, or of a service that was asked to speak for a node
-		if len(m.Data) != 0 {
-			l.unread.Add(1)
-		}
 		return
 	case from == dmutex.None || from == self || len(m.Data) == 0 || len(m.Data) > maxFrame:
-		l.unread.Add(1)
 		return
 	}
 	l.delivering.Lock()
@@ -466,7 +457,6 @@ func (l *Link) publish() {
 		}
 		for _, f := range batch {
 			if err := l.nc.PublishMsg(&nats.Msg{Subject: f.subject, Reply: f.reply, Data: f.frame}); err != nil {
-				l.unsent.Add(1)
 				l.log.Often(slog.LevelWarn, "natslink: frames are lost", slog.String("subject", f.subject), slog.Any("err", err))
 				if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 					l.shut(l.ended(err)) // it will never take a frame again
@@ -495,18 +485,6 @@ func (l *Link) shut(why error) {
 	}
 }
 
-// Lost returns how many frames were lost at this node: those that Send took and nats.go
-// refused, and those that arrived malformed or faster than they were delivered.
-func (l *Link) Lost() (sending, receiving uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n, err := l.sub.Dropped(); err == nil { // else there is none, or it has ended
-		l.unread.Add(uint64(n - l.dropped))
-		l.dropped = n
-	}
-	return l.unsent.Load(), l.unread.Load()
-}
-
 // Close implements [transport.Link]. It publishes the frames that wait, and waits for
 // the server's confirmation; the connection stays open.
 func (l *Link) Close() error {
@@ -519,7 +497,6 @@ func (l *Link) Close() error {
 	}
 	l.running.Wait()
 	l.log.Close()
-	l.Lost()                // counts what nats.go will have forgotten
 	_ = l.sub.Unsubscribe() // nobody changes it any more; as in follow
 	l.flush()               // if this fails, frames are lost as when the server is lost
 	l.delivering.Lock()     // waits for deliver; from now on there is none
