@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -26,8 +27,8 @@ func BenchmarkNATSLink(b *testing.B) {
 		nodes[i] = l
 	}
 	pong := make(chan struct{}, 1)
-	require.NoError(b, nodes[0].Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
-	require.NoError(b, nodes[1].Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) })}))
+	require.NoError(b, nodes[0].Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
+	require.NoError(b, nodes[1].Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) })}))
 	frame := make([]byte, 32)
 	b.ReportAllocs()
 	for b.Loop() {

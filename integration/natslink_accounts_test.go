@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/natsstore"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -96,7 +97,7 @@ func listen(t *testing.T, nc *nats.Conn, self dmutex.NodeID, prefix string) (*na
 	l, err := natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
 	require.NoError(t, err)
 	got := make(chan heard, 100)
-	require.NoError(t, l.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { got <- heard{from, string(frame)} })}))
+	require.NoError(t, l.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- heard{from, string(frame)} })}))
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l, got
 }

@@ -124,7 +124,7 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 	deaf, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	arrived, cured := make(chan byte, frames+1), make(chan bool)
-	require.NoError(t, deaf.Open(transport.Host{Deliver: transport.Each(func(_ dmutex.NodeID, frame []byte) {
+	require.NoError(t, deaf.Open(transport.Host{Deliver: linktest.Each(func(_ dmutex.NodeID, frame []byte) {
 		<-cured
 		arrived <- frame[0]
 	})}))

@@ -161,7 +161,7 @@ func TestNATSLinkForbidden(t *testing.T) {
 	honest, err := natslink.New(connect(t, s, user(1)...), natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	from := make(chan dmutex.NodeID, 10)
-	require.NoError(t, honest.Open(transport.Host{Deliver: transport.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
+	require.NoError(t, honest.Open(transport.Host{Deliver: linktest.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
 	require.NoError(t, intruder.Publish(prefix+".1.3", []byte("I am node 3")))
 	require.ErrorIs(t, await(t, denied), nats.ErrPermissionViolation)
 	require.NoError(t, intruder.Publish(prefix+".1.2", []byte("I am node 2")))
@@ -190,7 +190,7 @@ func TestNATSLinkNonsense(t *testing.T) {
 	l, err := natslink.New(connect(t, s), natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
 	from := make(chan dmutex.NodeID, 10)
-	require.NoError(t, l.Open(transport.Host{Deliver: transport.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
+	require.NoError(t, l.Open(transport.Host{Deliver: linktest.Each(func(sender dmutex.NodeID, _ []byte) { from <- sender })}))
 	nc := connect(t, s)
 	for _, token := range []string{"0", "1", "01", "02", "-2", "+2", "2a", "x", "18446744073709551616"} {
 		require.NoError(t, nc.Publish(prefix+".1."+token, []byte("frame")))

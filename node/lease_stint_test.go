@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 // haunted is a link that keeps frames, and later delivers all of them after each frame that
@@ -33,7 +34,7 @@ type ghostFrame struct {
 
 func (l *haunted) Open(host transport.Host) error {
 	deliver := host.Deliver
-	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) {
+	host.Deliver = linktest.Each(func(from dmutex.NodeID, frame []byte) {
 		l.mu.Lock()
 		var late []ghostFrame
 		if l.keeps {

@@ -91,19 +91,6 @@ type Host struct {
 	Logger *slog.Logger
 }
 
-// Each returns a [Host.Deliver] that calls deliver for one frame after the other, and with nil
-// for a stranger.
-func Each(deliver func(from dmutex.NodeID, frame []byte)) func(from dmutex.NodeID, frames [][]byte) {
-	return func(from dmutex.NodeID, frames [][]byte) {
-		if len(frames) == 0 {
-			deliver(from, nil)
-		}
-		for _, frame := range frames {
-			deliver(from, frame)
-		}
-	}
-}
-
 // A DynamicLink is a Link for members that come and go, whose numbers and addresses
 // are in the record of a store. At first it has no number and no peers, and carries no
 // frames. All methods may be called at any time, also by the Host and before Open, and none

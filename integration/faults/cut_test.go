@@ -25,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/store/natsstore"
 	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 // A cut is what a process with leases cannot reach. The group may change it at any time.
@@ -150,7 +151,7 @@ func (e *ear) Send(to dmutex.NodeID, frame []byte) error {
 
 func (e *ear) Open(host transport.Host) error {
 	deliver := host.Deliver
-	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) {
+	host.Deliver = linktest.Each(func(from dmutex.NodeID, frame []byte) {
 		process, n := binary.Uvarint(frame)
 		if c := e.cut.Load(); !c.Link && !slices.Contains(c.Deaf, dmutex.NodeID(process)) {
 			deliver(from, [][]byte{frame[max(n, 0):]}) // of a stranger there may be none

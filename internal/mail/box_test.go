@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -243,7 +244,7 @@ func (l *burstLink) Send(to dmutex.NodeID, frame []byte) error {
 func (l *burstLink) Open(host transport.Host) error {
 	deliver := host.Deliver
 	l.deliver = deliver
-	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) {
+	host.Deliver = linktest.Each(func(from dmutex.NodeID, frame []byte) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.dammed {

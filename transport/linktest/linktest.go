@@ -127,9 +127,22 @@ func (b *bench) member(self dmutex.NodeID) *member {
 // ignore takes what arrives.
 func ignore(dmutex.NodeID, []byte) {}
 
+// Each returns a [transport.Host.Deliver] that calls deliver for one frame after the other, and with
+// nil for a stranger.
+func Each(deliver func(from dmutex.NodeID, frame []byte)) func(from dmutex.NodeID, frames [][]byte) {
+	return func(from dmutex.NodeID, frames [][]byte) {
+		if len(frames) == 0 {
+			deliver(from, nil)
+		}
+		for _, frame := range frames {
+			deliver(from, frame)
+		}
+	}
+}
+
 // host returns a host that gives the link nothing else.
 func host(deliver func(from dmutex.NodeID, frame []byte)) transport.Host {
-	return transport.Host{Deliver: transport.Each(deliver)}
+	return transport.Host{Deliver: Each(deliver)}
 }
 
 func (m *member) keep(from dmutex.NodeID, frame []byte) {

@@ -17,9 +17,11 @@ func Example() {
 	one, two := network.Link(1), network.Link(2)
 
 	heard := make(chan string)
-	err = one.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
-		heard <- fmt.Sprintf("node %d says %s", from, frame)
-	})})
+	err = one.Open(transport.Host{Deliver: func(from dmutex.NodeID, frames [][]byte) {
+		for _, frame := range frames {
+			heard <- fmt.Sprintf("node %d says %s", from, frame)
+		}
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}

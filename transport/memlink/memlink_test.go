@@ -109,7 +109,7 @@ func open(t *testing.T, network *memlink.Network, n int) []*receiver {
 	for i := range nodes {
 		r := &receiver{Link: network.Link(dmutex.NodeID(i + 1))}
 		t.Cleanup(func() { require.NoError(t, r.Close()) })
-		require.NoError(t, r.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
+		require.NoError(t, r.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) {
 			r.got = append(r.got, arrival{from, frame[0], time.Since(birth)})
 		})}))
 		nodes[i] = r
@@ -247,7 +247,7 @@ func TestRestart(t *testing.T) {
 		require.ErrorIs(t, second.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), dmutex.ErrMisuse)
 		require.NoError(t, nodes[1].Close())
 		require.NoError(t, nodes[0].Send(2, []byte{1}))
-		require.NoError(t, second.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { t.Error("a frame from before the restart arrives") })}))
+		require.NoError(t, second.Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { t.Error("a frame from before the restart arrives") })}))
 		synctest.Wait()
 		require.NoError(t, second.Close())
 		require.NoError(t, third.Close())
@@ -260,7 +260,7 @@ func TestNobody(t *testing.T) {
 		require.NoError(t, err)
 		for range 2 {
 			nobody := network.Link(dmutex.None)
-			require.NoError(t, nobody.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { t.Error("delivered to nobody") })}))
+			require.NoError(t, nobody.Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { t.Error("delivered to nobody") })}))
 			t.Cleanup(func() { require.NoError(t, nobody.Close()) })
 		}
 		one := open(t, network, 1)[0]
@@ -290,8 +290,8 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	require.NoError(t, err)
 	one, two := network.Link(1), network.Link(2)
 	pong := make(chan struct{}, 1)
-	require.NoError(t, one.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
-	require.NoError(t, two.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) })}))
+	require.NoError(t, one.Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
+	require.NoError(t, two.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) })}))
 	frame := make([]byte, 32)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		_ = one.Send(2, frame)
@@ -306,8 +306,8 @@ func BenchmarkPingPong(b *testing.B) {
 	require.NoError(b, err)
 	one, two := network.Link(1), network.Link(2)
 	pong := make(chan struct{}, 1)
-	require.NoError(b, one.Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
-	require.NoError(b, two.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) })}))
+	require.NoError(b, one.Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { pong <- struct{}{} })}))
+	require.NoError(b, two.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) })}))
 	frame := make([]byte, 32)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -409,7 +409,7 @@ func TestFaultsStay(t *testing.T) {
 		require.NoError(t, three.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 		moving := &receiver{Link: network.Link(dmutex.None)}
 		defer moving.Close()
-		require.NoError(t, moving.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
+		require.NoError(t, moving.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) {
 			moving.got = append(moving.got, arrival{from, frame[0], 0})
 		})}))
 		last := dmutex.NodeID(4)

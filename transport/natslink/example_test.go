@@ -24,9 +24,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer link.Close()
-	err = link.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
-		log.Printf("node %d says %s", from, frame) // it was published on locks.billing.3.<from>
-	})})
+	err = link.Open(transport.Host{Deliver: func(from dmutex.NodeID, frames [][]byte) {
+		for _, frame := range frames {
+			log.Printf("node %d says %s", from, frame) // it was published on locks.billing.3.<from>
+		}
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
@@ -70,8 +71,8 @@ func pingPong(t testing.TB, secure func(dmutex.NodeID) *tls.Config, pong func())
 	for i, l := range nodes {
 		require.NoError(t, l.SetPeer(dmutex.NodeID(2-i), nodes[1-i].Addr().String()))
 	}
-	require.NoError(t, nodes[0].Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { pong() })}))
-	require.NoError(t, nodes[1].Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) })}))
+	require.NoError(t, nodes[0].Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { pong() })}))
+	require.NoError(t, nodes[1].Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) })}))
 	return func(frame []byte) { nodes[0].Send(2, frame) }
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 // watched opens a link that reports deaths.
@@ -22,7 +23,7 @@ func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died 
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100)
 	require.NoError(t, l.Open(transport.Host{
-		Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }),
+		Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }),
 		Died:    func(peer dmutex.NodeID) { died <- peer }, Apart: time.Millisecond,
 	}))
 	require.NoError(t, l.Become(self))

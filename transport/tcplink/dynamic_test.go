@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 func TestDynamicConfig(t *testing.T) {
@@ -91,7 +92,7 @@ func openDynamic(t *testing.T, config Config) (*Link, chan arrival) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got := make(chan arrival, 100)
-	require.NoError(t, l.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })}))
+	require.NoError(t, l.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })}))
 	return l, got
 }
 

@@ -29,10 +29,12 @@ func Example() {
 	}
 
 	done := make(chan struct{})
-	err = one.Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
-		fmt.Printf("node %d says %s\n", from, frame)
+	err = one.Open(transport.Host{Deliver: func(from dmutex.NodeID, frames [][]byte) {
+		for _, frame := range frames {
+			fmt.Printf("node %d says %s\n", from, frame)
+		}
 		close(done)
-	})})
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}

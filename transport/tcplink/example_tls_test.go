@@ -60,9 +60,11 @@ func Example_certificates() {
 	check(links[2].SetPeer(1, links[1].Addr().String()))
 
 	heard := make(chan string)
-	check(links[1].Open(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) {
-		heard <- fmt.Sprintf("node %d says %s", from, frame)
-	})}))
+	check(links[1].Open(transport.Host{Deliver: func(from dmutex.NodeID, frames [][]byte) {
+		for _, frame := range frames {
+			heard <- fmt.Sprintf("node %d says %s", from, frame)
+		}
+	}}))
 	check(links[2].Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	check(links[2].Send(1, []byte("hello")))
 	fmt.Println(<-heard)

@@ -51,7 +51,7 @@ func openLinkFor(t *testing.T, host transport.Host, config Config, pace pace) (*
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got := make(chan arrival, 100)
-	host.Deliver = transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })
+	host.Deliver = linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })
 	require.NoError(t, l.Open(host))
 	return l, got
 }
@@ -273,7 +273,7 @@ func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arriv
 	l, err := newLink(config, pace)
 	require.NoError(t, err)
 	got = make(chan arrival)
-	l.serve(transport.Host{Deliver: transport.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })})
+	l.serve(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })})
 	l.running.Go(l.keepAlive)
 	return l, got
 }

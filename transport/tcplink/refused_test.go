@@ -20,6 +20,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 // lines returns a logger, and its records without the time.
@@ -247,7 +248,7 @@ func TestLogOfClose(t *testing.T) {
 			Logger: slog.New(slog.NewTextHandler(&text[i], nil)),
 		})
 		require.NoError(t, err)
-		require.NoError(t, links[i].Open(transport.Host{Deliver: transport.Each(func(dmutex.NodeID, []byte) { close(heard) })}))
+		require.NoError(t, links[i].Open(transport.Host{Deliver: linktest.Each(func(dmutex.NodeID, []byte) { close(heard) })}))
 	}
 	require.NoError(t, links[1].SetPeer(1, links[0].Addr().String()))
 	require.NoError(t, links[1].Send(1, []byte("frame")))
