@@ -726,7 +726,7 @@ func TestLeaseFull(t *testing.T) {
 	})
 }
 
-// LESSONS L39: Open refuses these arguments.
+// LESSONS L39: Open refuses these arguments, and closes the link.
 func TestLeaseMisuse(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		for _, tc := range []struct {
@@ -744,6 +744,9 @@ func TestLeaseMisuse(t *testing.T) {
 			_, err := node.Open(t.Context(), tc.record, tc.link, tc.config)
 			require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)
 			require.ErrorContains(t, err, tc.says)
+			if tc.link != nil {
+				require.ErrorIs(t, tc.link.Open(transport.Host{}), transport.ErrClosed, tc.says)
+			}
 		}
 		all := g.open(1)
 		require.ErrorIs(t, all[0].Evict(t.Context(), 1), dmutex.ErrMisuse)

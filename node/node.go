@@ -110,21 +110,21 @@ type Node struct {
 // after that.
 //
 // Open refuses an invalid Config with [dmutex.ErrMisuse], and returns the link's
-// error if the link cannot be opened. After an error the caller closes the link.
+// error if the link cannot be opened. With any error it closes the link, but not the Listeners
+// of Config.Clients.
 //
 // Packages filenode, natsnode and sqlnode open the usual stores and links in one call.
 func Open(ctx context.Context, record store.Store, link transport.DynamicLink, cfg Config) (*Node, error) {
+	var refused error
 	switch {
-	case record == nil:
-		return nil, dmutex.Misuse("Open needs a store, such as that of filestore.Open")
 	case link == nil:
 		return nil, dmutex.Misuse("Open needs a link, such as that of tcplink.New")
+	case record == nil:
+		refused = dmutex.Misuse("Open needs a store, such as that of filestore.Open")
 	case cfg.Clients != nil:
-		if err := cfg.Clients.check(cfg.lease()); err != nil {
-			return nil, err
-		}
+		refused = cfg.Clients.check(cfg.lease())
 	}
-	return open(ctx, cfg, group.Config{Store: record, Link: link, Lease: cfg.Lease, Clients: cfg.Clients != nil})
+	return open(ctx, refused, cfg, group.Config{Store: record, Link: link, Lease: cfg.Lease, Clients: cfg.Clients != nil})
 }
 
 // OpenStrict makes this process a member of a group without a store, in which no member is
@@ -135,22 +135,30 @@ func Open(ctx context.Context, record store.Store, link transport.DynamicLink, c
 // the members, this node grants nothing, and within seconds all calls return
 // [ErrNumberTaken]. In all else OpenStrict is like [Open].
 func OpenStrict(ctx context.Context, self dmutex.NodeID, members []dmutex.NodeID, link transport.Link, cfg Config) (*Node, error) {
+	var refused error
 	switch {
 	case link == nil:
 		return nil, dmutex.Misuse("OpenStrict needs a link, such as that of tcplink.New")
 	case cfg.Lease != 0:
-		return nil, dmutex.Misuse("Config.Lease has no meaning without a store: OpenStrict waits for members that are gone")
+		refused = dmutex.Misuse("Config.Lease has no meaning without a store: OpenStrict waits for members that are gone")
 	case cfg.Clients != nil:
-		return nil, dmutex.Misuse("Config.Clients needs a store: without one, the locks of a member are free when it restarts, while its clients may still hold them")
+		refused = dmutex.Misuse("Config.Clients needs a store: without one, the locks of a member are free when it restarts, while its clients may still hold them")
 	}
-	return open(ctx, cfg, group.Config{Self: self, Members: slices.Sorted(slices.Values(members)), Link: link})
+	return open(ctx, refused, cfg, group.Config{Self: self, Members: slices.Sorted(slices.Values(members)), Link: link})
 }
 
-func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
-	if ctx.Err() != nil {
-		return nil, public("", hold.ContextError(ctx))
-	}
+// open opens a node, unless its arguments are refused. With any error it closes the link.
+func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *Node, err error) {
+	defer func() {
+		if err != nil {
+			_ = to.Link.Close()
+		}
+	}()
 	switch {
+	case refused != nil:
+		return nil, refused
+	case ctx.Err() != nil:
+		return nil, public("", hold.ContextError(ctx))
 	case !membership.IsName(cfg.Name):
 		return nil, dmutex.Misuse("Config.Name is printable text of at most 64 bytes")
 	case cfg.Name == "":

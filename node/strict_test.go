@@ -585,11 +585,11 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-// OpenStrict refuses these arguments.
+// OpenStrict refuses these arguments, and closes the link.
 func TestStrictMisuse(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
-	members, link := []dmutex.NodeID{1, 2}, net.Link(1)
+	members, link := []dmutex.NodeID{1, 2}, func() transport.DynamicLink { return net.Link(1) }
 	for _, tc := range []struct {
 		says    string
 		self    dmutex.NodeID
@@ -598,22 +598,42 @@ func TestStrictMisuse(t *testing.T) {
 		config  node.Config
 	}{
 		{"OpenStrict needs a link", 1, members, nil, node.Config{}},
-		{"Self 3 is not among Members", 3, members, link, node.Config{}},
-		{"Self 1 is not among Members", 1, nil, link, node.Config{}},
-		{"names a node twice", 1, []dmutex.NodeID{1, 2, 2}, link, node.Config{}},
-		{"names nobody", 1, []dmutex.NodeID{1, 0}, link, node.Config{}},
-		{"the link has no address for member 2", 1, members, bookless{link}, node.Config{}},
+		{"Self 3 is not among Members", 3, members, link(), node.Config{}},
+		{"Self 1 is not among Members", 1, nil, link(), node.Config{}},
+		{"names a node twice", 1, []dmutex.NodeID{1, 2, 2}, link(), node.Config{}},
+		{"names nobody", 1, []dmutex.NodeID{1, 0}, link(), node.Config{}},
+		{"the link has no address for member 2", 1, members, bookless{link()}, node.Config{}},
 		{"made without a number", 1, members, net.Link(dmutex.None), node.Config{}},
-		{"takes frames of 1023 bytes", 1, members, framed{link, 1023}, node.Config{}},
-		{"such as ring.New", 1, members, link, node.Config{Algorithm: ring.Circulate(1)}},
-		{"Config.Lease has no meaning without a store", 1, members, link, node.Config{Lease: time.Second}},
-		{"Config.Deadlock is at least 0", 1, members, link, node.Config{Deadlock: -1}},
-		{"choose a shorter Config.Group", 1, members, link, node.Config{Group: strings.Repeat("g", 5000)}},
+		{"takes frames of 1023 bytes", 1, members, framed{link(), 1023}, node.Config{}},
+		{"such as ring.New", 1, members, link(), node.Config{Algorithm: ring.Circulate(1)}},
+		{"Config.Lease has no meaning without a store", 1, members, link(), node.Config{Lease: time.Second}},
+		{"Config.Deadlock is at least 0", 1, members, link(), node.Config{Deadlock: -1}},
+		{"choose a shorter Config.Group", 1, members, link(), node.Config{Group: strings.Repeat("g", 5000)}},
 	} {
 		_, err := node.OpenStrict(t.Context(), tc.self, tc.members, tc.link, tc.config)
 		require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)
 		require.ErrorContains(t, err, tc.says)
+		if tc.link != nil {
+			require.ErrorIs(t, tc.link.Open(transport.Host{}), transport.ErrClosed, tc.says)
+		}
 	}
+}
+
+// OpenStrict closes a link that it cannot open, or need not open any more.
+func TestStrictOpenFails(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	first := net.Link(1)
+	require.NoError(t, first.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, ctx := range []context.Context{t.Context(), ended} {
+		link := net.Link(1)
+		_, err := node.OpenStrict(ctx, 1, []dmutex.NodeID{1}, link, node.Config{})
+		require.Error(t, err)
+		require.ErrorIs(t, link.Open(transport.Host{}), transport.ErrClosed)
+	}
+	require.NoError(t, first.Close())
 }
 
 // The default algorithm is that of package central.

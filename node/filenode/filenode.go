@@ -10,7 +10,6 @@ package filenode
 
 import (
 	"context"
-	"errors"
 
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/filestore"
@@ -29,9 +28,5 @@ func Open(ctx context.Context, path string, cfg node.Config) (*node.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	n, err := node.Open(ctx, record, link, cfg)
-	if err != nil {
-		return nil, errors.Join(err, link.Close())
-	}
-	return n, nil
+	return node.Open(ctx, record, link, cfg)
 }

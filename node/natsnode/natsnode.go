@@ -30,7 +30,6 @@ package natsnode
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,9 +64,5 @@ func Open(ctx context.Context, nc *nats.Conn, group string, cfg node.Config) (*n
 		return nil, err
 	}
 	cfg.Group = cmp.Or(cfg.Group, group)
-	n, err := node.Open(ctx, record, link, cfg)
-	if err != nil {
-		return nil, errors.Join(err, link.Close())
-	}
-	return n, nil
+	return node.Open(ctx, record, link, cfg)
 }

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/sqlstore"
@@ -34,9 +33,5 @@ func Open(ctx context.Context, db *sql.DB, dialect sqlstore.Dialect, group strin
 		return nil, err
 	}
 	cfg.Group = cmp.Or(cfg.Group, group)
-	n, err := node.Open(ctx, record, l, cfg)
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return n, nil
+	return node.Open(ctx, record, l, cfg)
 }

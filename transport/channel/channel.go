@@ -51,13 +51,17 @@ type Channels struct {
 // Open opens the link, and the channels of node self. Messages to peers that are not
 // there yet wait for them. Each Open must come at a later time of the wall clock
 // than the one before it with the same number. Open returns [dmutex.ErrMisuse] for an
-// invalid Config, or the error of the link.
-func Open(self dmutex.NodeID, cfg Config) (*Channels, error) {
+// invalid Config, or the error of the link, and then closes the link.
+func Open(self dmutex.NodeID, cfg Config) (_ *Channels, err error) {
+	defer func() {
+		if err != nil && cfg.Link != nil {
+			_ = cfg.Link.Close()
+		}
+	}()
 	if cfg.Receive == nil || cfg.Lost == nil {
 		return nil, dmutex.Misuse("channel: Config.Receive or Config.Lost is missing")
 	}
 	c := &Channels{cfg: cfg, self: self, met: make(map[dmutex.NodeID]bool)}
-	var err error
 	c.mail, err = mail.New(mail.Config{Peers: cfg.Peers, Life: c.life(uint64(time.Now().UnixNano())), Link: cfg.Link, Handler: handler{c}})
 	if err != nil {
 		return nil, err

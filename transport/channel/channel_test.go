@@ -100,8 +100,15 @@ func TestDo(t *testing.T) {
 	})
 }
 
+// Open refuses these, and closes the link.
 func TestOpenRefuses(t *testing.T) {
-	_, err := channel.Open(1, channel.Config{Receive: nothing})
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	link := net.Link(1)
+	_, err = channel.Open(1, channel.Config{Link: link})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorIs(t, link.Open(transport.Host{}), transport.ErrClosed)
+	_, err = channel.Open(1, channel.Config{Receive: nothing})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 	_, err = channel.Open(1, channel.Config{Receive: nothing, Lost: func(dmutex.NodeID, error) {}})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
