@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/dmutex/dmutex/internal/timers"
 )
 
 // Here the real sessions of the processes of two nodes go through everything that can
@@ -152,9 +153,9 @@ func (s *Session) clone() *Session {
 func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.other, s.acked, s.next, s.sent, s.heard, s.early, max(s.timed.seq, s.acked+1))
 	b = appendInts(b, s.flying, min(s.backoff, 2)+1, s.repeats+1)
-	b = appendBools(b, s.rival.silent, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)
-	for _, timer := range [...]int64{s.helloAt, s.answer.at, s.rival.until, s.resendAt, s.ackAt} {
-		b = appendBools(b, timer <= 0, timer == never)
+	b = appendBools(b, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)
+	for _, timer := range append(s.at[:], s.rival.until) {
+		b = appendBools(b, timer <= 0, timer == timers.Never)
 	}
 	return append(b, s.out[s.start:]...)
 }
@@ -217,7 +218,7 @@ const (
 	doDie
 	doSend
 	doTransmit
-	doHello // a timer goes off
+	doHello // a timer goes off, in the order of the table
 	doAnswer
 	doResend
 	doAck
@@ -252,12 +253,11 @@ func (w *world) Steps(list []step) []step {
 			add(life+1 < w.lives[side], doDie)
 			add(p.sends < w.messages[side] && !s.closed && !s.left, doSend)
 			add(s.Deadline() <= 0, doTransmit)
-			add(s.helloAt != never && s.helloAt > 0, doHello)
-			add(s.answer.to != 0 && s.answer.at > 0, doAnswer)
-			add(s.resendAt != never && s.resendAt > 0, doResend)
-			add(s.ackAt != never && s.ackAt > 0, doAck)
-			add(s.rival.life != 0 && !s.rival.silent && s.rival.until > 0 && (w.paused || w.procs[1-side][index(s.peer)].state != alive), doGrace)
-			add(s.rival.silent || s.rival.life == 0 && s.rival.until > 0, doForget)
+			for timer, at := range s.at {
+				possible := timer != toReplace || w.paused || w.procs[1-side][index(s.peer)].state != alive
+				add(at != timers.Never && at > 0 && possible, doHello+stepKind(timer))
+			}
+			add(s.at[toReplace] == timers.Never && s.rival.until > 0, doForget)
 			add(!p.closed && w.closes[side] > 0, doClose)
 			add(s.Done(), doGo)
 			for f := range w.frames[side] {
@@ -292,18 +292,10 @@ func (w *world) Do(a step) error {
 		if err := w.deliver(side, life, 0, w.frames[side][a.frame]); err != nil {
 			return err
 		}
-	case doHello:
-		s.helloAt = 0
-	case doAnswer:
-		s.answer.at = 0
-	case doResend:
-		s.resendAt = 0
-	case doAck:
-		s.ackAt = 0
-	case doGrace:
-		s.rival.until = 0
+	case doHello, doAnswer, doResend, doAck, doGrace:
+		s.at[a.kind-doHello] = 0
 	case doForget:
-		s.rival = rival{}
+		s.forget(0)
 	case doClose:
 		s.Close()
 		p.closed = true

@@ -1,5 +1,7 @@
 package session
 
+import "github.com/dmutex/dmutex/internal/timers"
+
 // This file finds out which life of the peer is present.
 
 // onStranger takes a frame of a life that is not the peer. That life is the peer from now on if it is
@@ -17,7 +19,7 @@ func (s *Session) onStranger(now int64, f *frame) (met uint64) {
 		s.reply(now, f.from, 0)
 		if s.peer == 0 && s.backoff > 0 { // somebody is there
 			s.backoff = 0
-			s.helloAt = min(s.helloAt, now+s.timeout())
+			s.at[toHello] = min(s.at[toHello], now+s.timeout())
 		}
 	}
 	return 0
@@ -30,15 +32,16 @@ func (s *Session) onHello(now int64, f *frame) {
 		return
 	}
 	s.backoff = 0 // it is there
-	if s.resendAt != never {
-		s.resendAt = min(s.resendAt, now+s.timeout())
+	if s.at[toResend] != timers.Never {
+		s.at[toResend] = min(s.at[toResend], now+s.timeout())
 	}
 	switch {
 	case f.to == 0:
-		s.answer = answer{f.from, 0, now}
+		s.answerAt(now, f.from, 0)
 	case s.rival.life != 0 && !s.left:
 		s.reply(now, s.rival.life, s.peer)
-		s.rival, s.helloAt = rival{until: now + s.pace.grace}, never
+		s.forget(now + s.pace.grace)
+		s.at[toHello] = timers.Never
 	}
 }
 
@@ -46,23 +49,28 @@ func (s *Session) onHello(now int64, f *frame) {
 // Of two strangers within pace.minTimeout the higher life is answered.
 func (s *Session) reply(now int64, to, other uint64) {
 	if s.answer.to <= to {
-		at := now
-		if s.answer.at > now-s.pace.minTimeout {
-			at = s.answer.at
-			if s.answer.to == 0 {
-				at += s.pace.minTimeout
-			}
-		}
-		s.answer = answer{to, other, at}
+		s.answerAt(min(s.at[toAnswer], max(now, s.answeredAt+s.pace.minTimeout)), to, other)
 	}
+}
+
+func (s *Session) answerAt(at int64, to, other uint64) {
+	s.answer, s.at[toAnswer] = answer{to, other}, at
+}
+
+// forget forgets the rival. The peer is not asked for another before until.
+func (s *Session) forget(until int64) {
+	s.rival, s.at[toReplace] = rival{until: until}, timers.Never
 }
 
 // vacant reports whether a higher life may replace the peer: there is none, or it has
 // left, or it was asked and has not answered, or it acknowledges nothing.
 func (s *Session) vacant(now int64) bool {
-	return s.peer == 0 || s.left || s.rival.silent && now < s.rival.until ||
+	return s.peer == 0 || s.left || s.silent() && now < s.rival.until ||
 		s.backoff > 0 && s.timeout() >= s.pace.grace
 }
+
+// silent reports whether the peer has not answered that it is alive, though there is a rival.
+func (s *Session) silent() bool { return s.rival.life != 0 && s.at[toReplace] == timers.Never }
 
 // doubt asks the peer whether it is alive, because of a frame of a higher life. If the peer has
 // just answered, the higher life is refused at once. A HELLO that answers ours is not, because
@@ -70,11 +78,11 @@ func (s *Session) vacant(now int64) bool {
 func (s *Session) doubt(now int64, f *frame) {
 	switch {
 	case s.answer.to == f.from: // it is about to be refused
-	case s.rival.life != 0 && !s.rival.silent:
+	case s.at[toReplace] != timers.Never:
 		s.rival.life = max(s.rival.life, f.from)
 	case s.rival.life != 0 || now >= s.rival.until:
-		s.rival = rival{life: f.from, until: now + s.pace.grace}
-		s.helloAt = now
+		s.rival = rival{life: f.from}
+		s.at[toReplace], s.at[toHello] = now+s.pace.grace, now
 	case f.kind != hello || f.to != s.cfg.Life:
 		s.reply(now, f.from, s.peer)
 	}
@@ -84,14 +92,13 @@ func (s *Session) doubt(now int64, f *frame) {
 // process has taken its place or ours, the answer shows that.
 func (s *Session) Ask() {
 	if s.peer != 0 && !s.left {
-		s.helloAt = always
+		s.at[toHello] = always
 	}
 }
 
 // sendHello asks who is there: again and again while there is no peer, and some times
 // while the peer has time to answer.
 func (s *Session) sendHello(now int64, b []byte) []byte {
-	s.helloAt = never
 	switch {
 	case s.peer == 0:
 		switch {
@@ -100,10 +107,10 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 		case s.timed.at == always: // the answer may be to an earlier HELLO
 			s.timed.at = now
 		}
-		s.helloAt = now + s.timeout()
+		s.at[toHello] = now + s.timeout()
 		s.backOff()
 	case s.rival.life != 0:
-		s.helloAt = now + max(s.pace.grace/4, 1)
+		s.at[toHello] = now + max(s.pace.grace/4, 1)
 	}
 	return s.appendHello(b, 0)
 }
@@ -116,7 +123,7 @@ func (s *Session) onRefused(now int64, f *frame) (taken uint64) {
 		return 0
 	}
 	if s.peer == 0 { // leave it alone for a while
-		s.helloAt = now + s.pace.maxTimeout
+		s.at[toHello] = now + s.pace.maxTimeout
 	}
 	return f.life
 }
@@ -137,7 +144,6 @@ func (s *Session) adopt(now int64, life uint64) {
 	case s.timed.at != always:
 		s.measure(now - s.timed.at)
 	}
-	s.peer, s.rival, s.helloAt = life, rival{}, never
-	s.answer = answer{life, 0, now}
-	s.streams = unused
+	s.peer, s.rival, s.streams, s.at = life, rival{}, unused, timers.New()
+	s.answerAt(now, life, 0)
 }

@@ -84,6 +84,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/dmutex/dmutex/internal/timers"
 )
 
 // Config configures a session. Life, MaxLife, MaxFrame and Versions must be set.
@@ -119,8 +120,16 @@ const (
 	keep         = 64 << 10          // bytes of an empty buffer that is kept, at most
 	keepMessages = 4 << 10           // the same for a list, in messages
 
-	never  = math.MaxInt64
 	always = math.MinInt64
+)
+
+// What a session does by time alone.
+const (
+	toHello   = iota // send HELLO(a,0)
+	toAnswer         // send the answer to a life
+	toResend         // go back, unless something is acknowledged
+	toAck            // acknowledge
+	toReplace        // let the rival replace the peer, which has not answered
 )
 
 // A pace is what the tests change, in nanoseconds. ackDelay is several ticks of an operating
@@ -207,12 +216,13 @@ type Session struct {
 	cfg   Config
 	pace  pace
 	stats Stats
+	at    timers.Table
 
 	// Who is there.
-	peer    uint64 // the life of the peer; 0 before the first
-	rival   rival
-	answer  answer
-	helloAt int64 // when HELLO(a,0) is due
+	peer       uint64 // the life of the peer; 0 before the first
+	rival      rival
+	answer     answer
+	answeredAt int64 // when the last answer was sent
 
 	// The messages that are not acknowledged are out[start:], each with its head. They have the
 	// numbers acked+1 to sent; those below next are in flight.
@@ -231,8 +241,7 @@ type streams struct {
 	flying     int // bytes in flight
 	acked      uint64
 	next       uint64
-	resendAt   int64 // when to go back, unless something is acknowledged
-	wentBackAt int64 // when that was last done; always if fresh messages were acknowledged since
+	wentBackAt int64 // when we last went back; always if fresh messages were acknowledged since
 	backoff    int   // how often the timeout was doubled; -1 if a GAP, not a timeout, is why to go back
 	timed      timed
 
@@ -240,27 +249,24 @@ type streams struct {
 	heard   uint64 // messages delivered
 	left    bool   // the peer's FIN was delivered
 	early   uint64 // the last frame that came too early; 0 if there is no hole
-	ackAt   int64  // when an acknowledgement is due
 	repeats int    // how often that of a FIN will be repeated; told if it need not be
 	stray   stray
 }
 
-var unused = streams{next: 1, resendAt: never, wentBackAt: always, timed: timed{1, always}, ackAt: never}
+var unused = streams{next: 1, wentBackAt: always, timed: timed{1, always}}
 
-// A rival is a life of the peer's node that is higher than the peer. The peer may answer before until.
-// If it does, there is no rival any more, and the peer is not asked again before until. If it does
-// not, it is silent, and the rival may replace it before a new until.
+// A rival is a life of the peer's node that is higher than the peer. While toReplace is set, the peer
+// may answer. If it does, there is no rival any more, and the peer is not asked again before until. If
+// it does not, the rival may replace it before until.
 type rival struct {
-	life   uint64 // 0 if there is none
-	until  int64
-	silent bool // the peer is
+	life  uint64 // 0 if there is none
+	until int64
 }
 
 // An answer is a HELLO or REFUSED to a life.
 type answer struct {
 	to    uint64 // 0 if no answer is due
 	other uint64 // the life of REFUSED; 0 for HELLO
-	at    int64  // when it is due, or was
 }
 
 // timed is the message whose round trip is measured.
@@ -283,7 +289,9 @@ const (
 
 // New returns a session that has not met its peer.
 func New(cfg Config) *Session {
-	return &Session{cfg: cfg, pace: defaultPace, answer: answer{at: always}, helloAt: always, streams: unused}
+	s := &Session{cfg: cfg, pace: defaultPace, at: timers.New(), answeredAt: always, streams: unused}
+	s.at[toHello] = always
+	return s
 }
 
 // SetMaxLife changes the highest life that is believed, which begins at a clock that goes on. Without
@@ -322,7 +330,7 @@ func (s *Session) Close() { s.closed = true }
 // nothing was sent to it. Frames that Transmit has returned count as sent.
 func (s *Session) Done() bool {
 	switch {
-	case !s.closed || s.ackAt != never:
+	case !s.closed || s.at[toAck] != timers.Never:
 		return false
 	case s.peer == 0:
 		return s.Backlog() == 0
@@ -427,7 +435,7 @@ func (s *Session) handle(now int64, f *frame, size int) (in Input) {
 		s.onGap(now, f.ack)
 	case f.kind == bye:
 		s.onAck(now, f.ack)
-		s.repeats, s.ackAt = told, never
+		s.repeats, s.at[toAck] = told, timers.Never
 	default:
 		s.onSecondAck(now, f.ack)
 		s.onAck(now, f.ack)

@@ -1,6 +1,10 @@
 package session
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/dmutex/dmutex/internal/timers"
+)
 
 // This file carries messages: go-back-N.
 
@@ -8,17 +12,17 @@ import "cmp"
 // there is none. A frame is at most Config.MaxFrame long. HELLO goes before data, so that a
 // peer that has to meet us first has done so when the data arrives.
 func (s *Session) Transmit(now int64, b []byte) []byte {
-	if s.rival.life != 0 && !s.rival.silent && now >= s.rival.until { // the peer has not answered
-		s.rival.silent, s.rival.until = true, now+max(s.pace.grace, 4*s.roundTrip())
-		s.answer = answer{s.rival.life, 0, now}
-		s.helloAt = never
+	if s.at.Due(toReplace, now) {
+		s.rival.until = now + max(s.pace.grace, 4*s.roundTrip())
+		s.answerAt(now, s.rival.life, 0)
+		s.at[toHello] = timers.Never
 	}
 	switch {
-	case now >= s.helloAt:
+	case s.at.Due(toHello, now):
 		return s.sendHello(now, b)
-	case s.answer.to != 0 && now >= s.answer.at:
+	case s.at.Due(toAnswer, now):
 		to := s.answer.to
-		s.answer.to, s.answer.at = 0, now
+		s.answer.to, s.answeredAt = 0, now
 		switch other := s.answer.other; {
 		case other == 0:
 			return s.appendHello(b, to)
@@ -27,17 +31,16 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 		default:
 			return appendFields(b, refused, s.cfg.Life, to, 1)
 		}
-	case now >= s.resendAt:
+	case s.at.Due(toResend, now):
 		s.backOff()
 		s.goBack(now)
 	}
 	switch {
 	case s.maySend():
 		return s.sendNext(now, b)
-	case now >= s.ackAt:
-		s.ackAt = never
+	case s.at.Due(toAck, now):
 		if s.left && !s.over() && s.repeats > 0 {
-			s.ackAt = now + s.timeout()
+			s.at[toAck] = now + s.timeout()
 			if s.repeats--; s.repeats%2 == 0 {
 				s.backOff()
 			}
@@ -53,14 +56,7 @@ func (s *Session) Deadline() int64 {
 	if s.maySend() {
 		return always
 	}
-	at := min(s.helloAt, s.resendAt, s.ackAt)
-	if s.answer.to != 0 {
-		at = min(at, s.answer.at)
-	}
-	if s.rival.life != 0 && !s.rival.silent {
-		at = min(at, s.rival.until)
-	}
-	return at
+	return s.at.Next()
 }
 
 // maySend reports whether a new DATA or FIN frame can go out. After a timeout only one
@@ -102,11 +98,11 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	default:
 		s.timed = timed{seq, now}
 	}
-	if s.resendAt == never {
-		s.resendAt = now + s.timeout()
+	if s.at[toResend] == timers.Never {
+		s.at[toResend] = now + s.timeout()
 	}
 	if s.early == 0 { // otherwise a GAP may be due, and DATA cannot replace it
-		s.ackAt = never
+		s.at[toAck] = timers.Never
 	}
 	return append(appendFields(b, kind, s.cfg.Life, s.peer, seq, s.received()), waiting[:size]...)
 }
@@ -119,7 +115,7 @@ func (s *Session) onAck(now int64, seq uint64) {
 		return
 	case s.left: // our FIN has crossed the peer's, and the peer has it: it waits no longer than we
 		if s.repeats != told {
-			s.repeats, s.ackAt = told, now
+			s.repeats, s.at[toAck] = told, now
 		}
 		return
 	}
@@ -141,11 +137,11 @@ func (s *Session) onAck(now int64, seq uint64) {
 	}
 	switch {
 	case s.over():
-		s.resendAt, s.ackAt = never, now // which is a BYE
+		s.at[toResend], s.at[toAck] = timers.Never, now // which is a BYE
 	case s.next == seq+1:
-		s.resendAt = never
+		s.at[toResend] = timers.Never
 	default:
-		s.resendAt = now + s.timeout()
+		s.at[toResend] = now + s.timeout()
 	}
 }
 
@@ -162,7 +158,7 @@ func (s *Session) onGap(now int64, seq uint64) {
 		return
 	}
 	if calm := s.wentBackAt + cmp.Or(s.stats.RoundTrip, s.timeout()); now < calm {
-		s.backoff, s.resendAt = -1, min(s.resendAt, calm)
+		s.backoff, s.at[toResend] = -1, min(s.at[toResend], calm)
 		return
 	}
 	s.backoff = 0
@@ -173,7 +169,7 @@ func (s *Session) onGap(now int64, seq uint64) {
 func (s *Session) goBack(now int64) {
 	s.timed = timed{max(s.timed.seq, s.next), always}
 	s.next, s.flying = s.acked+1, 0
-	s.resendAt, s.wentBackAt = never, now
+	s.at[toResend], s.wentBackAt = timers.Never, now
 }
 
 // onData delivers the messages of a frame that are new.
@@ -183,7 +179,7 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	switch {
 	case f.seq > expect:
 		if s.early == 0 || f.seq <= s.early {
-			s.ackAt = now // which is a GAP
+			s.at[toAck] = now // which is a GAP
 		}
 		s.early = f.seq
 		return in
@@ -192,7 +188,7 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 		if s.over() || s.repeats == told {
 			return in
 		}
-		s.ackAt = now
+		s.at[toAck] = now
 		if s.left {
 			s.repeats, s.backoff = patience, 0
 		}
@@ -202,15 +198,16 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	s.heard += uint64(len(in.Messages))
 	switch {
 	case s.early != 0 || size > largeFrame:
-		s.ackAt, s.early = now, 0
+		s.at[toAck], s.early = now, 0
 	case f.push:
-		s.ackAt = min(s.ackAt, now+s.pace.pushDelay)
+		s.at[toAck] = min(s.at[toAck], now+s.pace.pushDelay)
 	default:
-		s.ackAt = min(s.ackAt, now+s.pace.ackDelay)
+		s.at[toAck] = min(s.at[toAck], now+s.pace.ackDelay)
 	}
 	if f.kind == fin {
 		s.drop() // nobody will read it
-		s.left, s.rival, s.ackAt = true, rival{}, now
+		s.left, s.at[toAck] = true, now
+		s.forget(0)
 		s.repeats, s.backoff = patience, 0
 		in.Left = true
 	}
@@ -232,7 +229,7 @@ func (s *Session) trim() {
 func (s *Session) drop() {
 	s.start, s.flying = len(s.out), 0
 	s.trim()
-	s.resendAt = never
+	s.at[toResend] = timers.Never
 }
 
 // timeout returns how long to wait for an acknowledgement: a round trip, doubled

@@ -68,6 +68,7 @@ var rows = []struct {
 	{"internal/kit/racetest", false, nil},
 	{"internal/kit/search", false, nil},
 	{"internal/protocol", true, nil},
+	{"internal/timers", true, nil},
 	{"internal/kit/repotest", false, nil},
 	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/membership", true, []string{".", "internal/canon", "internal/epochs", "internal/leases", "internal/protocol"}},
@@ -81,13 +82,13 @@ var rows = []struct {
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
 	{"internal/mail", false, []string{".", "internal/protocol", "internal/session", "transport"}},
-	{"internal/session", true, []string{".", "internal/protocol"}},
+	{"internal/session", true, []string{".", "internal/protocol", "internal/timers"}},
 
 	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
 
 	// layer 3
 	{"node/internal/locks", false, []string{".", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
-	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
+	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 	{"internal/metrics", false, []string{".", "client", "node"}},

@@ -25,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -97,7 +98,7 @@ type Group struct {
 	lease   leases.State // as far as was noticed; always Valid in the strict mode
 	life    uint64
 	next    chan struct{} // closed when the next view acts
-	timers  timers
+	timers  timers.Table
 	frozen  int64             // when the present view was installed
 	last    membership.View   // the last that acted
 	shown   View              // how it began to act
@@ -113,7 +114,7 @@ func New(cfg Config) (g *Group, err error) {
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
-	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), timers: newTimers()}
+	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), timers: timers.New()}
 	g.timers[nag] = int64(nagAfter)
 	g.self.Store(uint64(cfg.Self))
 	g.peers.Store(new(map[dmutex.NodeID]*peer))

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
@@ -135,7 +136,7 @@ func (l *record) Handle(now int64, m membership.Message) (met membership.Output,
 
 // Tick also tells the machine who is there, and who is not.
 func (l *record) Tick(now int64) (out membership.Output) {
-	if g := l.group; g.timers.due(watch, now) {
+	if g := l.group; g.timers.Due(watch, now) {
 		g.timers[watch] = now + l.watchPause()
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
@@ -156,10 +157,10 @@ func (l *record) Tick(now int64) (out membership.Output) {
 		}
 	}
 	out = out.And(l.LeaseMachine.Tick(now))
-	if l.group.timers.due(look, now) {
+	if l.group.timers.Due(look, now) {
 		l.look()
 	}
-	if l.group.timers.due(say, now) {
+	if l.group.timers.Due(say, now) {
 		if until, dead, _ := l.Waits(); until != 0 {
 			l.group.Log(slog.LevelWarn, "waiting", slog.Duration("waited", l.patience), slog.Any("err", l.drains(until-now, dead)))
 		}
@@ -186,9 +187,9 @@ func (l *record) event(now int64, e *membership.Event) {
 		l.renewed(now, e.Term)
 	case membership.Waiting:
 		if g.Locks.Clear(e.Epoch, e.Until); e.Until == 0 {
-			g.timers[say] = never
+			g.timers[say] = timers.Never
 		}
-		g.timers[look] = never
+		g.timers[look] = timers.Never
 		l.seek(now)
 	case membership.Ask:
 		op, value, rev := e.Op, e.Value, l.rev
@@ -207,7 +208,7 @@ func (l *record) event(now int64, e *membership.Event) {
 // rest ends what this node does for its lease.
 func (l *record) rest(now int64) {
 	g := l.group
-	g.timers[watch], g.timers[look], g.timers[say] = never, never, never
+	g.timers[watch], g.timers[look], g.timers[say] = timers.Never, timers.Never, timers.Never
 	g.Locks.SetTerm(leases.Term{})
 	l.set(now)
 }
@@ -240,7 +241,7 @@ func (l *record) idle() bool {
 // rename makes this node speak under another number, or as nobody, to no peers yet.
 func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
-	l.group.timers[watch] = never
+	l.group.timers[watch] = timers.Never
 	l.try(l.link.Become(self))
 }
 
@@ -373,7 +374,7 @@ func (l *record) now() int64 {
 	leapt := slept - l.slept
 	l.slept = slept
 	l.Leapt(leapt)
-	if l.group.timers[give] != never {
+	if l.group.timers[give] != timers.Never {
 		l.group.timers[give] += leapt // the holder has slept, too, or the clock was set
 	}
 	l.expire(now)
@@ -384,11 +385,11 @@ func (l *record) now() int64 {
 func (l *record) expire(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
-		g.timers[give] = never
+		g.timers[give] = timers.Never
 		l.set(now)
 		return
 	}
-	if g.timers.due(give, now) {
+	if g.timers.Due(give, now) {
 		l.giveBack()
 	}
 	if term := g.Locks.Term(); g.covered() && term.State(now) == leases.Ended {
@@ -413,7 +414,7 @@ func (l *record) lapse(now int64, why error) {
 
 // giveBack releases lost holds.
 func (l *record) giveBack() {
-	l.group.timers[give] = never
+	l.group.timers[give] = timers.Never
 	l.gaveBack(l.group.Locks.GiveBack())
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -159,7 +160,7 @@ func (l *record) look() {
 				}
 			case waited: // until now
 				g.trace(trace.Event{What: trace.Dead, N: 1})
-				if g.timers[say] != never {
+				if g.timers[say] != timers.Never {
 					g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -32,29 +32,7 @@ const (
 	look         // ask the store who lives
 	give         // release lost holds
 	say          // log that this node waits for leases
-	numTimers
 )
-
-// timers has when each of them is due, or never.
-type timers [numTimers]int64
-
-const never = math.MaxInt64
-
-func newTimers() (t timers) {
-	for i := range t {
-		t[i] = never
-	}
-	return t
-}
-
-// due reports whether a timer is due, and stops it then.
-func (t *timers) due(timer int, now int64) bool {
-	if now < t[timer] {
-		return false
-	}
-	t[timer] = never
-	return true
-}
 
 // Trouble asks for the view of the epoch to be replaced. The first trouble of an epoch counts. It may
 // be called under a mutex.
@@ -161,8 +139,8 @@ func (g *Group) mayAct(now int64) {
 
 // wake asks for a Tick when there is something to do by time alone.
 func (g *Group) wake() {
-	at := min(g.who.Deadline(), slices.Min(g.timers[:]))
-	if g.clock != nil && at != never { // by the clock of the mail
+	at := min(g.who.Deadline(), g.timers.Next())
+	if g.clock != nil && at != timers.Never { // by the clock of the mail
 		at += g.Mail.Now() - g.clock()
 	}
 	g.Mail.Wake(at)
@@ -170,7 +148,7 @@ func (g *Group) wake() {
 
 // send passes the pending messages to the mail, as far as there is room, and tries the rest again.
 func (g *Group) send(now int64) {
-	g.timers[send] = never
+	g.timers[send] = timers.Never
 	for _, id := range g.Others() {
 		p, full := g.peer(id), false
 		p.pending = slices.DeleteFunc(p.pending, func(part []byte) bool {
@@ -220,7 +198,7 @@ func (g *Group) acts(now int64) {
 	g.acting.Store(true)
 	close(g.next)
 	g.next = make(chan struct{})
-	g.since, g.timers[nag] = now, never
+	g.since, g.timers[nag] = now, timers.Never
 }
 
 // handle takes a part of a message of package membership.
@@ -260,7 +238,7 @@ func (g *Group) Tick(int64) int64 {
 	g.apply(now, g.who.Tick(now))
 	g.wake()
 	waited := slog.Duration("waited", time.Duration(now-g.since))
-	if g.timers.due(nag, now) {
+	if g.timers.Due(nag, now) {
 		g.timers[nag] = now + max(now-g.since, int64(nagAfter))
 		if g.Locks.Why() == nil {
 			missing, why = g.who.Missing(nil), g.waitsFor()
@@ -274,7 +252,7 @@ func (g *Group) Tick(int64) int64 {
 	if len(missing) > 0 { // asks the link, so not under the mutex
 		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
 	}
-	return never // wake has said when it is due
+	return timers.Never // wake has said when it is due
 }
 
 // waitsFor says what but members keeps this node from acting, nil if nothing does.
