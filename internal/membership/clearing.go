@@ -39,7 +39,15 @@ func (c *clearing) isDue(now int64, unclean uint64) bool {
 	if c.due <= c.cleared {
 		c.due, c.dueSince = unclean, c.since
 	}
-	return c.due > c.cleared && now >= c.dueSince+c.wait
+	return now >= c.dueAt(unclean)
+}
+
+// dueAt returns when the wait for that exclusion ends by time, never if nothing is waited for.
+func (c *clearing) dueAt(unclean uint64) int64 {
+	if !c.waits(unclean) {
+		return never
+	}
+	return c.dueSince + c.wait
 }
 
 // settle forgets longer leases that have ended.

@@ -114,11 +114,8 @@ func (m *LeaseMachine) Provable() bool {
 // Deadline returns when Tick has something to do, or the term of this life will stand otherwise;
 // [math.MaxInt64] for never.
 func (m *LeaseMachine) Deadline() int64 {
-	at, waited := int64(never), int64(never)
-	if m.cleared < m.record.Unclean {
-		waited = m.dueSince + m.wait
-	}
-	for _, t := range [...]int64{m.nextLoad(), m.nextChange(), m.term.Next(m.now), waited} {
+	at := int64(never)
+	for _, t := range [...]int64{m.nextLoad(), m.nextChange(), m.term.Next(m.now), m.dueAt(m.record.Unclean)} {
 		if t > m.now && m.ended == Outside { // what was due before waits for something else
 			at = min(at, t)
 		}
