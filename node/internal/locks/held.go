@@ -18,8 +18,8 @@ type Held struct {
 	why   atomic.Pointer[End] // it is no longer held; nil while it is
 	ctx   context.Context     // Join's
 
-	own  *holdContext // nil until it is needed; guarded by the mutex of the Table
-	next *Held        // the next one that shares the grant; likewise
+	own *holdContext // nil until it is needed; guarded by the mutex of the Table
+	at  int          // where it stands in lock.held; likewise
 }
 
 // A holdContext ends with the hold.
@@ -244,11 +244,11 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.locks[name]
-	if l == nil || l.machine == nil || l.held == nil {
+	if l == nil || l.machine == nil || !l.isHeld() {
 		return nil, false
 	}
-	if l.held.own != nil {
-		owner = l.held.own.owner
+	if l.held[0].own != nil {
+		owner = l.held[0].own.owner
 	}
 	return owner, true
 }
@@ -258,7 +258,7 @@ func (t *Table) Ask(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.locks[name]; l != nil {
-		for _, h := range l.handles() {
+		for _, h := range l.held {
 			h.context().ask()
 		}
 	}

@@ -16,8 +16,8 @@ type lock struct {
 	table   *Table
 	name    string
 	machine dmutex.Machine // nil while the view does not act
-	held    *Held          // the present grant; if callers share it, the first of its handles
-	last    **Held         // where the next handle goes
+	held    []*Held        // the handles of the present grant, several if callers share it
+	one     [1]*Held       // has it if it is alone
 	waiters []*Waiter      // first come, first served
 
 	holder  dmutex.NodeID // what known returned after the last input
@@ -70,12 +70,12 @@ func (l *lock) born() {
 			return w.Shares
 		})
 	}
-	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
-		for _, h := range l.handles() {
+	if l.isHeld() && machine.Phase() != dmutex.Held { // another member has reported a later grant
+		for _, h := range l.held {
 			h.end(overruled)
 			t.repaid(h)
 		}
-		l.held, l.last = nil, &l.held
+		l.held = l.one[:0]
 	}
 }
 
@@ -134,10 +134,10 @@ func (l *lock) settle() {
 		switch l.machine.Phase() {
 		case dmutex.Held:
 			switch {
-			case l.held != nil && !l.open() || l.table.Why() != nil:
+			case l.isHeld() && !l.open() || l.table.Why() != nil:
 			case grants && (l.waiters[0].Shares || !l.shares()):
 				l.grant()
-			case l.held == nil: // a grant that comes after the lease is none, and one to share is none for a waiter that does not
+			case !l.isHeld(): // a grant that comes after the lease is none, and one to share is none for a waiter that does not
 				l.release()
 			}
 			return
@@ -162,10 +162,10 @@ func (l *lock) grant() {
 		if w.tell != nil {
 			h.since = l.table.cfg.Mail.Now()
 		}
-		if l.held == nil {
+		if !l.isHeld() {
 			l.shared = l.shares()
 		} else {
-			h.fence = l.held.fence // that of the first, also if the view has changed since
+			h.fence = l.held[0].fence // that of all, also if the view has changed since
 		}
 		l.add(h)
 		l.table.granted++
@@ -279,7 +279,7 @@ const keepResting = 512
 // list was last gone through.
 func (l *lock) rest() (fresh bool) {
 	t := l.table
-	if l.held != nil || len(l.waiters) > 0 {
+	if l.isHeld() || len(l.waiters) > 0 {
 		return false
 	}
 	if l.machine == nil {
@@ -309,7 +309,7 @@ func (l *lock) rest() (fresh bool) {
 // forget removes a lock that has rested, unless it is in use again.
 func (l *lock) forget() {
 	t := l.table
-	if l.held != nil || len(l.waiters) > 0 {
+	if l.isHeld() || len(l.waiters) > 0 {
 		return
 	}
 	if clock, known, fresh := l.machine.Forget(); fresh {

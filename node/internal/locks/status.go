@@ -62,14 +62,15 @@ func (l *lock) status() Status {
 		st.Home = Home(l.name, l.table.start.Members)
 	}
 	switch {
-	case l.held != nil: // also while the view does not act
-		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
-		st.Client = l.table.uses[l.held].client
+	case l.isHeld(): // also while the view does not act
+		h := l.oldest()
+		st.Phase, st.Fence, st.Age = dmutex.Held, h.fence, time.Duration(now-h.since)
+		st.Client = l.table.uses[h].client
 		if st.Shared = l.shared; !l.shared {
 			st.Holder, st.HeldFor = l.table.start.Self, st.Age
 			break
 		}
-		st.Sharing = len(l.handles())
+		st.Sharing = len(l.held)
 		if self := l.table.start.Self; !slices.Contains(st.Sharers, self) {
 			st.Sharers = append(st.Sharers, self)
 		}
@@ -109,7 +110,7 @@ func (t *Table) InUse() iter.Seq2[string, Status] {
 
 // atRest reports whether the lock is kept only for what it remembers.
 func (l *lock) atRest() bool {
-	if l.held != nil || len(l.waiters) > 0 {
+	if l.isHeld() || len(l.waiters) > 0 {
 		return false
 	}
 	if l.machine == nil {
@@ -141,7 +142,7 @@ func (t *Table) Totals() (sum Totals) {
 	sum.MayHold = make(map[dmutex.NodeID]int)
 	for _, l := range t.every() {
 		t.mu.Lock()
-		if !l.atRest() && l.held == nil && l.machine != nil {
+		if !l.atRest() && !l.isHeld() && l.machine != nil {
 			excluded, _ := membership.Excluding(l.machine, t.start.Members)
 			for i, id := range t.start.Members {
 				if excluded>>i&1 == 0 && id != t.start.Self {
@@ -151,11 +152,11 @@ func (t *Table) Totals() (sum Totals) {
 		}
 		sum.Waiters += len(l.waiters)
 		switch {
-		case l.held != nil:
+		case l.isHeld():
 			if sum.Held++; l.shared {
 				sum.Shared++
 			}
-			sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.held.since))
+			sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.oldest().since))
 		case len(l.waiters) > 0:
 			sum.Waiting++
 			sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))

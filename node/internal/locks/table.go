@@ -187,8 +187,8 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 			return true
 		})
 		switch {
-		case l.held != nil:
-			holds = append(holds, membership.Hold{Lock: name, Fence: l.held.fence, Shared: l.shared})
+		case l.isHeld():
+			holds = append(holds, membership.Hold{Lock: name, Fence: l.held[0].fence, Shared: l.shared})
 		case len(l.waiters) == 0:
 			delete(t.locks, name)
 		}
@@ -219,7 +219,7 @@ func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.
 		if h.Node != t.start.Self {
 			continue
 		}
-		if l := t.lock(h.Lock); l.held == nil && l.machine.Phase() == dmutex.Held {
+		if l := t.lock(h.Lock); !l.isHeld() && l.machine.Phase() == dmutex.Held {
 			l.release() // it was released, or lost, since the report
 		}
 	}
@@ -244,7 +244,7 @@ func (t *Table) Lose(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.locks {
-		for _, h := range l.handles() {
+		for _, h := range l.held {
 			h.lose(lost)
 		}
 	}
@@ -280,7 +280,7 @@ func (t *Table) giveBack(which func(*Held) bool) (ended []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
-		for _, h := range l.handles() {
+		for _, h := range slices.Clone(l.held) {
 			if which(h) {
 				e, _ := l.leave(h, nil)
 				ended = append(ended, e)
@@ -297,7 +297,7 @@ func (t *Table) Abandon(why error) (ended []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
-		for _, h := range l.handles() {
+		for _, h := range slices.Clone(l.held) {
 			if u, used := t.uses[h]; !used {
 				e, _ := l.leave(h, lost)
 				ended = append(ended, e)
@@ -306,7 +306,7 @@ func (t *Table) Abandon(why error) (ended []Event) {
 			}
 		}
 		switch {
-		case l.held != nil:
+		case l.isHeld():
 		case l.in(dmutex.Held):
 			l.release()
 		case l.in(dmutex.Waiting):
@@ -356,7 +356,7 @@ func (t *Table) lock(name string) *lock {
 	l := t.locks[name]
 	if l == nil {
 		l = &lock{table: t, name: name}
-		l.last = &l.held
+		l.held = l.one[:0]
 		t.locks[name] = l
 	}
 	l.born()

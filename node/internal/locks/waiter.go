@@ -84,7 +84,7 @@ func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Wai
 // claimable reports whether the first waiter, a claim, may request the lock.
 func (l *lock) claimable() bool {
 	w, t := l.waiters[0], l.table
-	return !w.Shares && l.held == nil && l.in(dmutex.Idle) && t.grants() && !l.turns() && membership.MayClaim(w.Claims, t.start.Members, l.former())
+	return !w.Shares && !l.isHeld() && l.in(dmutex.Idle) && t.grants() && !l.turns() && membership.MayClaim(w.Claims, t.start.Members, l.former())
 }
 
 // finish ends the wait, with a grant or an error. From then on the Waiter is its
