@@ -15,13 +15,15 @@ import (
 	"github.com/dmutex/dmutex/node/filenode"
 )
 
-// inGroup returns the flags of a lock of a group, and the only member of that group.
-func inGroup(t *testing.T) (flags []string, n *node.Node) {
+// inGroup returns the flags of a lock of a group, and the only member of that group. Sessions are
+// as long as the lease. A test that does not look at the end of one takes a longer lease: on a busy
+// machine a process can be late by more than a second, and loses its lock then.
+func inGroup(t *testing.T, lease time.Duration) (flags []string, n *node.Node) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	n, err = filenode.Open(t.Context(), filepath.Join(t.TempDir(), "members"), node.Config{
-		Lease: time.Second, Clients: &node.Clients{Listeners: []net.Listener{l}},
+		Lease: lease, Clients: &node.Clients{Listeners: []net.Listener{l}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close(context.WithoutCancel(t.Context()))) })
@@ -30,7 +32,7 @@ func inGroup(t *testing.T) (flags []string, n *node.Node) {
 
 // With --at, run uses a lock of a group, which the members can use, too.
 func TestAt(t *testing.T) {
-	flags, n := inGroup(t)
+	flags, n := inGroup(t, 4*time.Second)
 	held, err := n.Mutex("my/door").Acquire(t.Context())
 	require.NoError(t, err)
 	status, _, _ := invoke(append([]string{"run", "-n", "-E", "9"}, append(flags, "--", "true")...)...)
@@ -45,7 +47,7 @@ func TestAt(t *testing.T) {
 
 // With --shared, runs hold the lock together with others that share it, and not with one that does not.
 func TestAtShared(t *testing.T) {
-	flags, n := inGroup(t)
+	flags, n := inGroup(t, 4*time.Second)
 	held, err := n.Mutex("my/door").Shared().Acquire(t.Context())
 	require.NoError(t, err)
 	shared := append([]string{"--shared"}, flags...)
@@ -64,7 +66,7 @@ func TestAtShared(t *testing.T) {
 
 // The lock of a run that is killed is free when its session has expired.
 func TestAtKilled(t *testing.T) {
-	flags, n := inGroup(t)
+	flags, n := inGroup(t, time.Second)
 	s := start(t, flags, "say:$DMUTEX_FENCE", "wait")
 	s.line()
 	require.NoError(t, s.cmd.Process.Kill())
@@ -75,7 +77,7 @@ func TestAtKilled(t *testing.T) {
 
 // A command ends when the member no longer confirms its session.
 func TestAtLost(t *testing.T) {
-	flags, n := inGroup(t)
+	flags, n := inGroup(t, time.Second)
 	s := start(t, flags, "say:in", "hang")
 	require.Equal(t, "in", s.line())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -77,7 +77,7 @@ func TestRunAtOnce(t *testing.T) {
 		"directory": inDir,
 		"bucket":    inBucket,
 		"group": func(t *testing.T) []string {
-			flags, _ := inGroup(t)
+			flags, _ := inGroup(t, time.Second)
 			return flags
 		},
 	} {
@@ -201,7 +201,7 @@ func TestPermits(t *testing.T) {
 		"directory": inDir,
 		"bucket":    inBucket,
 		"group": func(t *testing.T) []string {
-			flags, _ := inGroup(t)
+			flags, _ := inGroup(t, time.Second)
 			return flags
 		},
 	} {
