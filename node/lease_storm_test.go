@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -36,11 +37,15 @@ type storm struct {
 	fence  map[string]uint64
 }
 
-// One member holds a lock at a time, fences rise, and in the end each member can get each lock.
+// One member holds a lock at a time, fences rise, and in the end each member can get each lock. Six
+// seeds; two under the race detector, and one with -short.
 func TestLeaseStorm(t *testing.T) {
 	seeds := uint64(6)
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		seeds = 1
+	case racetest.On:
+		seeds = 2
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

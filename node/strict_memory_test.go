@@ -190,9 +190,14 @@ func TestUsedLastIsKept(t *testing.T) {
 	})
 }
 
-// A lock that was forgotten, and is used again, goes on with higher fences.
+// A lock that was forgotten, and is used again, goes on with higher fences. Two rounds, the fewest that
+// show it, under the race detector.
 func TestFencesRiseThoughForgotten(t *testing.T) {
-	const locks, rounds = 1500, 3
+	const locks = 1500
+	rounds := 3
+	if racetest.On {
+		rounds = 2
+	}
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		last, forgotten := make([]uint64, locks), false
