@@ -34,6 +34,13 @@ func TestJudgeShared(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, v.Faults)
 	require.Equal(t, 100, v.Grants)
+	drawn, err := draw.New(all, draw.Options{})
+	require.NoError(t, err)
+	svg := string(drawn.SVG())
+	require.NotContains(t, svg, `stroke=""`, "a kind of message has no color")
+	for _, says := range []string{">SHARE<", ">in the critical section<", ">in the critical section, which it shares<", " shares the lock with fence "} {
+		require.Contains(t, svg, says)
+	}
 	for _, tr := range all {
 		for i := range tr.Events {
 			tr.Events[i].Shared = false

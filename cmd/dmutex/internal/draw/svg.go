@@ -25,6 +25,7 @@ var looks = [dmutex.Kinds]look{
 	dmutex.Inquire: {"#b0457f", `stroke-width="1.4" stroke-dasharray="10 3 2 3"`},
 	dmutex.Yield:   {"#a87000", `stroke-width="1.4" stroke-dasharray="5 2 1 2"`},
 	dmutex.Token:   {"#111111", `stroke-width="2.4"`},
+	dmutex.Share:   {"#0072b2", `stroke-width="1.4" stroke-dasharray="3 2"`}, // a request, too
 }
 
 const (
@@ -58,6 +59,7 @@ const (
 	waiting = dmutex.Kinds + iota
 	drains
 	held
+	sharing // held, but not alone
 	presumed
 	views
 	gone
@@ -232,12 +234,14 @@ func (c *canvas) bar(b *bar) {
 	if b.end != nil {
 		until = c.drawing.clock(b.end)
 	}
-	ink := "#222222"
+	ink, sign := "#222222", b.sign
 	what, texts := "waits", []string(nil)
 	switch {
 	case b.sign == held:
-		ink = "#ffffff"
 		what = "holds the lock with fence " + fence(b.fence)
+		if ink = "#ffffff"; b.shared {
+			ink, sign, what = "#222222", sharing, "shares the lock with fence "+fence(b.fence)
+		}
 		short := c.drawing.short(fence(b.fence))
 		texts = []string{"fence " + short, short}
 	case b.sign == presumed:
@@ -248,10 +252,10 @@ func (c *canvas) bar(b *bar) {
 	case b.attempt > 0:
 		texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
 	}
-	c.seen[b.sign] = true
+	c.seen[sign] = true
 	width := max(right-left, 2)
 	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" %s><title>node %d %s, from %s to %s</title></rect>`,
-		px(left), px(y-barHalf), px(width), 2*barHalf, signs[b.sign-waiting].Symbol, b.node, what, c.drawing.clock(b.begin), until)
+		px(left), px(y-barHalf), px(width), 2*barHalf, signs[sign-waiting].Symbol, b.node, what, c.drawing.clock(b.begin), until)
 	c.written.take(box{left, y - barHalf, left + width, y + barHalf})
 	if c.side(b.begin) < 0 {
 		return
@@ -446,6 +450,7 @@ var signs = [...]sign{
 	{`fill="#d9d9d9" stroke="#8a8a8a"`, "waits, with the stamp of its request"},
 	{`fill="#fbe3d0" stroke="#d55e00"`, "waits for the lease of a former member to end"},
 	{`fill="#222222" stroke="#222222"`, "in the critical section"},
+	{`fill="#cfe3f2" stroke="#0072b2"`, "in the critical section, which it shares"},
 	{`fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"`, "has crashed, and its lease runs"},
 	{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"},
 	{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"},
