@@ -30,17 +30,18 @@ type Config struct {
 	Speaks protocol.Versions // of the protocol
 }
 
-// Phase is the state of a life. It keeps its holds until it is Stopped.
+// Phase is the state of a life. In the strict mode a life keeps its holds until it is Stopped; for the
+// lease mode see [LeaseMachine].
 type Phase uint8
 
 // The phases.
 const (
-	Outside Phase = iota // in no view yet
+	Outside Phase = iota // in no view yet, or excluded
 	Frozen               // in a view that does not act yet
 	Acting               // in a view that acts
 	Left                 // it was leaving, and no member needs it any more
 	Older                // a later life of its number is known, and this one was in no view: take a number above Later and begin anew
-	Stopped              // the others go on without it: what it held is lost
+	Stopped              // what it held is lost: the others go on without it, or it cannot be a member
 )
 
 // MaxMembers bounds the members of a group in both modes: signs of life grow with their

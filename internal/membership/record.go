@@ -12,9 +12,20 @@ import (
 )
 
 // A LeaseMachine is one life's part in the views of a group whose members one [Record] in a store
-// decides. The phases are those of a [Machine] but Older. A life that wants to join is Outside, and so
-// is an excluded one: its process goes on as another life (5.5), see Rejoin. A life is Stopped when it
-// cannot rely on the record, or has other settings than the group: see Err.
+// decides. The phases are those of a [Machine] but Older, and promise this:
+//
+//	         may hold, and be granted             answers peers          changes the record
+//	Outside  nothing: it joins, or was excluded   no                     to join
+//	Frozen   what it reports; nothing is granted  REPORT, VIEW, CLEARED  yes
+//	Acting   locks, while the term of its lease   yes                    yes
+//	         runs, of which the phase says
+//	         nothing (5.3)
+//	Left     nothing                              no                     no
+//	Stopped  nothing: it cannot rely on the       no                     no
+//	         record, or has other settings than
+//	         the group, see Err
+//
+// The process of an excluded life goes on as another life (5.5), see Rejoin.
 //
 // # How a view is decided
 //
@@ -78,6 +89,11 @@ import (
 // one that was put back, with a member that joins, if the clocks of the later writers do not stand
 // behind those of the earlier ones. Exclusion depends on no clock's time, only on its rate.
 //
+// # Settings
+//
+// All members have the same lease and settings, and versions of the protocol in common (5.7). A life
+// with others is Stopped, if the record has members. If it has none, the life writes its own.
+//
 // # How often it changes
 //
 // A member that was not there for a share of a lease is excluded, one that has not reported in a whole
@@ -98,10 +114,10 @@ import (
 // at each grant: one after the end is released at once.
 type LeaseMachine struct {
 	installation // 3: from a view that is decided to one that acts
-	register     // 5.1, 5.2, 5.6: the conversation with the store
+	register     // 5.1, 5.6: the conversation with the store, and when was asked what confirms the term (5.2)
 	clearing     // 5.4: the wait until no lease of an excluded life runs
 	rejoining    // 5.5: an excluded life is followed by another
-	memory       // 5a: who may hold what
+	memory       // 5a: who may hold what, see past.go
 	presence     // who is here, and when to exclude whom; policy, never safety
 
 	cfg   LeaseConfig
@@ -431,7 +447,7 @@ func (m *LeaseMachine) looked(now int64, names string) {
 
 // share is after what share of the lease it is renewed.
 func (m *LeaseMachine) share() int64 {
-	if m.cfg.Serves { // rule 5b.4: it confirms the sessions of clients no longer than its lease lasts
+	if m.cfg.Serves { // it confirms the sessions of clients no longer than its lease lasts
 		return leases.RenewServing
 	}
 	return leases.Renew

@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
-// A register is a life's conversation with the store, rules 5.1, 5.2 and 5.6. There is one operation
+// A register is a life's conversation with the store, rules 5.1 and 5.6. There is one operation
 // at a time, and never a swap from what is out of date: a swap whose outcome is a conflict or unknown
 // is followed by a load.
 type register struct {

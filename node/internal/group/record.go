@@ -80,7 +80,7 @@ func newRecord(g *Group) (err error) {
 		length: int64(cfg.Lease), busy: make(chan struct{}, 1),
 		proof: proof{lasts: math.MinInt64, watches: make(map[dmutex.NodeID]context.CancelFunc)},
 	}
-	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients {
+	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients { // its clients may outlive it: its death proves nothing of them
 		l.prover, l.patience = prover, proofPatience
 	}
 	g.host.Apart, g.host.Died = cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
