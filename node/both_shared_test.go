@@ -16,7 +16,6 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -97,15 +96,22 @@ func TestShared(t *testing.T) {
 
 // Under algorithms that do not share, a call fails at once.
 func TestUnshared(t *testing.T) {
-	bubble(t, maekawa.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.open(2)
-		h := g.acquire(1, "x")
-		_, err := g.nodes[1].Mutex("x").Shared().Acquire(t.Context())
-		require.ErrorIs(t, err, node.ErrUnshared)
-		_, err = g.nodes[2].Mutex("x").Shared().TryAcquire(t.Context())
-		require.ErrorIs(t, err, node.ErrUnshared)
-		require.NoError(t, h.Release())
-	})
+	for _, a := range algorithms.All {
+		if a.Shares {
+			continue
+		}
+		t.Run(a.Name, func(t *testing.T) {
+			bubble(t, a.Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
+				g.open(2)
+				h := g.acquire(1, "x")
+				_, err := g.nodes[1].Mutex("x").Shared().Acquire(t.Context())
+				require.ErrorIs(t, err, node.ErrUnshared)
+				_, err = g.nodes[2].Mutex("x").Shared().TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrUnshared)
+				require.NoError(t, h.Release())
+			})
+		})
+	}
 }
 
 // Readers that never pause, with deadlines, and a writer at each node: never a writer with anybody,

@@ -13,7 +13,7 @@ var (
 	ErrReplaced = errors.New("another process took this node's number while this one was paused or cut off")
 	ErrOverflow = errors.New("more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
 
-	ErrUnshared = errors.New("the algorithm of this group lets one node in at a time: central, lamport and ricart share")
+	ErrUnshared = errors.New("the algorithm of this group lets one node in at a time: use central, lamport or ricart.New")
 
 	// ErrViewChanged ends a try whose view has ended, or does not act.
 	ErrViewChanged = errors.New("the view has changed")
