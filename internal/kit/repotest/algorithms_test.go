@@ -285,7 +285,11 @@ func TestTables(t *testing.T) {
 			brief(perEntry(rare5)), brief(perEntry(busy5)), brief(perEntry(rare9)), brief(perEntry(busy9)),
 			brief(rare9.Wait.Mean), brief(busy9.Next.Mean),
 		}
-		measured = append(measured, append([]string{"`" + c.name + "`", c.paper, c.channels}, m...))
+		shares := "no"
+		if slices.ContainsFunc(algorithms.All, func(a algorithms.Algorithm) bool { return a.Name == c.name && a.Shares }) {
+			shares = "yes"
+		}
+		measured = append(measured, append([]string{"`" + c.name + "`", c.paper, c.channels, shares}, m...))
 		all = append(all, []string{
 			"`" + c.name + "`", c.messages, m[2], m[3], c.delay, c.next, c.crash, c.leases, c.choose,
 		})
@@ -299,7 +303,7 @@ func TestTables(t *testing.T) {
 	want := string(text[:i+len(begin)]) + markdown([]string{
 		"package", "messages per entry", "rare", "busy", "delay", "next", "one crash stops", "with leases, wait", "choose it if",
 	}, all) + legend + "\n## Measured\n\n" + markdown([]string{
-		"package", "after", "channels", "rare, N=5", "busy, N=5", "rare, N=9", "busy, N=9", "delay, N=9", "next, N=9",
+		"package", "after", "channels", "shared", "rare, N=5", "busy, N=5", "rare, N=9", "busy, N=9", "delay, N=9", "next, N=9",
 	}, measured) + measuredLegend + string(text[k:])
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
@@ -311,7 +315,8 @@ func TestTables(t *testing.T) {
 const measuredLegend = `
 The messages of an entry, and the two delays in T, as package dmutextest measures them; a number
 without decimals is exact. Where the table says in order, the channels must keep the order of messages
-from one node to another; package node does for all.
+from one node to another; package node does for all. Where it says shared, [readers and a
+writer](modes.md#readers-and-writers) can take the lock.
 `
 
 const legend = `
