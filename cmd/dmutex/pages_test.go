@@ -146,7 +146,7 @@ func TestPageNamesFlags(t *testing.T) {
 	run := slices.IndexFunc(app.Leaves(false), func(n *kong.Node) bool { return n.Name == "run" })
 	for _, f := range app.Leaves(false)[run].Flags {
 		short := f.Short != 0 && strings.Contains(page, "`-"+string(f.Short))
-		require.True(t, short || strings.Contains(page, "--"+f.Name), f.Name)
+		require.True(t, short || strings.Contains(page, "--"+f.Name), "docs/tool.md does not name --%s of dmutex run", f.Name)
 	}
 }
 

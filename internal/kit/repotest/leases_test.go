@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/leases"
@@ -18,6 +19,7 @@ func TestDefaultLease(t *testing.T) {
 		"docs/operating.md":                  "`Config.Lease` is the same in all members, and (.*) seconds by default",
 		"docs/tool.md":                       "after `--lease`, (.*) seconds by default",
 		"README.md":                          "a lease of (.*) seconds",
+		"docs/questions.md":                  "With a default lease of (.*) s,",
 		"docs/performance.md":                "the default, and a lease of (.*) seconds",
 		"node/node.go":                       "0 means (.*) s\\.",
 		"store/storelock/lock.go":            "0 is (.*) s\\.",
@@ -31,7 +33,7 @@ func TestDefaultLease(t *testing.T) {
 		for _, match := range found {
 			d, err := time.ParseDuration(match[1] + "s")
 			require.NoError(t, err)
-			require.EqualValues(t, int64(leases.Default), d, "%s: %s", file, match[0])
+			assert.Equal(t, time.Duration(leases.Default), d, "%s: package leases has another default than %q; what was measured with it, measure again", file, match[0])
 		}
 	}
 }

@@ -26,8 +26,8 @@ func TestTraceEvents(t *testing.T) {
 		r.Record(&trace.Event{What: trace.What(kind[2])})
 		require.NoError(t, r.Flush(t.Context()))
 		if _, err := trace.Read("a trace", &file); err != nil { // it has no lock, say
-			require.NotContains(t, err.Error(), "is unknown")
+			require.NotContains(t, err.Error(), "is unknown", "others in trace.go does not have %s", kind[1])
 		}
-		require.Regexp(t, `trace\.`+string(kind[1])+`\b`, string(drawn), "mark.go")
+		require.True(t, regexp.MustCompile(`trace\.`+string(kind[1])+`\b`).Match(drawn), "draw/mark.go does not say how trace.%s is drawn", kind[1])
 	}
 }
