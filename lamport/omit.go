@@ -16,10 +16,10 @@ import (
 // our request is the later one, our REQUEST serves: we sent it before the peer's request
 // arrived here, so it arrives sooner than a REPLY would. If our request goes first, our
 // RELEASE serves: we send it after the peer's request arrived, so it is later, and by L2
-// the peer awaits it anyway. If both share, the peer does not await it: then we reply. So no node enters later than with all replies; and of the
-// requests that are pending or held, the first waits for no RELEASE that is not already
-// sent. The channels must still keep the order: a RELEASE that overtakes its REQUEST leaves
-// it in the queue.
+// the peer awaits it anyway. If both share, the peer does not await it: then we reply. So no
+// node enters later than with all replies; and of the requests that are pending or held, the
+// first waits for no RELEASE that is not already sent. The channels must still keep the order:
+// a RELEASE that overtakes its REQUEST leaves it in the queue.
 //
 // An entry costs 2(N-1) messages if all nodes always request, and 3(N-1) if no other node
 // does. The paper itself, in a footnote to its rule 2, omits a REPLY if any later message

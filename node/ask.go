@@ -47,7 +47,8 @@ func (m *Mutex) reach(ctx context.Context) error {
 }
 
 // Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle, or when the handle
-// shares the lock and a call waits to hold it alone, but not by the end of the hold. It is nil for a handle of another package, which cannot be asked.
+// shares the lock and a call waits to hold it alone, but not by the end of the hold. It is nil for a
+// handle of another package, which cannot be asked.
 func Asked(h lock.Held) <-chan struct{} {
 	if h, ok := h.(*locks.Held); ok {
 		return h.Asked()
@@ -63,8 +64,8 @@ type Holder struct {
 	Age   time.Duration // since its grant, by the holder's own clock, when it answered
 }
 
-// Holder asks all members of the view who holds the lock, and returns one of those that share it. The answer may be out of date when
-// it arrives, so it is for people, not for programs that decide by it.
+// Holder asks all members of the view who holds the lock, and returns one of those that share it. The
+// answer may be out of date when it arrives, so it is for people, not for programs that decide by it.
 //
 // It first waits as [Node.Ready] does, and then until the holder has answered, or all members of
 // the view have. If ctx ends first, the error wraps ctx's and names the members that have not
