@@ -14,7 +14,7 @@ const (
 // A timer that is set goes off once, and until then Next has it.
 func TestTable(t *testing.T) {
 	table := New()
-	require.EqualValues(t, Never, table.Next())
+	require.EqualValues(t, int64(Never), table.Next())
 	require.False(t, table.Due(first, Never-1))
 	table[second], table[first] = 3, 2
 	require.EqualValues(t, 2, table.Next())
