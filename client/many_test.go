@@ -14,8 +14,8 @@ import (
 )
 
 // A hundred clients that hold locks and wait for others die at once. Then, and when their
-// sessions run out, a free lock takes no longer than before. Under the race detector, which makes a
-// hundred take several times as long, they are twenty.
+// sessions run out, a free lock takes no longer than before. Under the race detector, which is
+// several times slower, there are twenty.
 func TestHundredDie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -190,8 +190,8 @@ func TestUsedLastIsKept(t *testing.T) {
 	})
 }
 
-// A lock that was forgotten, and is used again, goes on with higher fences. Two rounds, the fewest that
-// show it, under the race detector.
+// A lock that was forgotten, and is used again, goes on with higher fences. Under the race
+// detector there are two rounds, the fewest that show it.
 func TestFencesRiseThoughForgotten(t *testing.T) {
 	const locks = 1500
 	rounds := 3

@@ -114,7 +114,7 @@ import (
 // at each grant: one after the end is released at once.
 type LeaseMachine struct {
 	installation // 3: from a view that is decided to one that acts
-	register     // 5.1, 5.6: the conversation with the store, and when was asked what confirms the term (5.2)
+	register     // 5.1, 5.6: the conversation with the store
 	clearing     // 5.4: the wait until no lease of an excluded life runs
 	rejoining    // 5.5: an excluded life is followed by another
 	memory       // 5a: who may hold what, see past.go
@@ -125,7 +125,7 @@ type LeaseMachine struct {
 	now   int64         // of the last input
 	self  dmutex.NodeID // by the record
 
-	term leases.Term // 5.2: confirmed by operations that have shown this life as a member
+	term leases.Term // 5.2: confirmed by operations that have shown this life as a member, from when they were asked for
 
 	begun bool   // the store was asked to begin a life for this one
 	proof string // its name; empty if the store proves nothing

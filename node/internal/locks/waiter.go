@@ -41,7 +41,7 @@ type Waiter struct {
 // If tell is nil, and the call is over at once, Join returns its outcome and no Waiter: that
 // allocates nothing but the handle. Else [Waiter.Ready] is closed when it is over. A tell is called
 // then, perhaps at once, under the mutex of the Table: it must not wait, and starts a goroutine for
-// what is to be done. A claim comes with a tell: so what has none is the last waiter until it is over.
+// what is to be done. A claim always has a tell, so a call without one stays the last waiter here.
 func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Waiter)) (w *Waiter, h *Held, err error) {
 	t.mu.Lock()
 	l := t.lock(name)

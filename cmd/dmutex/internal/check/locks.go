@@ -37,7 +37,7 @@ func (o *lockOptions) validate(nodes int) (err error) {
 	}
 	switch {
 	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, tool.Algorithm.Shares):
-		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart.New", o.Algorithm[0].Name)
+		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart", o.Algorithm[0].Name)
 	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case o.Quorums != "":

@@ -77,7 +77,7 @@ func TestRunAtOnce(t *testing.T) {
 		"directory": inDir,
 		"bucket":    inBucket,
 		"group": func(t *testing.T) []string {
-			flags, _ := inGroup(t, time.Second)
+			flags, _ := inGroup(t, 4*time.Second)
 			return flags
 		},
 	} {

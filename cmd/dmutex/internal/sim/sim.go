@@ -72,7 +72,7 @@ func (c *Cmd) Validate() error {
 	case c.Requests < 0 || c.Requests > 10_000_000:
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
 	case c.Shares > 0 && !slices.ContainsFunc(c.Algorithm, tool.Algorithm.Shares):
-		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart.New", c.Algorithm[0].Name)
+		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart", c.Algorithm[0].Name)
 	case c.Trace != "" && slices.Max(c.Nodes) > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	}
