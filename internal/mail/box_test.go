@@ -35,7 +35,7 @@ type box struct {
 	peers    []dmutex.NodeID
 }
 
-// anyLife returns peers of which any life is met.
+// anyLife returns what SetPeers takes to meet any life of these peers.
 func anyLife(ids []dmutex.NodeID) map[dmutex.NodeID]uint64 {
 	lives := make(map[dmutex.NodeID]uint64)
 	for _, id := range ids {

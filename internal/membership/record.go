@@ -18,8 +18,7 @@ import (
 //	Outside  nothing: it joins, or was excluded   no                     to join
 //	Frozen   what it reports; nothing is granted  REPORT, VIEW, CLEARED  yes
 //	Acting   locks, while the term of its lease   yes                    yes
-//	         runs, of which the phase says
-//	         nothing (5.3)
+//	         runs (5.3), which is no phase
 //	Left     nothing                              no                     no
 //	Stopped  nothing: it cannot rely on the       no                     no
 //	         record, or has other settings than
