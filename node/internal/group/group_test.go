@@ -143,6 +143,7 @@ func TestLifeEndsWithTheNode(t *testing.T) {
 			case <-time.After(time.Second):
 				t.Error("the life was not ended")
 			}
+			synctest.Wait() // closed may begin the end from a timer, a moment before it unlocks
 			free := g.mu.TryLock()
 			if free {
 				g.mu.Unlock()
