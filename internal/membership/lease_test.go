@@ -721,7 +721,7 @@ func TestLeaseHandleRefuses(t *testing.T) {
 	}
 	for name, msg := range map[string]Message{
 		"from itself":       {Kind: Cleared, From: 1, To: 1},
-		"not met":           {Kind: Cleared, From: 3, To: 1},
+		"no member":         {Kind: Cleared, From: 3, To: 1},
 		"for another":       {Kind: Cleared, From: 2, To: 3},
 		"no kind":           {From: 2, To: 1},
 		"of the other mode": {Kind: Promise, From: 2, To: 1, Round: 1},
@@ -784,6 +784,21 @@ func TestStrangers(t *testing.T) {
 	require.True(t, a.hintAt != never || a.op == Load)
 	require.NotEmpty(t, a.Met(now, 2, 10).Messages, "it reports again")
 	require.Empty(t, a.Missing(nil))
+}
+
+// A message of a member is a sign of life, unless the member is proved to be dead.
+func TestMessageMeets(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	a.Lost(now, 2)
+	out, err := a.Handle(now, Message{Kind: Cleared, From: 2, To: 1})
+	require.NoError(t, err)
+	require.NotEmpty(t, out.Messages, "it reports again")
+	require.Empty(t, a.Missing(nil))
+	a.Dead(now, 2, true)
+	_, err = a.Handle(now, Message{Kind: Cleared, From: 2, To: 1})
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
 }
 
 // A member reports once to each peer that has spoken of the view, even if the peer did so before

@@ -127,8 +127,8 @@ func (m *LeaseMachine) Deadline() int64 {
 func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 	v := &msg.View
 	switch {
-	case p == nil || !p.here:
-		return "the sender was not met"
+	case p == nil || p.proved:
+		return "the sender is no member, or is proved to be dead"
 	case msg.To != m.self:
 		return "it is not for this node"
 	case msg.Kind != Decide && msg.Kind != Report && msg.Kind != Cleared:

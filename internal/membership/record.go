@@ -223,8 +223,8 @@ func (m *LeaseMachine) tellView(p *peer) {
 	m.send(p, msg)
 }
 
-// Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a message
-// that no correct peer sends, and then has changed nothing.
+// Handle takes a message from a member, which is a sign of life, too. It returns [dmutex.ErrPeer] for a
+// message that no correct peer sends, and then has changed nothing.
 func (m *LeaseMachine) Handle(now int64, msg Message) (Output, error) {
 	if m.ended != Outside || m.self == dmutex.None { // it was for a member
 		return m.flush(now), nil
@@ -232,6 +232,9 @@ func (m *LeaseMachine) Handle(now int64, msg Message) (Output, error) {
 	p := m.peer(msg.From)
 	if why := m.impossible(p, &msg); why != "" {
 		return Output{}, dmutex.PeerMistake("membership: " + why)
+	}
+	if !p.here && m.meets(now, p.node, p.life) && m.reported {
+		m.tellView(p) // as Met does
 	}
 	if msg.View.Epoch > m.record.Epoch {
 		m.hint(now, minPause)

@@ -125,15 +125,6 @@ func (l *record) died(now int64, id dmutex.NodeID, proved bool) membership.Outpu
 	return l.Dead(now, id, proved)
 }
 
-// Handle takes a message for a sign of life, too.
-func (l *record) Handle(now int64, m membership.Message) (met membership.Output, err error) {
-	if here, _ := l.Here(m.From); !here {
-		met = l.Met(now, m.From, l.group.Mail.Status(m.From).Life)
-	}
-	out, err := l.LeaseMachine.Handle(now, m)
-	return met.And(out), err
-}
-
 // Tick also tells the machine who is there, and who is not.
 func (l *record) Tick(now int64) (out membership.Output) {
 	if g := l.group; g.timers.Due(watch, now) {
