@@ -101,8 +101,9 @@ func (c *consent) stranger(int64) membership.Output { return membership.Output{}
 func (c *consent) status(int64) *Lease              { return nil }
 func (c *consent) closed(bool)                      {}
 
-// Met tells the peer the name of this process.
+// Met tells the peer the name of this process, and forgets that of another one, which tells its own.
 func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) membership.Output {
+	c.group.remember(map[dmutex.NodeID]About{peer: {}})
 	_, _ = c.group.Mail.Send(peer, wire.Write(nil, func(f *wire.Fields) { nameFields(f, &c.group.cfg.Name) }))
 	return c.Machine.Met(now, peer, life)
 }

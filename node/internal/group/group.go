@@ -178,8 +178,7 @@ func (g *Group) MaxMembers() int { return g.limit }
 type peer struct {
 	decoder wire.Decoder
 	part    []byte   // of a message about views, until the rest of it is there
-	life    uint64   // guarded by Group.mu: that was met last; 0 if none was
-	pending [][]byte // likewise: messages about views that found no room in the mail
+	pending [][]byte // guarded by Group.mu: messages about views that found no room in the mail
 
 	clash atomic.Int64 // when another process with its number was last heard, as Mail.Now counts; 0 if none was
 }
@@ -222,12 +221,10 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	p.part = nil
 	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
 	g.do(func(now int64) membership.Output {
-		if p.life != 0 && p.life != life {
-			g.remember(map[dmutex.NodeID]About{id: {}})
-		}
+		p.pending = nil // what is pending was for a former life
+		out := g.who.Met(now, id, life)
 		g.LogOften(slog.LevelInfo, "peer met", g.peerAttr(id))
-		p.life, p.pending = life, nil // what is pending was for a former life
-		return g.who.Met(now, id, life)
+		return out
 	})
 }
 
