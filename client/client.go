@@ -161,21 +161,15 @@ func New(cfg Config) (*Client, error) {
 // Acquire and TryAcquire wait while no member can be reached. If their context ends first, the
 // error wraps its cause, and says why no member was reached, or, as a [lock.ErrBusy], who holds the lock: the
 // member is asked for that, for up to 200 ms. Other errors are [lock.ErrBusy], [ErrRefused] and [ErrClosed].
-func (c *Client) Mutex(name string) lock.Sharable { return &mutex{c.mutex(name, false), c} }
-
-func (c *Client) mutex(name string, shared bool) hold.Mutex {
-	return hold.Mutex{Package: "client", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
-		return c.acquire(ctx, name, try, shared)
-	}, Seen: func(called time.Time, h lock.Held, err error) { c.seen(name, called, h, err) }}
+func (c *Client) Mutex(name string) lock.Sharable {
+	return &hold.Sharable{Mutex: hold.Mutex{
+		Package: "client", Lock: name,
+		Take: func(ctx context.Context, try, shares bool) (lock.Held, error) {
+			return c.acquire(ctx, name, try, shares)
+		},
+		Seen: func(called time.Time, h lock.Held, err error) { c.seen(name, called, h, err) },
+	}}
 }
-
-type mutex struct {
-	hold.Mutex
-	c *Client
-}
-
-// Shared implements [lock.Sharable].
-func (m *mutex) Shared() lock.Mutex { return &mutex{m.c.mutex(m.Lock, true), m.c} }
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].

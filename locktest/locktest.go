@@ -29,9 +29,9 @@ const lease = 48 * 365 * 24 * time.Hour
 // A Lock is a lock in memory, and a [lock.Sharable]. Its fences are 1, 2 and so on. A lock that was
 // lost is free at once.
 type Lock struct {
-	lock.Mutex
-	named, shared hold.Mutex
-	clock         *clock.Clock
+	lock.Sharable
+	named hold.Sharable
+	clock *clock.Clock
 
 	mu      sync.Mutex
 	fence   uint64
@@ -45,18 +45,10 @@ type Lock struct {
 // New returns a lock that nobody holds.
 func New(name string) *Lock {
 	l := &Lock{clock: clock.New(), changed: make(chan struct{})}
-	l.named = hold.Mutex{Package: "locktest", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
-		return l.acquire(ctx, try, false)
-	}}
-	l.shared = hold.Mutex{Package: "locktest", Lock: name, Take: func(ctx context.Context, try bool) (lock.Held, error) {
-		return l.acquire(ctx, try, true)
-	}}
-	l.Mutex = &l.named
+	l.named.Mutex = hold.Mutex{Package: "locktest", Lock: name, Take: l.acquire}
+	l.Sharable = &l.named
 	return l
 }
-
-// Shared implements [lock.Sharable].
-func (l *Lock) Shared() lock.Mutex { return &l.shared }
 
 func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error) {
 	l.mu.Lock()

@@ -189,8 +189,19 @@ func Tell(wait func(lock.Event), e lock.Event, h lock.Held) {
 // A Mutex is a [lock.Mutex] of a package, whose errors it names.
 type Mutex struct {
 	Package, Lock string
-	Take          func(ctx context.Context, try bool) (lock.Held, error)
+	Shares        bool // its callers share the lock
+	Take          func(ctx context.Context, try, shares bool) (lock.Held, error)
 	Seen          func(called time.Time, h lock.Held, err error) // gets the outcome, if it is not nil
+}
+
+// A Sharable is a Mutex that is a [lock.Sharable].
+type Sharable struct{ Mutex }
+
+// Shared implements [lock.Sharable].
+func (m *Sharable) Shared() lock.Mutex {
+	shared := *m
+	shared.Shares = true
+	return &shared
 }
 
 // Name implements [lock.Mutex].
@@ -214,7 +225,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 func (m *Mutex) take(ctx context.Context, try bool) (h lock.Held, err error) {
 	called := time.Now()
 	if err = ContextError(ctx); err == nil {
-		h, err = m.Take(ctx, try)
+		h, err = m.Take(ctx, try, m.Shares)
 	}
 	if err != nil {
 		h, err = nil, m.Error(err)

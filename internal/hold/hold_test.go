@@ -116,7 +116,7 @@ func TestContextError(t *testing.T) {
 	ctx, cancel = context.WithCancelCause(t.Context())
 	cancel(nil)
 	require.Equal(t, context.Canceled, hold.ContextError(ctx))
-	m := &hold.Mutex{Package: "p", Lock: "l", Take: func(context.Context, bool) (lock.Held, error) { panic("asked") }}
+	m := &hold.Mutex{Package: "p", Lock: "l", Take: func(context.Context, bool, bool) (lock.Held, error) { panic("asked") }}
 	_, err := m.Acquire(ctx)
 	require.EqualError(t, err, `p: lock "l": context canceled`)
 }
@@ -141,9 +141,9 @@ func TestRun(t *testing.T) {
 	require.Equal(t, errBroken, hold.Run(t.Context(), h, func(context.Context, uint64) error { return errBroken }))
 	require.ErrorIs(t, h.Err(), lock.ErrReleased)
 
-	m := &hold.Mutex{Package: "p", Lock: "l", Take: func(context.Context, bool) (lock.Held, error) { return l.Acquire(t.Context()) }}
+	m := &hold.Mutex{Package: "p", Lock: "l", Take: func(context.Context, bool, bool) (lock.Held, error) { return l.Acquire(t.Context()) }}
 	require.Equal(t, errBroken, m.Do(t.Context(), func(context.Context, uint64) error { return errBroken }))
-	m.Take = func(context.Context, bool) (lock.Held, error) { return nil, errBroken }
+	m.Take = func(context.Context, bool, bool) (lock.Held, error) { return nil, errBroken }
 	require.EqualError(t, m.Do(t.Context(), nil), `p: lock "l": broken`)
 	c := clock.New()
 	ended := hold.New(t.Context(), c, time.Hour, 1, c.Now()+int64(time.Hour), lapsed)

@@ -90,7 +90,7 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 	return l, nil
 }
 
-func (l *mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
+func (l *mutex) acquire(ctx context.Context, try, _ bool) (lock.Held, error) {
 	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
 	a.leave, a.release = context.WithCancel(context.Background())
 	hold.Show(ctx, &a.trouble)
