@@ -496,7 +496,9 @@ type aloneOnly struct {
 	dmutex.Sharer
 }
 
-func (m aloneOnly) Excludes(id dmutex.NodeID) bool { return m.ExcludesAlone(id) }
+func (m aloneOnly) Excludes(id dmutex.NodeID, _ bool) bool {
+	return m.Machine.(dmutex.Excluder).Excludes(id, true)
+}
 
 // untouched reports whether the machine of node i is as it began.
 func (w *wake) untouched(i int) bool {
