@@ -292,16 +292,14 @@ type Coordinator interface {
 // nothing need be waited for if that peer crashes.
 type Excluder interface {
 	// Excludes reports whether a peer is not Held, and cannot be until this node sends
-	// another message. With alone, it may hold the lock if it shares: see [Sharer]. Other
-	// machines take no notice of alone. False only says that this node does not know.
+	// another message. False only says that this node does not know.
 	//
 	// Third law: suppose that a node stops, that everything it has sent still arrives,
-	// and that the others go on. Then no peer that its machine excludes is ever Held, or,
-	// with alone, none that does not share.
+	// and that the others go on. Then no peer that its machine excludes is ever Held.
 	//
 	// The answers of a new machine of a free lock depend only on Self, Members and Home
 	// of its Start. So a node knows those of another node's new machine, too.
-	Excludes(peer NodeID, alone bool) bool
+	Excludes(peer NodeID) bool
 }
 
 // A Sharer is a Machine whose lock several nodes may hold at the same time if all of them
@@ -323,6 +321,10 @@ type Sharer interface {
 
 	// Sharers appends the nodes to which the lock is granted to share, as far as this node knows.
 	Sharers(b []NodeID) []NodeID
+
+	// ExcludesAlone is as Excludes of an [Excluder], with the same laws, of holds that do not
+	// share: the peer does not hold the lock alone, and cannot until this node sends another message.
+	ExcludesAlone(peer NodeID) bool
 }
 
 // A Declarer is a Machine that declares what all members must agree on, on one line: the name of

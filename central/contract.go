@@ -84,10 +84,16 @@ func (m *machine) Holder() dmutex.NodeID {
 // Excludes implements [dmutex.Excluder]: a node enters only if the coordinator has granted
 // it the lock, and its RELEASE takes the grant back. The coordinator enters only while its
 // witness remembers the request.
-func (m *machine) Excludes(peer dmutex.NodeID, alone bool) bool {
-	theirs := func(g ask) bool { return g.Node == peer && !(alone && g.shares) }
-	return m.Site.Excludes(peer, alone) || m.coordinates() && !slices.ContainsFunc(m.granted, theirs) ||
-		m.witnesses() && (m.seen.Clock == 0 || alone && m.seen.shares) && peer == m.coordinator
+func (m *machine) Excludes(peer dmutex.NodeID) bool {
+	theirs := func(g ask) bool { return g.Node == peer }
+	return m.Site.Excludes(peer) || m.coordinates() && !slices.ContainsFunc(m.granted, theirs) ||
+		m.witnesses() && m.seen.Clock == 0 && peer == m.coordinator
+}
+
+// ExcludesAlone implements [dmutex.Sharer].
+func (m *machine) ExcludesAlone(peer dmutex.NodeID) bool {
+	return m.Site.ExcludesAlone(peer) || m.coordinates() && m.Lends() != peer ||
+		m.witnesses() && (m.seen.Clock == 0 || m.seen.shares) && peer == m.coordinator
 }
 
 // Wanted implements [dmutex.Sharer].

@@ -166,7 +166,7 @@ func TestMutants(t *testing.T) {
 					}
 					return m.Handle(msg)
 				},
-				Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.Excludes(peer, false) },
+				Excludes: (*machine).Excludes,
 			}.Of(Witnessed),
 			Nodes: 2, Requests: []int{2, 0}, Network: unordered,
 			Want: dmutextest.ErrExcluded,
@@ -355,7 +355,7 @@ func TestMutantsShared(t *testing.T) {
 			// The witness has forgotten nothing, but the request that it remembers shares.
 			Name: "share-excludes-as-witness",
 			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool {
-				return m.witnesses() && m.Excludes(peer, true)
+				return m.witnesses() && m.ExcludesAlone(peer)
 			}}.Of(Witnessed),
 			Nodes: 2, Shares: []int{1, 0},
 			Want: dmutextest.ErrExcluded,
@@ -431,12 +431,12 @@ func TestKill(t *testing.T) {
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets the holder", " && len(m.granted) == 0", " && (len(m.granted) == 0 || !m.granted[0].shares)", "TestMachine"},
 		{"a client excludes", "m.coordinates() && !slices", "!slices", "TestExplore"},
-		{"the holder excluded", "return g.Node == peer && ", "return g.shares && g.Node == peer && ", "TestExplore"},
+		{"the holder excluded", "return g.Node == peer }", "return g.shares && g.Node == peer }", "TestExplore"},
 		{"does not exclude", "m.coordinates() && !slices", "false && !slices", "TestExcludes"},
-		{"a holder does not exclude", "m.Site.Excludes(peer, alone) || ", "", "TestExcludes"},
-		{"the witness does not exclude", "m.witnesses() && (m.seen", "false && (m.seen", "TestWitness"},
-		{"the witness always excludes", "m.seen.Clock == 0 ||", "true ||", "TestExploreWitnessed"},
-		{"the witness excludes all", " && peer == m.coordinator", "", "TestExploreWitnessed"},
+		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
+		{"the witness does not exclude", "m.witnesses() && m.seen.Clock == 0 && peer", "false && peer", "TestWitness"},
+		{"the witness always excludes", "m.seen.Clock == 0 && peer", "peer", "TestExploreWitnessed"},
+		{"the witness excludes all", "m.seen.Clock == 0 && peer == m.coordinator", "m.seen.Clock == 0", "TestExploreWitnessed"},
 		{"the witness forgets", " && m.seen.Clock == 0\n", "\n", "TestMachineWitnessed"},
 		{"does not wait for the witness", "b = append(b, m.witness)", "", "TestWitnessIsAwaited"},
 		{"always waits for the witness", "case m.asksWitness():", "case m.witness != dmutex.None:", "TestWitnessIsAwaited"},
@@ -480,11 +480,11 @@ func TestShareKill(t *testing.T) {
 		{"the witness is asked to hold alone", "m.Send(dmutex.Share, m.witness", "m.Send(dmutex.Request, m.witness", "TestWitnessShared"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"a sharer excluded", "return g.Node == peer && ", "return !g.shares && g.Node == peer && ", killer},
-		{"the holder is no holder alone", " && !(alone && g.shares)", " && !alone", killer},
-		{"a client excludes alone", "m.coordinates() && !slices", "(alone || m.coordinates()) && !slices", killer},
-		{"the witness always excludes alone", "alone && m.seen.shares", "alone", killer},
-		{"the witness of a sharer does not exclude", "alone && m.seen.shares", "false", "TestWitnessShared"},
+		{"a sharer excluded", "return g.Node == peer }", "return !g.shares && g.Node == peer }", killer},
+		{"the holder is no holder alone", "m.coordinates() && m.Lends() != peer ||", "m.coordinates() ||", killer},
+		{"a client excludes alone", "m.coordinates() && m.Lends()", "m.Lends()", killer},
+		{"the witness always excludes alone", "(m.seen.Clock == 0 || m.seen.shares)", "true", killer},
+		{"the witness of a sharer does not exclude", "(m.seen.Clock == 0 || m.seen.shares)", "m.seen.Clock == 0", "TestWitnessShared"},
 		{"lends to no sharer", "b = append(b, g.Node)", "", killer},
 		{"forgets sharers", " && len(m.granted) == 0", " && m.Lends() == dmutex.None", killer},
 		{"the last request of a sharer waits", "msg.Kind != dmutex.Release && waits", "msg.Kind == dmutex.Request && waits", "TestRefusesShared"},

@@ -118,7 +118,7 @@ func TestWitness(t *testing.T) {
 	machinetest.Excludes(t, Witnessed, dmutex.Start{}, [][]dmutex.NodeID{nil})
 
 	one, two := machine2(t, 1), machine2(t, 2)
-	excludes := func() bool { return two.(dmutex.Excluder).Excludes(1, false) }
+	excludes := func() bool { return two.(dmutex.Excluder).Excludes(1) }
 	request := take(t, one.Request)
 	require.Equal(t, "1->2 REQUEST attempt=1", request.String())
 	require.Equal(t, dmutex.Waiting, one.Phase())
@@ -158,7 +158,7 @@ func TestWitnessIsAwaited(t *testing.T) {
 func TestWitnessShared(t *testing.T) {
 	one, two := machine2(t, 1), machine2(t, 2)
 	knows := func(m dmutex.Machine) [2]bool {
-		return [2]bool{m.(dmutex.Excluder).Excludes(1, false), m.(dmutex.Excluder).Excludes(1, true)}
+		return [2]bool{m.(dmutex.Excluder).Excludes(1), m.(dmutex.Sharer).ExcludesAlone(1)}
 	}
 	require.Equal(t, [2]bool{true, true}, knows(two))
 	share := take(t, one.(dmutex.Sharer).Share)

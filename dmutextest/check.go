@@ -281,11 +281,11 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 		l.lends = m.Lends()
 	}
 	if m, ok := m.(dmutex.Excluder); ok {
-		l.excludes = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.Excludes(id, false) })
-		l.alone = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.Excludes(id, true) })
+		l.excludes = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.Excludes(id) })
 	}
 	if m, ok := m.(dmutex.Sharer); ok {
 		l.sharer, l.wanted, l.sharers = true, m.Wanted(), m.Sharers(nil)
+		l.alone = slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == self || !m.ExcludesAlone(id) })
 	}
 	if m, ok := m.(interface{ Stamp() dmutex.Stamp }); ok {
 		l.stamp = m.Stamp()
@@ -361,7 +361,7 @@ func enters(self dmutex.NodeID, fence, last uint64, other dmutex.NodeID) error {
 }
 
 // knows checks what all nodes say of each holder: the first law of WaitsFor, for those
-// that wait for it, and the law of Excludes. For these it is enough that no
+// that wait for it, and the laws of Excludes and ExcludesAlone. For these it is enough that no
 // node excludes the holder, in any state: a stopped node looks to the others like a slow one. So a run with
 // a stopped node is the beginning of a run that is explored anyway, with the machine of
 // that node in the same state.

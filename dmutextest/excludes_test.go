@@ -101,7 +101,7 @@ func halts(t *testing.T, c Config, claims func(dmutex.Machine, dmutex.NodeID) bo
 // has sent still in flight.
 func TestExcludesLaw(t *testing.T) {
 	fifo, free := Network{}, Network{Unordered: true}
-	excludes := func(m dmutex.Machine, peer dmutex.NodeID) bool { return m.(dmutex.Excluder).Excludes(peer, false) }
+	excludes := func(m dmutex.Machine, peer dmutex.NodeID) bool { return m.(dmutex.Excluder).Excludes(peer) }
 	for _, tt := range []struct {
 		name              string
 		algorithm         dmutex.Algorithm

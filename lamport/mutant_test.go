@@ -132,7 +132,7 @@ func TestMutantsShared(t *testing.T) {
 
 		// A node that shares the lock says that no other node holds it.
 		{Name: "share-excludes", Algorithm: probe{Excludes: func(m *machine, peer dmutex.NodeID) bool {
-			return m.Excludes(peer, true)
+			return m.ExcludesAlone(peer)
 		}}.Of(New), Nodes: 2, Shares: one, Want: dmutextest.ErrExcluded},
 	})
 }

@@ -63,8 +63,8 @@ func (m *machine) Lends() dmutex.NodeID { return m.vote.Node }
 
 // Excludes implements [dmutex.Excluder]: a node enters only if it has the vote of its whole
 // quorum. One that was asked for our vote back still has it.
-func (m *machine) Excludes(peer dmutex.NodeID, alone bool) bool {
-	return m.Site.Excludes(peer, alone) || m.vote.Node != peer && m.votesFor(peer)
+func (m *machine) Excludes(peer dmutex.NodeID) bool {
+	return m.Site.Excludes(peer) || m.vote.Node != peer && m.votesFor(peer)
 }
 
 func (m *machine) Forget() (clock, known uint64, ok bool) {

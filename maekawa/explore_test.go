@@ -49,7 +49,7 @@ var quorums = map[string]rows{"pair": pair, "pairs": pairs, "others": others, "f
 
 // lawful checks after each step what the theory of operation claims of a machine. If
 // a claim is false, the machine refuses the input, and the explorer fails.
-var lawful = mutation{Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.Excludes(peer, false) }, After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+var lawful = mutation{Excludes: (*machine).Excludes, After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 	broken := ""
 	for k, e := range m.queue {
 		switch {

@@ -273,6 +273,6 @@ func TestKill(t *testing.T) {
 		{"the voter excluded", "m.vote.Node != peer && m.votesFor(peer)", "m.votesFor(peer)", "TestExplore"},
 		{"other quorums excluded", "m.vote.Node != peer && m.votesFor(peer)", "m.vote.Node != peer", "TestExplore"},
 		{"does not exclude", "m.vote.Node != peer && m.votesFor(peer)", "false", "TestExcludes"},
-		{"a holder does not exclude", "m.Site.Excludes(peer, alone) || ", "", "TestExcludes"},
+		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
 	})
 }

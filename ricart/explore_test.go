@@ -55,7 +55,7 @@ func TestExploreShared(t *testing.T) {
 type carvalhoProbe = machinetest.Probe[*carvalho]
 
 // lawfulCarvalho checks after each step what should hold of a machine.
-var lawfulCarvalho = carvalhoProbe{Excludes: func(m *carvalho, peer dmutex.NodeID) bool { return m.Excludes(peer, false) }, After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+var lawfulCarvalho = carvalhoProbe{Excludes: (*carvalho).Excludes, After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
 	for j := range m.kept {
 		switch {
 		case m.kept[j] && m.deferred[j] != 0:

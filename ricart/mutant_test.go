@@ -230,7 +230,7 @@ func TestMutantsShared(t *testing.T) {
 		{
 			// A node that shares the lock says that no other node holds it.
 			Name:      "share-excludes",
-			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.Excludes(peer, true) }}.Of(New),
+			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.ExcludesAlone(peer) }}.Of(New),
 			Nodes:     2, Shares: []int{1},
 			Network: unordered, Want: dmutextest.ErrExcluded,
 		},

@@ -80,7 +80,7 @@ func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 }
 
 // Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
-func (t *seat) Excludes(dmutex.NodeID, bool) bool { return t.token }
+func (t *seat) Excludes(dmutex.NodeID) bool { return t.token }
 
 // Keeps implements [dmutex.Keeper]: an idle node must not forget where the token is.
 func (m *parked) Keeps() bool {

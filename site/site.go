@@ -14,10 +14,10 @@ import (
 // rule of the fences, and the messages that the current input sends. An algorithm embeds a
 // Site and adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], Shared and Sharers those of the
-// [dmutex.Sharer], and Excludes is what every [dmutex.Excluder] may say. An algorithm calls Ask when its
-// caller requests, Enter when the request is granted, Leave when its caller releases, and Check for each
-// message.
+// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], Shared, Sharers and ExcludesAlone
+// those of the [dmutex.Sharer], and Excludes is what every [dmutex.Excluder] may say. An
+// algorithm calls Ask when its caller requests, Enter when the request is granted, Leave when its
+// caller releases, and Check for each message.
 //
 // # The states of a request
 //
@@ -137,10 +137,13 @@ func (s *Site) Phase() dmutex.Phase { return s.phase }
 // Fence implements [dmutex.Machine].
 func (s *Site) Fence() uint64 { return s.fence }
 
-// Excludes implements [dmutex.Excluder]: while this node holds the lock, no other node holds it alone,
-// and none at all unless this one shares.
-func (s *Site) Excludes(peer dmutex.NodeID, alone bool) bool {
-	return s.phase == dmutex.Held && peer != s.Self() && (alone || !s.shared)
+// Excludes implements [dmutex.Excluder]: while this node holds the lock alone, no other node holds it.
+func (s *Site) Excludes(peer dmutex.NodeID) bool { return !s.shared && s.ExcludesAlone(peer) }
+
+// ExcludesAlone implements [dmutex.Sharer]: while this node holds the lock, no other node holds
+// it alone.
+func (s *Site) ExcludesAlone(peer dmutex.NodeID) bool {
+	return s.phase == dmutex.Held && peer != s.Self()
 }
 
 // Shared implements [dmutex.Sharer]. A withdrawn request to hold the lock alone stays one when it is

@@ -48,7 +48,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 }
 
 // Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
-func (m *machine) Excludes(dmutex.NodeID, bool) bool { return m.token }
+func (m *machine) Excludes(dmutex.NodeID) bool { return m.token }
 
 func (m *machine) Keeps() bool { return m.Idle() }
 

@@ -15,7 +15,7 @@ var (
 
 // lawful checks what should hold of a machine after each step.
 var lawful = machinetest.Probe[*machine]{
-	Excludes: func(m *machine, peer dmutex.NodeID) bool { return m.Excludes(peer, false) },
+	Excludes: (*machine).Excludes,
 	After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 		switch {
 		case m.token && m.Pending():

@@ -17,8 +17,8 @@ import (
 //	         that differs from what a new machine of a free lock would say
 //	former   a life that was excluded, may have acted, and has a lease that may run
 //	free     a lock is free of a former if a word says that it is excluded. For a request to share it is
-//	         free, too, if a word says that the former does not hold it alone (Excludes with
-//	         alone). So a dead reader delays writers only
+//	         free, too, if a word says that the former does not hold it alone (ExcludesAlone of
+//	         [dmutex.Sharer]). So a dead reader delays writers only
 //
 // # Why it is right
 //
@@ -47,7 +47,7 @@ type Word struct {
 	Members []dmutex.NodeID // of the view
 	Of      uint64          // the members that it is about, a bit for each of Members
 	Differs []Differ
-	Alone   []Differ // the members that the machine excludes only from holding the lock alone
+	Alone   []Differ // where ExcludesAlone of the machine differs from its Excludes
 }
 
 // A Differ is a lock for which a machine excludes others than a new one of a free lock.
@@ -79,15 +79,17 @@ const (
 	MaxWords  = 1 << 12
 )
 
-// Excluding returns which of the members a machine excludes, a bit for each, and in alone those that
-// it excludes only from holding the lock alone.
+// Excluding returns which of the members a machine excludes, a bit for each, and in alone those for
+// which ExcludesAlone says otherwise.
 func Excluding(m dmutex.Machine, members []dmutex.NodeID) (bits, alone uint64) {
 	e, ok := m.(dmutex.Excluder)
+	sharer, shares := m.(dmutex.Sharer)
 	for i, id := range members {
-		switch {
-		case ok && e.Excludes(id, false):
+		excludes := ok && e.Excludes(id)
+		if excludes {
 			bits |= 1 << i
-		case ok && e.Excludes(id, true):
+		}
+		if shares && sharer.ExcludesAlone(id) != excludes {
 			alone |= 1 << i
 		}
 	}

@@ -496,9 +496,7 @@ type aloneOnly struct {
 	dmutex.Sharer
 }
 
-func (m aloneOnly) Excludes(id dmutex.NodeID, _ bool) bool {
-	return m.Machine.(dmutex.Excluder).Excludes(id, true)
-}
+func (m aloneOnly) Excludes(id dmutex.NodeID) bool { return m.ExcludesAlone(id) }
 
 // untouched reports whether the machine of node i is as it began.
 func (w *wake) untouched(i int) bool {

@@ -121,7 +121,7 @@ func Excludes(t *testing.T, algorithm dmutex.Algorithm, start dmutex.Start, want
 		require.NoError(t, err)
 		var got []dmutex.NodeID
 		for _, id := range start.Members {
-			if id != self && m.(dmutex.Excluder).Excludes(id, false) {
+			if id != self && m.(dmutex.Excluder).Excludes(id) {
 				got = append(got, id)
 			}
 		}

@@ -19,7 +19,7 @@ type Probe[M dmutex.Machine] struct {
 	Handle        func(m M, msg dmutex.Message) ([]dmutex.Message, error)
 	Fence         func(m M) uint64 // while Held
 	Excludes      func(m M, peer dmutex.NodeID) bool
-	ExcludesAlone func(m M, peer dmutex.NodeID) bool // Excludes with alone
+	ExcludesAlone func(m M, peer dmutex.NodeID) bool
 	Wanted        func(m M) bool
 
 	// After each call that is not refused.
@@ -91,12 +91,8 @@ func (p *probed[M]) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-func (p *probed[M]) Excludes(peer dmutex.NodeID, alone bool) bool {
-	excludes := p.probe.Excludes
-	if alone {
-		excludes = p.probe.ExcludesAlone
-	}
-	return excludes != nil && excludes(p.Machine.(M), peer)
+func (p *probed[M]) Excludes(peer dmutex.NodeID) bool {
+	return p.probe.Excludes != nil && p.probe.Excludes(p.Machine.(M), peer)
 }
 
 func (p *probed[M]) Keeps() bool {
@@ -119,6 +115,10 @@ func (p *probedSharer[M]) Wanted() bool {
 		return p.probe.Wanted(p.Machine.(M))
 	}
 	return p.sharer.Wanted()
+}
+
+func (p *probedSharer[M]) ExcludesAlone(peer dmutex.NodeID) bool {
+	return p.probe.ExcludesAlone != nil && p.probe.ExcludesAlone(p.Machine.(M), peer)
 }
 
 func (p *probedSharer[M]) Clone() dmutex.Machine {
