@@ -99,7 +99,7 @@ func TestKill(t *testing.T) {
 		{"contradicted by a stranger", "!m.view.Has(p.node, p.life) || ", "", "TestDoubt"},
 		{"goes on without contradiction", "|| v.Epoch > m.view.Epoch && !v.Has(m.me().node, m.life) {", "|| v == nil {", "TestDoubt"},
 		{"no later view contradicts", "|| v.Epoch > m.view.Epoch && !v.Has(m.me().node, m.life) {", "|| v.Epoch > m.view.Epoch {", "TestDoubt"},
-		{"remembers", "p.later, p.rumor = 0, (View{});", "p.rumor = View{};", "TestDoubt"},
+		{"remembers", "p.later, p.rumor = 0, (View{});", "p.rumor = (View{});", "TestDoubt"},
 		{"remembers a view", "			p.complete = View{}\n", "", "TestDoubt"},
 	})
 	machinetest.Kill(t, "leave.go", []machinetest.Edit{

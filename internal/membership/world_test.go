@@ -264,7 +264,7 @@ func (w *world) Steps(list []action) []action {
 				add(meet, i, j) // its answer may still arrive when it is dead
 			}
 			if other.life == 0 && w.left.evicts > 0 || other.life != 0 && w.left.lies > 0 {
-				if l.view.Epoch > 0 && !l.leaving && !me.vouched {
+				if l.view.Epoch > 0 && !l.leaving && !l.inDoubt() && !me.vouched {
 					add(evict, i, j)
 				}
 			}
