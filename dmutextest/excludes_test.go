@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
@@ -102,6 +103,7 @@ func halts(t *testing.T, c Config, claims func(dmutex.Machine, dmutex.NodeID) bo
 func TestExcludesLaw(t *testing.T) {
 	fifo, free := Network{}, Network{Unordered: true}
 	excludes := func(m dmutex.Machine, peer dmutex.NodeID) bool { return m.(dmutex.Excluder).Excludes(peer) }
+	var rows []string
 	for _, tt := range []struct {
 		name              string
 		algorithm         dmutex.Algorithm
@@ -134,6 +136,7 @@ func TestExcludesLaw(t *testing.T) {
 		{"ricart", ricart.New, 3, 0, 1, 1, fifo, [2]int{14_023, 15_153}},
 		{"ricart.Carvalho", ricart.Carvalho, 3, 2, 1, 0, free, [2]int{3_013, 3_502}},
 	} {
+		rows = append(rows, tt.name)
 		t.Run(fmt.Sprintf("%s, %d nodes, holder %d, requests %d, cancels %d, %v", tt.name, tt.nodes, tt.holder, tt.requests, tt.cancels, tt.network), func(t *testing.T) {
 			c := Config{
 				Algorithm: tt.algorithm, Members: Nodes(tt.nodes), Holder: tt.holder, Network: tt.network,
@@ -150,4 +153,5 @@ func TestExcludesLaw(t *testing.T) {
 			require.ErrorIs(t, err, ErrExcluded)
 		})
 	}
+	require.Empty(t, algorithms.Without(rows), "these need a row")
 }

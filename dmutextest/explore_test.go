@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/goldentest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
@@ -122,6 +123,7 @@ func TestExploreBirth(t *testing.T) {
 // higher clock and a higher fence.
 func TestExploreForgets(t *testing.T) {
 	fifo, unordered := Network{}, Network{Unordered: true}
+	var rows []string
 	for _, tt := range []struct {
 		name              string
 		algorithm         dmutex.Algorithm
@@ -131,17 +133,21 @@ func TestExploreForgets(t *testing.T) {
 	}{
 		{"ricart", ricart.New, unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"ricart", ricart.New, unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
-		{"carvalho", ricart.Carvalho, unordered, []int{2, 2}, []int{1}, []int{2}},
-		{"carvalho", ricart.Carvalho, unordered, []int{2, 1, 1}, nil, []int{1}}, // forgets permissions too
+		{"ricart.Carvalho", ricart.Carvalho, unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"ricart.Carvalho", ricart.Carvalho, unordered, []int{2, 1, 1}, nil, []int{1}}, // forgets permissions too
 		{"central", central.New, unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"central", central.New, unordered, []int{1, 1, 1}, []int{1}, []int{1}},
+		{"central.Witnessed", central.Witnessed, unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"central.Witnessed", central.Witnessed, unordered, []int{1, 1, 1}, nil, []int{1}},
 		{"ring", ring.New, fifo, []int{2, 2}, []int{1}, []int{2}},
 		{"ring", ring.New, fifo, []int{1, 1, 1}, nil, []int{1}},
 		{"lamport", lamport.New, fifo, []int{2, 2}, []int{1}, []int{2}},
 		{"lamport", lamport.New, fifo, []int{1, 1, 0}, nil, []int{1, 0, 0}},
+		{"lamport.OmitReplies", lamport.OmitReplies, fifo, []int{2, 2}, []int{1}, []int{2}},
 		{"maekawa", maekawa.New, fifo, []int{2, 2}, []int{1}, []int{2}},
 		{"maekawa", maekawa.New, fifo, []int{1, 1, 1}, nil, []int{1, 0, 0}},
 	} {
+		rows = append(rows, tt.name)
 		t.Run(fmt.Sprint(tt.name, " ", len(tt.requests)), func(t *testing.T) {
 			c := Config{
 				Algorithm: tt.algorithm, Members: Nodes(len(tt.requests)), Network: tt.network,
@@ -161,6 +167,7 @@ func TestExploreForgets(t *testing.T) {
 			require.False(t, r.Dense)
 		})
 	}
+	require.Equal(t, []string{"suzukikasami"}, algorithms.Without(rows), "what may forget needs a row")
 }
 
 // A machine that accepts only the fence it expects does not survive a node

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -26,6 +27,7 @@ func TestWaiterLaw(t *testing.T) {
 		return broken{waits: func(_ []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID { return waits(phase) }}
 	}
 	selfish := broken{lends: func(dmutex.NodeID) dmutex.NodeID { return dmutex.None }}
+	var rows []string
 	for _, tt := range []struct {
 		name      string
 		algorithm dmutex.Algorithm
@@ -34,6 +36,8 @@ func TestWaiterLaw(t *testing.T) {
 	}{
 		{"central without the coordinator", without(1).of(central.New), ErrUnfound, "2 waits for [], but none of these is the holder 1 or lends to it"},
 		{"central that lends nothing", selfish.of(central.New), ErrUnfound, "3 waits for [1], but none of these is"},
+		{"central.Witnessed without the coordinator", without(1).of(central.Witnessed), ErrUnfound, "3 waits for [], but none of these is the holder 1 or lends to it"},
+		{"central.Witnessed that lends nothing", selfish.of(central.Witnessed), ErrUnfound, "3 waits for [1], but none of these is"},
 		{"ricart", without(2).of(ricart.New), ErrUnfound, "but none of these is the holder 2"},
 		{"ricart.Carvalho", without(2).of(ricart.Carvalho), ErrUnfound, "but none of these is the holder 2"},
 		{"lamport", without(2).of(lamport.New), ErrUnfound, "but none of these is the holder 2"},
@@ -45,6 +49,7 @@ func TestWaiterLaw(t *testing.T) {
 		{"while idle", strange(func(dmutex.Phase) []dmutex.NodeID { return []dmutex.NodeID{2} }).of(ring.New), ErrContract, "1 is idle and waits for [2]"},
 		{"oneself", strange(func(p dmutex.Phase) []dmutex.NodeID { return Nodes(3 * int(p&dmutex.Waiting)) }).of(ricart.New), ErrContract, "1 waits for [1 2 3], which are not distinct peers"},
 	} {
+		rows = append(rows, tt.name)
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Explore(Config{Algorithm: tt.algorithm, Members: Nodes(3), Requests: []int{1}})
 			require.ErrorIs(t, err, tt.kind)
@@ -54,4 +59,5 @@ func TestWaiterLaw(t *testing.T) {
 			require.Contains(t, v.Script, "\nviolation: "+name(tt.kind))
 		})
 	}
+	require.Empty(t, algorithms.Without(rows), "these need a row")
 }

@@ -3,6 +3,9 @@
 package algorithms
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/lamport"
@@ -50,4 +53,15 @@ func Named(name string) dmutex.Algorithm {
 		}
 	}
 	panic("no such algorithm: " + name)
+}
+
+// Without returns the names of the list that no row of a table is about. A row has the name of an
+// algorithm as its first word.
+func Without(rows []string) (names []string) {
+	for _, a := range All {
+		if !slices.ContainsFunc(rows, func(row string) bool { first, _, _ := strings.Cut(row, " "); return first == a.Name }) {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }

@@ -237,10 +237,14 @@ func TestClaimsOfOthers(t *testing.T) {
 // order.
 func TestListOfAlgorithms(t *testing.T) {
 	listed := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.name == "ring.Circulate" })
-	require.Len(t, listed, len(algorithms.All))
+	var rows []string
+	for _, c := range listed {
+		rows = append(rows, c.name)
+	}
+	require.Empty(t, algorithms.Without(rows), "claims needs these")
+	require.Len(t, listed, len(algorithms.All), "claims has one that is not in the list")
 	for _, a := range algorithms.All {
-		i := slices.IndexFunc(listed, func(c claim) bool { return c.name == a.Name })
-		require.GreaterOrEqual(t, i, 0, a.Name)
+		i := slices.Index(rows, a.Name)
 		require.Equal(t, a.Ordered, listed[i].channels == "in order", a.Name)
 		require.Equal(t, a.Waits.Any, listed[i].leases == "all", a.Name)
 	}
@@ -366,7 +370,8 @@ func TestCarriedOver(t *testing.T) {
 			continue // package node, which has views, refuses it
 		}
 		t.Run(c.name, func(t *testing.T) {
-			want := states[c.name]
+			want, known := states[c.name]
+			require.True(t, known, "it needs a row in states")
 			n := len(want)
 			if n == 0 {
 				n = 2

@@ -1,12 +1,33 @@
 package tool
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 )
 
+// The tool has the algorithms of the list that the tests of all have, under names that are typed, and
+// knows which of them share.
+func TestAlgorithms(t *testing.T) {
+	shares := make(map[uintptr]bool) // by its function
+	of := func(a dmutex.Algorithm) uintptr { return reflect.ValueOf(a).Pointer() }
+	for _, a := range Algorithms {
+		shares[of(a.New)] = a.Shares()
+	}
+	for _, a := range algorithms.All {
+		got, known := shares[of(a.Algorithm)]
+		require.True(t, known, "the tool needs %s", a.Name)
+		require.Equal(t, a.Shares, got, a.Name)
+	}
+	require.Len(t, Algorithms, len(algorithms.All), "the tool has one that is not in the list")
+}
+
 func TestFormulas(t *testing.T) {
+	rows := make(map[string]bool)
 	for _, c := range []struct {
 		name                string
 		least5, greatest5   int
@@ -22,11 +43,15 @@ func TestFormulas(t *testing.T) {
 		{"suzukikasami", 0, 5, 0, 16},
 		{"ring", 0, 5, 0, 16},
 	} {
+		rows[c.name] = true
 		a, ok := Find(c.name)
 		require.True(t, ok)
 		least, greatest := a.Messages(5)
 		require.Equal(t, []int{c.least5, c.greatest5}, []int{least, greatest}, c.name)
 		least, greatest = a.Messages(16)
 		require.Equal(t, []int{c.least16, c.greatest16}, []int{least, greatest}, c.name)
+	}
+	for _, a := range Algorithms {
+		require.True(t, rows[a.Name], "%s needs a row", a.Name)
 	}
 }
