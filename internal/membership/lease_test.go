@@ -801,6 +801,24 @@ func TestMessageMeets(t *testing.T) {
 	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
 }
 
+// Before a life has reported what it holds, it tells nobody a view: an empty report would free it.
+func TestTellsNothingBeforeItsReport(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	next := View{a.View().Epoch + 1, a.View().Members}
+	a.install(now, next)
+	a.Lost(now, 2)
+	out, err := a.Handle(now, Message{Kind: Decide, From: 2, To: 1, View: View{Epoch: next.Epoch}})
+	require.NoError(t, err)
+	require.Empty(t, out.Messages)
+	require.Empty(t, a.Met(now, 2, 10).Messages)
+	holds := []Hold{{Lock: "x", Fence: 7}}
+	out = a.Report(now, holds, nil)
+	require.Len(t, out.Messages, 1)
+	require.Equal(t, Report, out.Messages[0].Kind)
+	require.Equal(t, holds, out.Messages[0].Holds)
+}
+
 // A member reports once to each peer that has spoken of the view, even if the peer did so before
 // the view was installed here.
 func TestEarlyView(t *testing.T) {

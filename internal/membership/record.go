@@ -148,7 +148,7 @@ func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) Output {
 	if !m.meets(now, node, life) {
 		return m.Lost(now, node).And(m.Hint(now)) // where another answers, the member does not
 	}
-	if m.reported && m.ended == Outside {
+	if m.ended == Outside {
 		m.tellView(m.peer(node)) // again, as messages may have been lost
 	}
 	return m.flush(now)
@@ -212,8 +212,11 @@ func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) Output {
 }
 
 // tellView sends a member the REPORT of the installed view if it has spoken of that view, and
-// VIEW if not.
+// VIEW if not; neither before this life has reported.
 func (m *LeaseMachine) tellView(p *peer) {
+	if !m.reported {
+		return
+	}
 	msg := Message{Kind: Decide, View: View{Epoch: m.view.Epoch}}
 	if p.here && p.heard == m.view.Epoch {
 		m.told(p.node, m.view.Epoch)
@@ -233,7 +236,7 @@ func (m *LeaseMachine) Handle(now int64, msg Message) (Output, error) {
 	if why := m.impossible(p, &msg); why != "" {
 		return Output{}, dmutex.PeerMistake("membership: " + why)
 	}
-	if !p.here && m.meets(now, p.node, p.life) && m.reported {
+	if !p.here && m.meets(now, p.node, p.life) {
 		m.tellView(p) // as Met does
 	}
 	if msg.View.Epoch > m.record.Epoch {
@@ -243,7 +246,7 @@ func (m *LeaseMachine) Handle(now int64, msg Message) (Output, error) {
 		m.take(p.node, msg.Holds, msg.Past)
 	}
 	if msg.View.Epoch > p.heard {
-		if p.heard = msg.View.Epoch; m.reported && p.heard == m.view.Epoch {
+		if p.heard = msg.View.Epoch; p.heard == m.view.Epoch {
 			m.tellView(p)
 		}
 	}
