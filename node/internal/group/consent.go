@@ -101,7 +101,8 @@ func (c *consent) stranger(int64) membership.Output { return membership.Output{}
 func (c *consent) status(int64) *Lease              { return nil }
 func (c *consent) closed(bool)                      {}
 
-// Met tells the peer the name of this process, and forgets that of another one, which tells its own.
+// Met tells the peer the name of this process. It forgets the peer's: another process may have the number
+// now, and the peer tells its name, too.
 func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) membership.Output {
 	c.group.remember(map[dmutex.NodeID]About{peer: {}})
 	_, _ = c.group.Mail.Send(peer, wire.Write(nil, func(f *wire.Fields) { nameFields(f, &c.group.cfg.Name) }))

@@ -172,6 +172,18 @@ func TestEndlessReport(t *testing.T) {
 	require.EqualValues(t, 1, g.refused.Load())
 }
 
+// In the strict mode the name of a former process is not shown for the next one with its number.
+func TestNameOfAnotherProcess(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	g.remember(map[dmutex.NodeID]About{2: {Name: "web-2"}})
+	require.Equal(t, "web-2 (node 2)", g.Called(2))
+	g.Met(2, 7)
+	require.Equal(t, "node 2", g.Called(2))
+}
+
 // What is told of former members has their names, and what the machine keeps has none.
 func TestNamesAreNotKept(t *testing.T) {
 	alone(t, Config{Self: 1, Members: []dmutex.NodeID{1}}, func(g *Group) {
