@@ -48,18 +48,20 @@ func TestNATSDeath(t *testing.T) {
 	eventually(t, "not all are members", members(3))
 	spied, err := connect(t, servers[0]).SubscribeSync("dmutex.invoices.>")
 	require.NoError(t, err)
-	time.Sleep(lease / 2) // connections that are newer than a third of a lease are no witnesses
-	require.NotContains(t, log.String(), "no process subscribes")
 	frames, questions := 0, 0
+	quiet, stop := context.WithTimeout(ctx, lease/2) // connections that are newer than a third of a lease are no witnesses
+	defer stop()
 	for {
-		m, err := spied.NextMsg(time.Millisecond)
+		m, err := spied.NextMsgWithContext(quiet)
 		if err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
 			break
 		}
 		if frames++; m.Reply != "" {
 			questions++
 		}
 	}
+	require.NotContains(t, log.String(), "no process subscribes")
 	t.Logf("%d frames, %d questions", frames, questions)
 	require.Positive(t, frames)
 	require.Zero(t, questions)
