@@ -241,7 +241,7 @@ func TestListOfAlgorithms(t *testing.T) {
 	for _, c := range listed {
 		rows = append(rows, c.name)
 	}
-	require.Empty(t, algorithms.Without(rows), "claims needs these")
+	require.Empty(t, algorithms.Without(rows), "claims needs a row for each of these")
 	require.Len(t, listed, len(algorithms.All), "claims has one that is not in the list")
 	for _, a := range algorithms.All {
 		i := slices.Index(rows, a.Name)
