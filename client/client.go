@@ -174,17 +174,17 @@ func (c *Client) Mutex(name string) lock.Sharable {
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].
 func (c *Client) Close() error {
-	var ended []func()
+	var tell []func()
 	c.input(func(int64) {
 		c.cancel()
 		for _, h := range c.calls {
 			h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
-			ended = append(ended, h.ended)
+			tell = append(tell, h.tell)
 		}
 		c.m.Close()
 	})
-	for _, tell := range ended {
-		tell()
+	for _, f := range tell {
+		f()
 	}
 	c.timer.Stop()
 	c.running.Wait()
@@ -232,7 +232,7 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 	case news.Kind == clientsession.Confirm:
 		for _, h := range c.calls {
 			if h.Hold != nil {
-				h.Extend(c.m.End(h.number))
+				h.Extend(c.m.Expiry(h.number))
 			}
 		}
 		if news.Fresh {
@@ -252,14 +252,14 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 	case news.Kind == clientsession.Granted && h.Hold != nil:
 		c.status.Moved++
 		c.log.Log(slog.LevelInfo, "client: a lock is taken over", slog.String("lock", h.lock), slog.String("address", c.address))
-		h.Extend(c.m.End(news.Number))
+		h.Extend(c.m.Expiry(news.Number))
 		if o := c.cfg.Observer; o != nil && o.Move != nil {
 			e := lock.Event{Lock: h.lock, Fence: news.Fence, Took: time.Duration(now - c.since), Outcome: "moved"}
 			c.running.Go(func() { o.Move(e) })
 		}
 	case news.Kind == clientsession.Granted:
 		term := c.m.Term()
-		h.Hold = hold.New(h.ctx, c.clock, time.Duration(term.Length), news.Fence, c.m.End(news.Number), func() error {
+		h.Hold = hold.New(h.ctx, c.clock, time.Duration(term.Length), news.Fence, c.m.Expiry(news.Number), func() error {
 			return c.loss(clientsession.Late)
 		})
 		close(h.ready)
@@ -374,7 +374,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}
 	hold.Show(ctx, &c.trouble)
-	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{}), ended: func() {}}
+	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{}), tell: func() {}}
 	c.input(func(int64) {
 		h.number = c.m.Ask(name, try, shares)
 		c.calls[h.number] = h
@@ -421,7 +421,7 @@ type held struct {
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set
 	err        error
-	ended      func() // tells the Observer that the hold has ended, once
+	tell       func() // tells the Observer that the hold has ended, once
 }
 
 // end ends the hold or the request, for these reasons. The caller has the mutex of the client.
@@ -446,7 +446,7 @@ func (h *held) Suspended() bool {
 // Release gives the lock back. It does not wait until the member knows.
 func (h *held) Release() error {
 	err := h.Released(lock.ErrReleased)
-	defer h.ended()
+	defer h.tell()
 	h.c.input(func(now int64) {
 		delete(h.c.calls, h.number)
 		h.c.m.Drop(now, h.number) // nothing, if it was lost or dropped

@@ -45,7 +45,7 @@ func (c *Client) Status() Status {
 	st := c.status
 	st.Holds, st.WaitsFor = c.m.Locks()
 	if term := c.m.Term(); term.Runs() {
-		st.Member, st.Remaining = c.address, time.Duration(max(term.End()-c.clock.Now(), 0))
+		st.Member, st.Remaining = c.address, time.Duration(max(term.Expiry()-c.clock.Now(), 0))
 	}
 	return st
 }
@@ -98,7 +98,7 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		return
 	}
 	granted := time.Now()
-	ended := sync.OnceFunc(func() {
+	tell := sync.OnceFunc(func() {
 		e := lock.Event{Lock: name, Fence: h.Fence(), Took: time.Since(granted), Err: h.Err(), Outcome: "lost"}
 		if errors.Is(e.Err, lock.ErrReleased) {
 			e.Err, e.Outcome = nil, "released"
@@ -106,7 +106,7 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		o.Hold(e)
 	})
 	c.mu.Lock()
-	h.ended = ended
+	h.tell = tell
 	c.mu.Unlock()
-	context.AfterFunc(h.Context(), ended)
+	context.AfterFunc(h.Context(), tell)
 }

@@ -110,7 +110,7 @@ func newConn(nc *nats.Conn, from, to, peer subject, unread *atomic.Int64) *conn 
 	return c
 }
 
-// receive takes a message of the other end.
+// receive takes a message of the other side.
 func (c *conn) receive(data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

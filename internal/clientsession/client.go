@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
-// A Client is the client's end of one session after another. Times are nanoseconds of a clock
+// A Client is the client's side of one session after another. Times are nanoseconds of a clock
 // that counts sleep. The driver
 //
 //	calls Connect when it has a connection and wants a session, with a name for a new one: with
@@ -19,9 +19,9 @@ import (
 //	None if the client has left it, which loses nothing
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
-//	treats what is held as lost a margin before its End, by a timer of its own
+//	treats what is held as lost a margin before its Expiry, by a timer of its own
 type Client struct {
-	end
+	side
 	name      string
 	stay           // what is held is valid while its term runs
 	trial     stay // of the present connection, if it is with another member
@@ -69,12 +69,12 @@ func New(name string) *Client {
 // Term returns the term of the session.
 func (m *Client) Term() leases.Term { return m.term }
 
-// End returns when the lease of a request that is held ends.
-func (m *Client) End(number uint64) int64 {
+// Expiry returns when the lease of a request that is held expires.
+func (m *Client) Expiry(number uint64) int64 {
 	if i := m.find(number); i >= 0 && m.requests[i].left.Runs() {
-		return m.requests[i].left.End()
+		return m.requests[i].left.Expiry()
 	}
-	return m.term.End()
+	return m.term.Expiry()
 }
 
 // Connected reports whether the machine needs the connection that it has.
@@ -119,7 +119,7 @@ func (m *Client) send(msg Message) {
 
 // Drop ends a request: the wait, or the hold.
 func (m *Client) Drop(now int64, number uint64) {
-	m.check(now)
+	m.expire(now)
 	if i := m.find(number); i >= 0 {
 		m.requests = slices.Delete(m.requests, i, i+1)
 		m.send(Message{Kind: Drop, Number: number})
@@ -135,7 +135,7 @@ func (m *Client) holding() bool { return slices.ContainsFunc(m.requests, m.holds
 // Connect begins a session with this name on a new connection, or resumes the present one. If the
 // connection is with another member than that of the session, it begins a trial.
 func (m *Client) Connect(now int64, fresh string, elsewhere bool) {
-	if m.check(now); elsewhere && !m.holding() && m.session != "" {
+	if m.expire(now); elsewhere && !m.holding() && m.session != "" {
 		m.over(None, "")
 	}
 	switch {
@@ -152,7 +152,7 @@ func (m *Client) Connect(now int64, fresh string, elsewhere bool) {
 		hello.Wants = append(hello.Wants, m.requests[i].number)
 	}
 	if m.beat(now, hello); !m.Trying() {
-		m.await()
+		m.askAgain()
 	}
 }
 
@@ -164,8 +164,8 @@ func (m *Client) on() *stay {
 	return &m.stay
 }
 
-// await asks for what is waited for.
-func (m *Client) await() {
+// askAgain asks for what is waited for.
+func (m *Client) askAgain() {
 	for i := range m.requests {
 		if r := &m.requests[i]; !m.holds(*r) {
 			m.send(Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try, Shares: r.shares})
@@ -243,7 +243,7 @@ func (m *Client) beatAt() int64 {
 
 // Tick tells the machine that time has passed.
 func (m *Client) Tick(now int64) {
-	switch m.check(now); {
+	switch m.expire(now); {
 	case now < m.beatAt():
 	case m.on().confirmed:
 		m.beat(now, Message{Kind: Beat})
@@ -254,9 +254,9 @@ func (m *Client) Tick(now int64) {
 	}
 }
 
-// check comes before each input: an input may extend the session, and what has ended must not
-// come back.
-func (m *Client) check(now int64) {
+// expire ends what has run out. It comes before each input: an input may extend the session, and what
+// has ended must not come back.
+func (m *Client) expire(now int64) {
 	if now >= m.overAt {
 		m.over(Unknown, Late)
 	}
@@ -313,7 +313,7 @@ func (m *Client) goOn() {
 	}
 	m.news = append(m.news, Message{Kind: Confirm, Fresh: !m.term.Runs()})
 	m.stay, m.trial, m.leaving = m.trial, none(m.term.Length), false
-	m.await()
+	m.askAgain()
 }
 
 // finish leaves a member that closes, when nothing is held, and that of a trial, when it has refused
@@ -338,7 +338,7 @@ func (m *Client) tell(r request) {
 
 // Handle takes a message of the member from the present connection.
 func (m *Client) Handle(now int64, msg *Message) {
-	if m.check(now); !m.connected {
+	if m.expire(now); !m.connected {
 		return
 	}
 	switch i := m.find(msg.Number); msg.Kind {
@@ -359,7 +359,7 @@ func (m *Client) Handle(now int64, msg *Message) {
 	case Leave:
 		m.leaving = m.leaving || !m.Trying()
 	case Over:
-		m.ends(max(msg.Code, Busy), msg.Text)
+		m.ended(max(msg.Code, Busy), msg.Text)
 	}
 	m.finish()
 }
@@ -391,7 +391,7 @@ func (m *Client) confirm(now int64, msg *Message) {
 		m.over(Unknown, Late)
 	case !m.known(): // the member may not act yet
 		m.overAt = m.sentAt + msg.Length
-		m.check(now)
+		m.expire(now)
 	}
 }
 
@@ -413,9 +413,9 @@ func (m *Client) granted(r *request, msg *Message) {
 	}
 }
 
-// ends takes the word that the session is over, or that there is none. What is held stays valid
+// ended takes the word that the session is over, or that there is none. What is held stays valid
 // until T.
-func (m *Client) ends(code Code, text string) {
+func (m *Client) ended(code Code, text string) {
 	switch {
 	case m.Trying():
 		m.giveUp()

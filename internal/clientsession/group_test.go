@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
-// A group is a state of some members, the record that says who they are, and their clients. The ends of
+// A group is a state of some members, the record that says who they are, and their clients. The sides of
 // the sessions, the machines of the locks, and what decides which former members may hold a lock are
 // those that are shipped. Messages of members arrive at once, in a view in which all members act; the
 // exploration of package membership has the others. Time passes in units, for all at once, but one clock
@@ -226,7 +226,7 @@ func appendClient(b []byte, m *Client, now int64) []byte {
 			continue
 		}
 		if b = fmt.Appendf(b, "%s %v ", s.session, s.confirmed); s.known() {
-			b = fmt.Appendf(b, "%d %d %v ", to(s.term.End()), to(s.overAt), s.term.Runs())
+			b = fmt.Appendf(b, "%d %d %v ", to(s.term.Expiry()), to(s.overAt), s.term.Runs())
 		}
 		if m.connected && s == m.on() {
 			b = fmt.Appendf(b, "%d ", min(now-s.sentAt, 4*unit))
@@ -239,7 +239,7 @@ func appendRequests(b []byte, list []request, now int64) []byte {
 	for _, r := range list {
 		b = fmt.Appendf(b, "[%d %s %v %d %v %d %v", r.number, r.lock, r.try, r.fence, r.of, r.by, r.claimed)
 		if r.left.Runs() {
-			b = fmt.Appendf(b, " %d", max(r.left.End()-now, 0))
+			b = fmt.Appendf(b, " %d", max(r.left.Expiry()-now, 0))
 		}
 		b = append(b, ']')
 	}
@@ -281,7 +281,7 @@ func (w *group) holds(i, l int) bool {
 	if k < 0 || w.clients[i].held[l] == 0 {
 		return false
 	}
-	return w.at(person(i)) < m.End(m.requests[k].number)-m.term.Length/16
+	return w.at(person(i)) < m.Expiry(m.requests[k].number)-m.term.Length/16
 }
 
 func (w *group) Steps(steps []search.Event[*group]) []search.Event[*group] {
@@ -745,7 +745,7 @@ func (w *group) lapse(i int) {
 	}
 }
 
-// member gives a member's end of a session an input, and carries out its output.
+// member gives a member's side of a session an input, and carries out its output.
 func (w *group) member(_ string, i int, name string, input func(m *Member, now int64)) {
 	s := w.session(i, name)
 	if s == nil {

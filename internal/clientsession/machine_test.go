@@ -11,7 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
-// A pair is a client and the member's end of its session. It collects their orders, and the events of requests.
+// A pair is a client and the member's side of its session. It collects their orders, and the events of requests.
 type pair struct {
 	t      *testing.T
 	now    int64
@@ -348,7 +348,7 @@ func TestOtherLength(t *testing.T) {
 	require.Empty(t, c.take(now, confirmation(unit, 100*unit)))
 	c.Tick(c.Deadline())
 	require.False(t, c.Connected(), "it is silent")
-	require.Equal(t, int64(unit), c.End(one))
+	require.Equal(t, int64(unit), c.Expiry(one))
 	c.Tick(unit)
 	require.Equal(t, []Message{{Kind: Over, Code: Unknown, Text: Late}, refusal(one, Unknown, Late)}, c.learn())
 }

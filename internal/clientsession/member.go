@@ -6,7 +6,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
-// A Member is the member's end of one session. Times are nanoseconds of a clock that does not run
+// A Member is the member's side of one session. Times are nanoseconds of a clock that does not run
 // ahead when the wall clock is set: locks must not be given back too soon. The driver
 //
 //	passes on the messages of the newest connection of the session, and no others: that of a Hello
@@ -20,7 +20,7 @@ import (
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
 //	forgets the session when it is Over
 type Member struct {
-	end
+	side
 	length int64 // S
 	drain  int64 // D
 
@@ -30,7 +30,7 @@ type Member struct {
 	over    bool
 }
 
-// NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
+// NewMember returns the member's side of a session that begins with a Hello. S is in nanoseconds.
 func NewMember(now, length int64) *Member {
 	return &Member{length: length, drain: leases.Drain(length), overAt: now + leases.Drain(length)}
 }

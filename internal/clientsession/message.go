@@ -1,6 +1,6 @@
 // Package clientsession has the rules of a session between a client, which is no member of the
 // group, and the member that takes locks for it, as machines without I/O: [Client] and [Member]
-// are its two ends.
+// are its two sides.
 //
 // # The rules
 //
@@ -146,7 +146,7 @@ type Message struct {
 	Text string // Refused, Over, Ask
 }
 
-// A request is what a client asks for, at either end, until it is dropped, refused or lost.
+// A request is what a client asks for, at either side, until it is dropped, refused or lost.
 type request struct {
 	number uint64
 	lock   string
@@ -166,29 +166,29 @@ func (r *request) order() Message {
 	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try, Shares: r.shares, Of: r.of}
 }
 
-// An end is what both ends of a session have.
-type end struct {
+// A side is what both sides of a session have.
+type side struct {
 	requests []request // ascending by number at the client, in the order in which they came at the member
 	out      []Message // to send
 	news     []Message // for the driver: what has become of requests, or what to do
 }
 
-func (e *end) find(number uint64) int {
-	return slices.IndexFunc(e.requests, func(r request) bool { return r.number == number })
+func (s *side) find(number uint64) int {
+	return slices.IndexFunc(s.requests, func(r request) bool { return r.number == number })
 }
 
 // Output returns what to send, and the news for the driver, since the last call: until the next input.
-func (e *end) Output() (out, news []Message) {
-	out, news = e.out, e.news
-	if e.out, e.news = out[:0], news[:0]; cap(out)+cap(news) > 8 {
-		e.out, e.news = nil, nil // an idle session keeps little
+func (s *side) Output() (out, news []Message) {
+	out, news = s.out, s.news
+	if s.out, s.news = out[:0], news[:0]; cap(out)+cap(news) > 8 {
+		s.out, s.news = nil, nil // an idle session keeps little
 	}
 	return out, news
 }
 
 // Locks returns what the client holds and waits for.
-func (e *end) Locks() (held, waited []string) {
-	for _, r := range e.requests {
+func (s *side) Locks() (held, waited []string) {
+	for _, r := range s.requests {
 		if r.fence != 0 {
 			held = append(held, r.lock)
 		} else {

@@ -415,7 +415,7 @@ func (w *world) find(name string, msg *Message) *session {
 	return s
 }
 
-// member gives the member's end of a session an input, and carries out its output.
+// member gives the member's side of a session an input, and carries out its output.
 func (w *world) member(do string, s *session, input func(m *Member, now int64)) {
 	name, m := s.name, s.m
 	i := int(name[0] - 'a')

@@ -22,31 +22,31 @@ type Hold struct {
 	lapsed func() error // nil if the end of the lease does not end the hold
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	end    atomic.Int64 // of the lease
+	expiry atomic.Int64 // of the lease
 	timer  *time.Timer
 }
 
-// New returns the hold of a grant whose lease ends then. Its context has the values of ctx. When
+// New returns the hold of a grant whose lease expires then. Its context has the values of ctx. When
 // the lease has ended, it calls lapsed, perhaps more than once, and is lost for that reason. If lapsed
 // is nil the hold is only suspended then.
-func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, end int64, lapsed func() error) *Hold {
+func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, expiry int64, lapsed func() error) *Hold {
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	h.end.Store(end)
+	h.expiry.Store(expiry)
 	h.timer = time.AfterFunc(h.left(), h.lapse)
 	return h
 }
 
-func (h *Hold) term() leases.Term { return leases.From(h.end.Load()-h.lease, h.lease) }
+func (h *Hold) term() leases.Term { return leases.From(h.expiry.Load()-h.lease, h.lease) }
 
 func (h *Hold) left() time.Duration {
 	term := h.term()
 	return time.Duration(term.Until() - h.clock.Now())
 }
 
-// Extend says when the lease ends now. It must not be called twice at a time.
-func (h *Hold) Extend(end int64) {
-	if h.end.Swap(end) != end {
+// Extend says when the lease expires now. It must not be called twice at a time.
+func (h *Hold) Extend(expiry int64) {
+	if h.expiry.Swap(expiry) != expiry {
 		h.timer.Reset(h.left())
 	}
 }

@@ -11,12 +11,12 @@ import "math"
 // Times are nanoseconds of a clock that counts sleep. The zero Term has not begun.
 type Term struct {
 	Length     int64 // L, of which Margin and Renew are shares
-	end        int64
+	expiry     int64
 	runs, over bool
 }
 
 // From returns the term of a lease that was confirmed to run for a length from then on.
-func From(sent, length int64) Term { return Term{Length: length, end: sent + length, runs: true} }
+func From(sent, length int64) Term { return Term{Length: length, expiry: sent + length, runs: true} }
 
 // Confirm tells that a question sent then was answered: the lease runs for so long. It reports
 // whether the term runs now. An answer that comes too late begins nothing.
@@ -24,12 +24,12 @@ func (t *Term) Confirm(now, sent, length int64) (runs bool) {
 	if t.Over(now) {
 		return false
 	}
-	end := sent + length
+	expiry := sent + length
 	if t.runs {
-		end = max(end, t.end)
+		expiry = max(expiry, t.expiry)
 	}
-	if now < end-t.Length/Margin {
-		t.end, t.runs = end, true
+	if now < expiry-t.Length/Margin {
+		t.expiry, t.runs = expiry, true
 	}
 	return t.runs
 }
@@ -46,18 +46,18 @@ func (t *Term) Over(now int64) bool {
 // Runs reports whether the term runs, as of the last Confirm or Over.
 func (t *Term) Runs() bool { return t.runs }
 
-// End returns when the lease ends.
-func (t *Term) End() int64 { return t.end }
+// Expiry returns when the lease expires.
+func (t *Term) Expiry() int64 { return t.expiry }
 
 // Until returns when the term ends, a margin before the lease: time for code that learns of it
 // to stop.
-func (t *Term) Until() int64 { return t.end - t.Length/Margin }
+func (t *Term) Until() int64 { return t.expiry - t.Length/Margin }
 
 // Renew returns when to send the next question, after this share of the lease.
-func (t *Term) Renew(share int64) int64 { return t.end - t.Length + t.Length/share }
+func (t *Term) Renew(share int64) int64 { return t.expiry - t.Length + t.Length/share }
 
 // Late returns from when on the next answer is late.
-func (t *Term) Late() int64 { return t.end - t.Length + t.Length/Renew*2 }
+func (t *Term) Late() int64 { return t.expiry - t.Length + t.Length/Renew*2 }
 
 // A State is how a term stands.
 type State uint8

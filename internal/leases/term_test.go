@@ -61,7 +61,7 @@ func (w *world) AppendState(b []byte) []byte {
 	}
 	end := int64(0)
 	if w.term.runs {
-		end = max(w.term.end-w.now, 0)
+		end = max(w.term.expiry-w.now, 0)
 	}
 	b = fmt.Appendf(b, "%d %v %v %s %d %v %v", end, w.term.runs, w.term.over, q(w.asks), ago(w.takenAt), w.other, w.lost)
 	for range w.strays {
@@ -179,7 +179,7 @@ func TestMutants(t *testing.T) {
 		"counts-without-an-answer": {giveUp: func(w *world, q question) { w.term.Confirm(w.now, q.sent, w.length) }},
 		"what-has-ended-goes-on": {confirm: func(w *world, sent int64) {
 			if w.term.runs {
-				w.term.end = sent + w.length
+				w.term.expiry = sent + w.length
 			} else {
 				w.term.Confirm(w.now, sent, w.length)
 			}
@@ -200,9 +200,9 @@ func TestTerm(t *testing.T) {
 	require.False(t, term.Confirm(45, 0, 48), "too late to begin")
 	require.False(t, term.Over(45))
 	require.True(t, term.Confirm(44, 0, 48))
-	require.Equal(t, []int64{48, 45, 16, 32}, []int64{term.End(), term.Until(), term.Renew(Renew), term.Late()})
+	require.Equal(t, []int64{48, 45, 16, 32}, []int64{term.Expiry(), term.Until(), term.Renew(Renew), term.Late()})
 	require.True(t, term.Confirm(44, 10, 20), "an answer never shortens it")
-	require.EqualValues(t, 48, term.End())
+	require.EqualValues(t, 48, term.Expiry())
 	require.False(t, term.Over(44))
 	require.False(t, term.Confirm(45, 44, 48))
 	require.True(t, term.Over(0), "it stays over")

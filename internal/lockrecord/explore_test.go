@@ -76,7 +76,7 @@ func TestMutants(t *testing.T) {
 		}, nil},
 		{"end-of-the-lease-ignored", plain, func(w *world, i int, do string, input func()) {
 			m := w.places[i].m
-			if m.phase == Held && w.now >= m.LeaseEnd() {
+			if m.phase == Held && w.now >= m.Expiry() {
 				m.term = leases.From(w.now, m.term.Length)
 			}
 			input()

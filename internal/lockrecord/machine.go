@@ -57,9 +57,9 @@ import (
 //	asks for the next one at Deadline, and calls Poll from time to time while it waits for a life
 //	calls Prover first if the store can tell when a life is over, Proved when it has told,
 //	Unprovable when it cannot, and Provable when it may again
-//	ends the hold a margin before LeaseEnd, by a timer of its own, and then calls End. It
+//	ends the hold a margin before Expiry, by a timer of its own, and then calls End. It
 //	does not if this life lasts
-//	calls Release when the caller does, and at LeaseEnd for a hold that was lost
+//	calls Release when the caller does, and at Expiry for a hold that was lost
 type Machine struct {
 	lock  string
 	life  string
@@ -128,7 +128,7 @@ func (m *Machine) Prover(lasts bool) { m.proves, m.lasts = true, lasts }
 
 // Phase returns where the attempt stands now.
 func (m *Machine) Phase(now int64) Phase {
-	m.check(now)
+	m.expire(now)
 	return m.phase
 }
 
@@ -139,8 +139,8 @@ func (m *Machine) Fence() uint64 { return m.record.Fence }
 // its lease has ended.
 func (m *Machine) Err() error { return m.err }
 
-// LeaseEnd returns when the lease ends, while the machine is Held.
-func (m *Machine) LeaseEnd() int64 { return m.term.End() }
+// Expiry returns when the lease expires, while the machine is Held.
+func (m *Machine) Expiry() int64 { return m.term.Expiry() }
 
 // Awaits reports whether the machine waits for another life. It returns the record and the revision
 // that were seen.
@@ -161,7 +161,7 @@ func (m *Machine) next() (op Operation, at int64) {
 	case m.op != None || m.phase == Over:
 		return None, math.MaxInt64
 	case m.phase == Ended && !m.leaving:
-		return None, m.LeaseEnd()
+		return None, m.Expiry()
 	case m.stale:
 		return Load, math.MinInt64
 	case m.phase == Held:
@@ -177,7 +177,7 @@ func (m *Machine) next() (op Operation, at int64) {
 // Operation returns the operation that is due, with the value and the revision of a Swap. It
 // counts as sent now. A fence that is drawn is above the floor, which stands at the clock.
 func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte, rev string) {
-	m.check(now)
+	m.expire(now)
 	op, at := m.next()
 	if op == None || now < at {
 		return None, nil, ""
@@ -213,9 +213,9 @@ func (m *Machine) Deadline() int64 {
 // lease may.
 func (m *Machine) Leapt(by int64) { m.seenAt += by }
 
-// check notices the end of the lease. It comes before each input: an input may extend the lease,
+// expire ends a hold whose lease has ended. It comes before each input: an input may extend the lease,
 // and what has ended must not come back.
-func (m *Machine) check(now int64) {
+func (m *Machine) expire(now int64) {
 	if m.phase == Held && !m.lasts && m.term.Over(now) {
 		m.phase = Ended
 	}
@@ -247,7 +247,7 @@ func (m *Machine) End() {
 // Release ends the hold, or the wait for it. The machine is Over when the record says so, too.
 // If a swap of unknown outcome takes effect after that, the others wait as for a dead life.
 func (m *Machine) Release(now int64) {
-	m.check(now)
+	m.expire(now)
 	m.leaving = true
 	m.End()
 	m.settle()
@@ -262,7 +262,7 @@ func (m *Machine) settle() {
 
 // finish ends the operation under way.
 func (m *Machine) finish(now int64) {
-	m.check(now)
+	m.expire(now)
 	m.op = None
 }
 

@@ -142,7 +142,7 @@ func (w *world) AppendState(b []byte) []byte {
 			case Waiting:
 				b = fmt.Appendf(b, "%d ", ago(m.seenAt, w.wait))
 			case Held:
-				b = fmt.Appendf(b, "%d %d ", ago(m.LeaseEnd()-w.lease*unit, w.lease), m.record.Fence)
+				b = fmt.Appendf(b, "%d %d ", ago(m.Expiry()-w.lease*unit, w.lease), m.record.Fence)
 			}
 			if p.op.op == Swap || p.op.op == Load && w.alter != nil {
 				b = fmt.Appendf(b, "%d ", ago(m.sentAt, w.lease))
@@ -177,7 +177,7 @@ func (w *world) holds(i int) bool {
 		return false
 	}
 	lasts := p.m.lasts && (!p.forgotten || w.now < p.since+w.lease*unit)
-	return lasts || w.now < p.m.LeaseEnd()
+	return lasts || w.now < p.m.Expiry()
 }
 
 func (w *world) Steps(steps []event) []event {

@@ -27,7 +27,7 @@ var leaseMutants = []struct {
 		sent := m.sentAt
 		out := input()
 		if do == lose && m.self != dmutex.None {
-			m.endsAt(max(m.term.End(), sent+m.cfg.Lease))
+			m.endsAt(max(m.term.Expiry(), sent+m.cfg.Lease))
 		}
 		return out
 	}}},

@@ -1070,7 +1070,7 @@ func (m *LeaseMachine) LeaseEnd() int64 {
 	if m.self == dmutex.None || m.ended != Outside {
 		return math.MinInt64
 	}
-	return m.term.End()
+	return m.term.Expiry()
 }
 
 // endsAt lets the lease end then.

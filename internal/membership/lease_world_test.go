@@ -813,7 +813,7 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	case lose:
 		input = func() Output { return l.Done(0, nil, errUnknown) }
 	case pass:
-		l.endsAt(l.term.End() - unit)
+		l.endsAt(l.term.Expiry() - unit)
 		l.since, l.dueSince, l.sentAt = l.since-unit, l.dueSince-unit, l.sentAt-unit
 		if l.fence != 0 && !w.holdable(&l) {
 			t.lost = true
@@ -969,7 +969,7 @@ func (l *leased) freeze() {
 		m.holders = nil
 	}
 	m.settlePast()
-	if m.endsAt(max(m.term.End(), 0)); m.self == dmutex.None {
+	if m.endsAt(max(m.term.Expiry(), 0)); m.self == dmutex.None {
 		m.term = leases.Term{Length: m.cfg.Lease}
 	}
 	if m.since = max(m.since, -m.drain); m.cleared >= m.record.Unclean {
@@ -1035,7 +1035,7 @@ func (w *leaseModel) intern(l leased) uint32 {
 	b = canon.Number(b, " holds ", l.fence)
 	b = canon.Number(b, " lost ", l.lost)
 	b = canon.Number(b, " in ", l.acted)
-	for _, at := range []int64{l.term.End(), l.since, l.dueSince, l.sentAt} {
+	for _, at := range []int64{l.term.Expiry(), l.since, l.dueSince, l.sentAt} {
 		b = strconv.AppendInt(append(b, ' '), at/unit, 10)
 	}
 	w.scratch = b

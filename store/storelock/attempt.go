@@ -109,7 +109,7 @@ func (a *attempt) follow(phase lockrecord.Phase, now int64) {
 		if a.life != nil {
 			lapsed = nil
 		}
-		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.LeaseEnd(), lapsed)
+		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.Expiry(), lapsed)
 		a.busy = nil
 		a.note()
 		close(a.granted)
@@ -118,13 +118,13 @@ func (a *attempt) follow(phase lockrecord.Phase, now int64) {
 	case phase == lockrecord.Held && a.Over():
 		a.m.End() // and renew it no more
 	case phase == lockrecord.Held:
-		a.Extend(a.m.LeaseEnd())
+		a.Extend(a.m.Expiry())
 	case err != nil:
 		a.End(a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, err)))
 	default:
 		a.End(a.lapsed())
 	}
-	if phase == lockrecord.Ended && now >= a.m.LeaseEnd() { // nobody need call Release then
+	if phase == lockrecord.Ended && now >= a.m.Expiry() { // nobody need call Release then
 		a.release()
 	}
 }
@@ -266,7 +266,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 		a.failed[op] = fmt.Errorf("the store does not answer: %w", err)
 		a.note()
 	}
-	if a.Hold != nil && a.life != nil && a.now() >= a.m.LeaseEnd() {
+	if a.Hold != nil && a.life != nil && a.now() >= a.m.Expiry() {
 		a.look()
 	}
 	a.sleep(jitter(min(slowPoll, a.l.lease/leases.Margin)))

@@ -212,11 +212,11 @@ func (l *record) halt(now int64) {
 // renewed lets the locks go on until the term ends.
 func (l *record) renewed(now int64, term leases.Term) {
 	g := l.group
-	if term.End() > l.lasts {
-		l.lasts = term.End()
+	if term.Expiry() > l.lasts {
+		l.lasts = term.Expiry()
 		g.trace(trace.Event{What: trace.Lease, N: uint64(term.Until() - now)})
 	}
-	l.gaveBack(g.Locks.Return(term.End() - term.Length))
+	l.gaveBack(g.Locks.Return(term.Expiry() - term.Length))
 	g.Locks.SetTerm(term)
 	l.set(now)
 	g.Locks.Resume()
