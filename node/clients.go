@@ -82,14 +82,14 @@ func (n *Node) serveClients() {
 	}
 	n.clients = lend.New(lend.Config{
 		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow,
-		Take: n.lend, Awaits: n.tells, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(), Why: n.locks.Why,
+		Take: n.lend, Busy: n.busy, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(), Why: n.locks.Why,
 	})
 }
 
-// tells returns the text for a client that says what its request for a lock waits for, and whether the
+// busy returns the text for a client that says what its request for a lock waits for, and whether the
 // lock is busy: somebody is known to hold it, or all that it waits for have its request, so one of them has
 // the lock.
-func (n *Node) tells(lock string) (text string, busy bool) {
+func (n *Node) busy(lock string) (text string, busy bool) {
 	if !n.group.Acting() {
 		return "its member waits for others of the group", false
 	}
@@ -105,7 +105,7 @@ func (n *Node) tells(lock string) (text string, busy bool) {
 // lend begins to take a lock for a client, alone or to share it, and calls done when it has, in a
 // goroutine of its own. A wait needs no goroutine before; a try needs one for as long as it takes. of are
 // the members that a claim names. A lock that was shared is taken over by nobody.
-func (n *Node) lend(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, end lend.End, err error)) lend.End {
+func (n *Node) lend(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, stop lend.Stop, err error)) lend.Stop {
 	m := &Mutex{node: n, name: name, shared: shares}
 	lent := func(h *locks.Held, err error) {
 		var self dmutex.NodeID

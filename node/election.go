@@ -175,7 +175,7 @@ const (
 type election struct {
 	term
 	name      string
-	end       context.CancelCauseFunc // of this node's own term, while leader is this node
+	resign    context.CancelCauseFunc // of this node's own term, while leader is this node
 	observers int
 	news      chan struct{} // closed at the next change
 }
@@ -192,26 +192,26 @@ func (ts *terms) election(name string) *election {
 	return e
 }
 
-// learn takes an announcement. Of a term of this node itself, calling end resigns it.
-func (ts *terms) learn(name string, t term, end context.CancelCauseFunc) {
+// learn takes an announcement. Of a term of this node itself, calling resign ends it.
+func (ts *terms) learn(name string, t term, resign context.CancelCauseFunc) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if ts.elections[name] == nil && end == nil && len(ts.elections) >= maxElections {
+	if ts.elections[name] == nil && resign == nil && len(ts.elections) >= maxElections {
 		return
 	}
-	ts.change(ts.election(name), t, end)
+	ts.change(ts.election(name), t, resign)
 }
 
 // resign ends this node's own term, if there is one. It holds no mutex then:
 // ending a context calls its parent, which may be code of the application.
 func (ts *terms) resign(name string) {
 	ts.mu.Lock()
-	end := context.CancelCauseFunc(func(error) {})
-	if e := ts.elections[name]; e != nil && e.end != nil {
-		end = e.end
+	resign := context.CancelCauseFunc(func(error) {})
+	if e := ts.elections[name]; e != nil && e.resign != nil {
+		resign = e.resign
 	}
 	ts.mu.Unlock()
-	end(&Error{Err: ErrResigned})
+	resign(&Error{Err: ErrResigned})
 }
 
 // renew ends the terms of the lives that the view of the epoch leaves behind. The terms of a
@@ -225,18 +225,18 @@ func (ts *terms) renew(epoch uint64, ended func(leader dmutex.NodeID) bool) (own
 		if e.leader != dmutex.None && epochs.Of(e.epoch) < epoch && ended(e.leader) {
 			ts.change(e, term{dmutex.None, e.epoch}, nil)
 		}
-		if e.end != nil {
+		if e.resign != nil {
 			own[name] = e.term
 		}
 	}
 	return own
 }
 
-func (ts *terms) change(e *election, t term, end context.CancelCauseFunc) {
+func (ts *terms) change(e *election, t term, resign context.CancelCauseFunc) {
 	if !t.after(e.term) {
 		return
 	}
-	e.term, e.end = t, end
+	e.term, e.resign = t, resign
 	close(e.news)
 	e.news = make(chan struct{})
 	ts.rest(e)

@@ -115,7 +115,7 @@ func public(lock string, err error) error {
 		return &named
 	case *locks.Error:
 		return &Error{Lock: cmp.Or(e.Lock, lock), Peer: e.Peer, Err: &locks.Error{Peer: e.Peer, Err: e.Err}}
-	case *locks.End:
+	case *locks.Cause:
 		err = e.Err
 	}
 	if errors.Is(err, dmutex.ErrMisuse) {

@@ -118,7 +118,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 			if trying {
 				m.awaitReceipts(ctx, w)
 			} else {
-				m.await(ctx, w)
+				m.awaitGrant(ctx, w)
 			}
 			h, err = w.Result()
 		}
@@ -153,7 +153,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 // the error.
 const askBefore = 500 * time.Millisecond
 
-func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
+func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 	n, lapsed := m.node, m.lapsed
 	var look, ask <-chan time.Time
 	if m.txn != nil && n.cfg.Deadlock > 0 {
@@ -161,8 +161,8 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 		defer m.txn.wait(nil)
 		look = time.Tick(n.cfg.Deadlock)
 	}
-	if end, ok := ctx.Deadline(); ok {
-		left := time.Until(end)
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
 		ask = time.After(left - min(left/2, askBefore))
 	}
 	var answers <-chan Holder

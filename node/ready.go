@@ -90,7 +90,7 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 }
 
 // waitError is the error of an Acquire whose context has ended: it says what the call was waiting
-// for, and wraps why. holder is what another node has answered to await, if this node knows none.
+// for, and wraps why. holder is what another node has answered to awaitGrant, if this node knows none.
 func (n *Node) waitError(lock string, holder Holder, why error) error {
 	if !n.group.Acting() {
 		return n.notReady(why)

@@ -112,9 +112,9 @@ func TestTermsAreForgotten(t *testing.T) {
 		ts.observe(fmt.Sprint("never led ", i), -1)
 	}
 	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
-	require.NotNil(t, ts.elections["led"].end)
+	require.NotNil(t, ts.elections["led"].resign)
 	ts.learn("led", term{dmutex.None, 2}, nil)
-	require.Nil(t, ts.elections["led"].end, "a vacant election keeps a context alive")
+	require.Nil(t, ts.elections["led"].resign, "a vacant election keeps a context alive")
 }
 
 // The terms of a life end with it. The terms of the next life of the same node, in a later view, go

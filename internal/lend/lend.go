@@ -1,4 +1,4 @@
-// Package lend serves clients at a member: it drives the member's ends of their sessions, see
+// Package lend serves clients at a member: it drives the member's sides of their sessions, see
 // package clientsession, and takes locks for them.
 package lend
 
@@ -27,12 +27,12 @@ type Config struct {
 	Allow     func(conn net.Conn, client, lock string, shared bool) error
 
 	// Take begins to take a lock, alone or to share it, and calls done once, in a goroutine of its own. A
-	// claim says Of which members. node is the member's number. The End that Take returns makes it call
-	// done soon. The End that done gets gives the lock back.
-	Take func(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, end End, err error)) End
+	// claim says Of which members. node is the member's number. The Stop that Take returns makes it call
+	// done soon. The Stop that done gets gives the lock back.
+	Take func(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, stop Stop, err error)) Stop
 
-	// Awaits says who holds a lock, or for what else its request waits: then it is not known to be busy.
-	Awaits func(lock string) (text string, busy bool)
+	// Busy says who holds a lock, or for what else its request waits: then it is not known to be busy.
+	Busy func(lock string) (text string, busy bool)
 
 	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
@@ -46,9 +46,9 @@ type Config struct {
 	Why   func() error
 }
 
-// An End ends what Take began: nil because the client said so, or for the reason given. Then it gives
+// A Stop ends what Take began: nil because the client said so, or for the reason given. Then it gives
 // nothing back before an operation on the record, sent later, has shown this life as a member.
-type End func(lost error)
+type Stop func(lost error)
 
 const (
 	backlog   = 64 << 10 // bytes that wait for a connection that takes nothing
@@ -86,8 +86,8 @@ type session struct {
 	takes  map[uint64]*taking
 }
 
-// A taking is a request that is under way or granted, and what ends it.
-type taking struct{ end End }
+// A taking is a request that is under way or granted, and what stops it.
+type taking struct{ stop Stop }
 
 // New begins to serve.
 func New(cfg Config) *Server {
@@ -233,7 +233,7 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 		if more = t.conn == c; more {
 			if lock := m.Awaits(msg.Number); msg.Kind == clientsession.Drop && lock != "" {
 				var busy bool
-				if msg.Text, busy = s.cfg.Awaits(lock); !busy {
+				if msg.Text, busy = s.cfg.Busy(lock); !busy {
 					msg.Code = clientsession.Failed
 				}
 			}
@@ -245,10 +245,10 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 
 // input gives the machine of a session an input, and does what it wants. A nil input is only the time.
 func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
-	var ends []func()
+	var stops []func()
 	defer func() {
-		for _, end := range ends {
-			end()
+		for _, stop := range stops {
+			stop()
 		}
 	}()
 	s.mu.Lock()
@@ -281,11 +281,11 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 			s.begin(t, o)
 			continue
 		}
-		end, lost := t.takes[o.Number].end, error(nil)
+		stop, lost := t.takes[o.Number].stop, error(nil)
 		if o.Code != clientsession.None {
 			lost = fmt.Errorf("the session of client %q is over", t.name)
 		}
-		ends = append(ends, func() { end(lost) })
+		stops = append(stops, func() { stop(lost) })
 		delete(t.takes, o.Number)
 	}
 	if !t.m.Over() {
@@ -316,7 +316,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 	claims := uint64(min(len(o.Of), 1))
 	s.Claims.Add(claims)
 	s.running.Add(1)
-	g.end = s.cfg.Take(t.name, o.Lock, o.Try, o.Shares, o.Of, func(fence, node uint64, end End, err error) {
+	g.stop = s.cfg.Take(t.name, o.Lock, o.Try, o.Shares, o.Of, func(fence, node uint64, stop Stop, err error) {
 		defer s.running.Done()
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
@@ -324,16 +324,16 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 			case err == nil:
 				m.Granted(o.Number, fence, node)
 				s.Moved.Add(claims)
-				g.end, end = end, nil
+				g.stop, stop = stop, nil
 			case errors.Is(err, lock.ErrBusy):
-				text, _ := s.cfg.Awaits(o.Lock)
+				text, _ := s.cfg.Busy(o.Lock)
 				m.Refuse(o.Number, clientsession.Busy, text)
 			default:
 				m.Refuse(o.Number, clientsession.Failed, err.Error())
 			}
 		})
-		if end != nil { // nobody wants it any more
-			end(nil)
+		if stop != nil { // nobody wants it any more
+			stop(nil)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func serve(t *testing.T, test func(m *member)) {
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string, _ bool) error { return m.allow(name, lock) },
-			Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, End, error)) End {
+			Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, Stop, error)) Stop {
 				go func() {
 					if err := m.take(); err != nil {
 						done(0, 0, nil, err)
@@ -73,7 +73,7 @@ func serve(t *testing.T, test func(m *member)) {
 				}()
 				return func(error) {}
 			},
-			Awaits: func(lock string) (string, bool) { return "somebody has " + lock, true },
+			Busy:   func(lock string) (string, bool) { return "somebody has " + lock, true },
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  m.ended,
@@ -91,7 +91,7 @@ func (m *member) left() int {
 	return len(m.loose)
 }
 
-// A caller is a client's end of a connection.
+// A caller is a client's side of a connection.
 type caller struct {
 	*clientlink.Conn
 	m *member

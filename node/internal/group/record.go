@@ -409,13 +409,13 @@ func (l *record) giveBack() {
 	l.gaveBack(l.group.Locks.GiveBack())
 }
 
-func (l *record) gaveBack(ended []lock.Event) {
+func (l *record) gaveBack(outcomes []lock.Event) {
 	tell := l.group.cfg.Tell
-	if len(ended) == 0 || tell == nil {
+	if len(outcomes) == 0 || tell == nil {
 		return
 	}
 	l.group.running.Go(func() {
-		for _, e := range ended {
+		for _, e := range outcomes {
 			tell(e)
 		}
 	})

@@ -176,8 +176,8 @@ func (l *record) watch(member membership.Entry) {
 		return
 	}
 	g := l.group
-	ctx, end := context.WithCancel(g.done)
-	l.watches[member.Node] = end
+	ctx, cancel := context.WithCancel(g.done)
+	l.watches[member.Node] = cancel
 	g.running.Go(func() {
 		over := func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, member.Proof) }
 		_, err := within(ctx, over)
@@ -203,8 +203,8 @@ func (l *record) watch(member membership.Entry) {
 
 // unwatch ends a watch.
 func (l *record) unwatch(id dmutex.NodeID) {
-	if end := l.watches[id]; end != nil {
-		end()
+	if cancel := l.watches[id]; cancel != nil {
+		cancel()
 		delete(l.watches, id)
 	}
 }

@@ -45,19 +45,19 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// An End is why a hold has ended. Holders get it as it is, so it names package node.
-type End struct{ Err error }
+// A Cause is why a hold has ended. Holders get it as it is, so it names package node.
+type Cause struct{ Err error }
 
-func (e *End) Error() string { return "node: " + e.Err.Error() }
-func (e *End) Unwrap() error { return e.Err }
+func (c *Cause) Error() string { return "node: " + c.Err.Error() }
+func (c *Cause) Unwrap() error { return c.Err }
 
 var (
-	released = &End{api.ErrReleased}
+	released = &Cause{api.ErrReleased}
 
 	// overruled ends a hold of a lock for which another member reports a higher fence:
 	// this process was paused or cut off, and missed the loss.
 	overruled = loss(ErrReplaced)
 )
 
-// loss returns how a hold ends that is lost, for the reason given.
-func loss(why error) *End { return &End{fmt.Errorf("%w: %w", api.ErrLost, why)} }
+// loss returns the cause of a hold that is lost for the reason given.
+func loss(why error) *Cause { return &Cause{fmt.Errorf("%w: %w", api.ErrLost, why)} }

@@ -14,9 +14,9 @@ import (
 type Held struct {
 	lock  *lock
 	fence uint64
-	since int64               // when it was granted, by Mail.Now
-	why   atomic.Pointer[End] // it is no longer held; nil while it is
-	ctx   context.Context     // Join's
+	since int64                 // when it was granted, by Mail.Now
+	why   atomic.Pointer[Cause] // it is no longer held; nil while it is
+	ctx   context.Context       // Join's
 
 	own *holdContext // nil until it is needed; guarded by the mutex of the Table
 	at  int          // where it stands in lock.held; likewise
@@ -36,14 +36,14 @@ type Event = api.Event
 
 func (h *Held) outcome() Event {
 	e := Event{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since), Outcome: "released"}
-	if end := h.why.Load(); end != released {
-		e.Err, e.Outcome = end, "lost"
+	if why := h.why.Load(); why != released {
+		e.Err, e.Outcome = why, "lost"
 	}
 	return e
 }
 
 // end ends the hold. The first reason stays: a hold may be lost first and released later.
-func (h *Held) end(why *End) {
+func (h *Held) end(why *Cause) {
 	if !h.why.CompareAndSwap(nil, why) {
 		return
 	}
@@ -230,7 +230,7 @@ func (h *Held) Lose(why error) {
 	h.lose(loss(why))
 }
 
-func (h *Held) lose(why *End) {
+func (h *Held) lose(why *Cause) {
 	t := h.lock.table
 	if u := t.uses[h]; u.lent && u.lostAt == 0 {
 		u.lostAt = t.cfg.Clock()

@@ -70,14 +70,14 @@ func (l *lock) has(h *Held) bool { return h.at < len(l.held) && l.held[h.at] == 
 
 // leave ends a handle, for the reason given if it has not ended before, and returns its outcome, if it is
 // one of the present grant. The grant ends with its last handle.
-func (l *lock) leave(h *Held, why *End) (outcome Event, left bool) {
+func (l *lock) leave(h *Held, why *Cause) (outcome Event, left bool) {
 	if !l.has(h) {
 		return outcome, false
 	}
-	end := len(l.held) - 1
-	last := l.held[end] // takes its place
-	l.held[h.at], last.at = last, h.at
-	if l.held = slices.Delete(l.held, end, end+1); end == 0 {
+	last := len(l.held) - 1
+	moved := l.held[last] // takes its place
+	l.held[h.at], moved.at = moved, h.at
+	if l.held = slices.Delete(l.held, last, last+1); last == 0 {
 		l.held = l.one[:0] // without the room that many have taken
 	}
 	h.end(why)

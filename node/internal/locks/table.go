@@ -53,8 +53,8 @@ type Up interface {
 type Table struct {
 	cfg Config
 
-	ended context.Context         // nothing more is granted once it has ended
-	end   context.CancelCauseFunc // the first cause stays
+	ended  context.Context         // nothing more is granted once it has ended
+	cancel context.CancelCauseFunc // the first cause stays
 
 	term   atomic.Pointer[leases.Term]   // by Config.Clock: nothing is granted after it
 	halted atomic.Bool                   // nothing is granted for now
@@ -94,7 +94,7 @@ func New(cfg Config) *Table {
 		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
 		fresh: make(map[newborn]uint64), uses: make(map[*Held]use),
 	}
-	t.ended, t.end = context.WithCancelCause(context.Background())
+	t.ended, t.cancel = context.WithCancelCause(context.Background())
 	t.SetTerm(leases.Term{})
 	lapsed := make(chan struct{})
 	t.lapsed.Store(&lapsed)
@@ -103,7 +103,7 @@ func New(cfg Config) *Table {
 
 // End ends all granting and all waits, for the reason given. The first reason stays.
 func (t *Table) End(why error) {
-	t.end(why)
+	t.cancel(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.locks {
@@ -276,23 +276,23 @@ func (t *Table) Return(sent int64) []Event {
 	})
 }
 
-func (t *Table) giveBack(which func(*Held) bool) (ended []Event) {
+func (t *Table) giveBack(which func(*Held) bool) (outcomes []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
 		for _, h := range slices.Clone(l.held) {
 			if which(h) {
 				e, _ := l.leave(h, nil)
-				ended = append(ended, e)
+				outcomes = append(outcomes, e)
 			}
 		}
 	}
-	return ended
+	return outcomes
 }
 
 // Abandon ends and releases all holds after an End, for the reason given, and returns them. The locks
 // under which a function still runs stay taken, and those that are lent stay held.
-func (t *Table) Abandon(why error) (ended []Event) {
+func (t *Table) Abandon(why error) (outcomes []Event) {
 	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -300,7 +300,7 @@ func (t *Table) Abandon(why error) (ended []Event) {
 		for _, h := range slices.Clone(l.held) {
 			if u, used := t.uses[h]; !used {
 				e, _ := l.leave(h, lost)
-				ended = append(ended, e)
+				outcomes = append(outcomes, e)
 			} else if !u.lent {
 				h.end(lost)
 			}
@@ -313,7 +313,7 @@ func (t *Table) Abandon(why error) (ended []Event) {
 			l.withdraw()
 		}
 	}
-	return ended
+	return outcomes
 }
 
 // Used returns the name of a lock under which a function runs or, with lent, of one that is lent to a
