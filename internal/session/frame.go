@@ -102,7 +102,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	default:
 		r.fail(errKind)
 	}
-	return f, cmp.Or(r.end(), s.check(&f), err)
+	return f, cmp.Or(r.finish(), s.check(&f), err)
 }
 
 // check refuses what is well-formed and yet cannot be.

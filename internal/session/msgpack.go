@@ -57,8 +57,8 @@ type reader struct {
 	err  error
 }
 
-// end returns the first error, which may be that something is left.
-func (r *reader) end() error {
+// finish returns the first error, which may be that something is left.
+func (r *reader) finish() error {
 	if len(r.rest) > 0 {
 		r.fail(errLong)
 	}

@@ -31,7 +31,7 @@ func TestUintAsTheTwinWritesIt(t *testing.T) {
 
 		r := reader{rest: b}
 		require.Equal(t, v, r.uint())
-		require.NoError(t, r.end())
+		require.NoError(t, r.finish())
 	}
 }
 
@@ -91,8 +91,8 @@ func TestRefused(t *testing.T) {
 			case bin:
 				require.Empty(t, r.bin())
 			}
-			require.ErrorIs(t, r.end(), c.want)
-			require.ErrorIs(t, r.end(), dmutex.ErrPeer)
+			require.ErrorIs(t, r.finish(), c.want)
+			require.ErrorIs(t, r.finish(), dmutex.ErrPeer)
 			require.Zero(t, r.uint(), "nothing is taken after an error")
 			require.ErrorIs(t, r.err, c.want, "the first error stays")
 		})
@@ -128,7 +128,7 @@ func TestNothingAllocated(t *testing.T) {
 	buffer := make([]byte, 0, 64)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		r := reader{rest: hostile}
-		if r.bin(); r.end() == nil {
+		if r.bin(); r.finish() == nil {
 			panic("accepted")
 		}
 		b := appendBin(appendUint(buffer, math.MaxUint64), []byte("name"))

@@ -78,7 +78,7 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	case p.id < self:
 		return nil, nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
 	}
-	if err := l.guard.Load().check(nc, from, p.addr); err != nil {
+	if err := l.guard.Load().authenticate(nc, from, p.addr); err != nil {
 		return p, nil, err
 	}
 	if _, highest := l.host.Life(); g.Life > highest {

@@ -320,7 +320,7 @@ func (p *peer) connect() (lasted time.Duration, err error) {
 func (p *peer) greet(nc net.Conn) error {
 	l := p.link
 	_ = nc.SetDeadline(time.Now().Add(l.pace.greeting)) // what fails to set it fails to write
-	if err := l.guard.Load().check(nc, p.id, p.addr); err != nil {
+	if err := l.guard.Load().authenticate(nc, p.id, p.addr); err != nil {
 		return err
 	}
 	own, _ := l.host.Life()

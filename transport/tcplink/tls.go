@@ -171,8 +171,8 @@ func (g *guard) bind(cert *x509.Certificate, node dmutex.NodeID, address string)
 	return cert.VerifyHostname(host)
 }
 
-// check refuses a connection whose other side is not the node at the address.
-func (g *guard) check(nc net.Conn, node dmutex.NodeID, address string) error {
+// authenticate refuses a connection whose other side is not the node at the address.
+func (g *guard) authenticate(nc net.Conn, node dmutex.NodeID, address string) error {
 	if g == nil {
 		return nil
 	}
