@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -182,6 +183,21 @@ func TestNameOfAnotherProcess(t *testing.T) {
 	require.Equal(t, "web-2 (node 2)", g.Called(2))
 	g.Met(2, 7)
 	require.Equal(t, "node 2", g.Called(2))
+}
+
+// A group keeps the names of its members, and of as many former ones as there can be: the last that joined.
+func TestNamesAreBounded(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	for id := dmutex.NodeID(2); id < 10+membership.MaxFormer; id++ {
+		g.remember(map[dmutex.NodeID]About{id: {Name: fmt.Sprint("web-", id)}})
+	}
+	require.Equal(t, "web-2 (node 2)", g.Called(2), "a member")
+	require.Equal(t, "node 9", g.Called(9))
+	require.Equal(t, "web-10 (node 10)", g.Called(10))
+	require.Len(t, *g.known.Load(), 1+membership.MaxFormer)
 }
 
 // What is told of former members has their names, and what the machine keeps has none.

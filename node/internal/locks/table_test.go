@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
@@ -77,6 +79,44 @@ func TestOverruled(t *testing.T) {
 	require.ErrorIs(t, held.Release(), ErrReplaced)
 	require.Empty(t, u.ended, "it ended with the view")
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
+}
+
+// A trace has what a machine has refused, with the reason, and a replay of it is refused likewise.
+func TestRefusedInputsAreRecorded(t *testing.T) {
+	table, u := alone(t)
+	var file bytes.Buffer
+	table.cfg.Trace = trace.NewRecorder(&file)
+	require.NoError(t, table.cfg.Trace.Open(trace.Header{Self: 1, Members: []dmutex.NodeID{1, 2}}))
+	view(table, 2, 1, 2)
+	table.Act(2, nil, nil)
+	reply := trace.Message{Seq: 7, Message: dmutex.Message{Kind: dmutex.Reply, From: 2, To: 1, Attempt: 5, Fence: epochs.First(2)}}
+	table.Handle([]byte("x"), &reply)
+	require.Len(t, u.refused, 1, "no request was made")
+	table.Freeze(3, dmutex.Start{Self: 1, Members: []dmutex.NodeID{1, 2}, Fence: epochs.First(3), Known: epochs.Last(3), Limit: epochs.Last(3)})
+	table.Act(3, nil, nil)
+	w, _, err := table.Join(t.Context(), "y", Want{}, nil)
+	require.NoError(t, err)
+	require.False(t, w.Over(), "it waits for the next view")
+	require.ErrorIs(t, u.troubles[0], dmutex.ErrExhausted)
+
+	require.NoError(t, table.cfg.Trace.Flush(t.Context()))
+	tr, err := trace.Read("f", &file)
+	require.NoError(t, err)
+	var refused []trace.Event
+	for _, e := range tr.Events {
+		if e.Err != "" {
+			refused = append(refused, e)
+		}
+	}
+	require.Len(t, refused, 2)
+	require.Equal(t, trace.Handle, refused[0].What)
+	require.Equal(t, reply, refused[0].In)
+	require.Equal(t, u.refused[0].Error(), refused[0].Err)
+	require.Equal(t, trace.Request, refused[1].What)
+	require.ErrorContains(t, u.troubles[0], refused[1].Err)
+	replayed, err := dmutextest.Replay(tr, ricart.New)
+	require.NoError(t, err)
+	require.Equal(t, dmutextest.Replayed{Machines: 2, Inputs: 2}, replayed)
 }
 
 // If the lease ends while Until runs, the result is not in the far future.
