@@ -571,6 +571,31 @@ func TestLeaseBadRecord(t *testing.T) {
 	}
 }
 
+// An old record that is put back does not have a member that has joined since. A process that joins before
+// the others look gets that member's number. They stop, or a lock that the member holds would be free to them.
+func TestLeaseRecordPutBack(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		g.open(2)
+		old := slices.Clone(g.open(1))
+		value, _, err := g.store.Load(t.Context())
+		require.NoError(t, err)
+		last := g.open(1)[3]
+		held := last.acquire("x")
+		last.isolate(true)
+		require.NoError(t, last.link.Become(dmutex.None)) // memlink has one link for each number
+		g.put(string(value))
+		g.start()
+		ctx, cancel := context.WithTimeout(t.Context(), leaseOf/2)
+		defer cancel()
+		_, err = old[0].Mutex("x").Acquire(ctx)
+		require.NoError(t, held.Err())
+		require.ErrorIs(t, err, node.ErrRecord)
+		time.Sleep(leaseOf)
+		require.ErrorIs(t, old[1].Status().Err, node.ErrRecord)
+		last.isolate(false)
+	})
+}
+
 // A node whose link was closed from outside is excluded, and does not join again.
 func TestLeaseLinkClosed(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {

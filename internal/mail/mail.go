@@ -183,11 +183,10 @@ func (m *Mail) peer(id dmutex.NodeID) *peer {
 }
 
 // SetPeers makes these nodes, without this one, the peers, and nobody else. Each is given with the only
-// life of it that may be met, or 0 for any. A session begins with each new one, and with one that has
-// another life, unless Close was called. A session with another node ends without telling it: Send
-// refuses the node, its frames go to Handler.Stranger, and Close does not wait for it. One frame may
-// still go to the link, and the Handler may still be called for the frame that is being handled, also
-// when the node is a peer again.
+// life of it that may be met, or 0 for any; one that stays a peer keeps it. A session begins with each new
+// one, unless Close was called. A session with another node ends without telling it: Send refuses the node,
+// its frames go to Handler.Stranger, and Close does not wait for it. One frame may still go to the link, and
+// the Handler may still be called for the frame that is being handled, also when the node is a peer again.
 //
 // A node may be a peer again only if it or this node has begun another life since then. Otherwise
 // the other end still counts the messages of the old session.
@@ -200,9 +199,6 @@ func (m *Mail) SetPeers(lives map[dmutex.NodeID]uint64) {
 	former, ps := *m.peers.Load(), []*peer(nil)
 	for _, id := range slices.Sorted(maps.Keys(lives)) {
 		p := m.peer(id)
-		if p != nil && p.life != lives[id] {
-			p = nil // another process has the number
-		}
 		if p == nil && m.closed == nil {
 			p = &peer{mail: m, id: id, life: lives[id], session: m.session(lives[id])}
 		}

@@ -262,6 +262,7 @@ func TestAlarm(t *testing.T) {
 		"it has forgotten":      func(r *Record) { r.Epoch, r.Unclean, r.Unproved = r.Epoch+1, 5, 5 },
 		"it has forgotten wha":  func(r *Record) { r.Epoch, r.Unproved = r.Epoch+1, 5 },
 		"it has forgotten what": func(r *Record) { r.Epoch, r.Cleared = r.Epoch+1, 4 },
+		"it has given a number": func(r *Record) { r.Epoch, r.Members[0].Life = r.Epoch+1, 8 },
 		"it has renumbered":     func(r *Record) { r.Epoch, r.Highest, r.Members[0].Node = r.Epoch+1, 5, 5 },
 		"it has other settings": func(r *Record) { r.Epoch, r.Settings = r.Epoch+1, "ring" },
 		"it names a life twice": func(r *Record) {

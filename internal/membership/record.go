@@ -83,7 +83,7 @@ import (
 // # The record
 //
 // A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting what it
-// has read, stops: others may be using epochs for the second time. The epoch of each record is at
+// has read, stops: others may be using epochs or numbers for the second time. The epoch of each record is at
 // least the clock of its writer. So fences rise also from a lost record to a new one, and to an older
 // one that was put back, with a member that joins, if the clocks of the later writers do not stand
 // behind those of the earlier ones. Exclusion depends on no clock's time, only on its rate.

@@ -3,6 +3,7 @@ package membership
 import (
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex/internal/leases"
@@ -122,6 +123,8 @@ func (r *register) contradicted(next *Record) string {
 		return "it has changed within epoch " + r.epoch()
 	case next.Unclean < r.record.Unclean || next.Unproved < r.record.Unproved || next.Cleared < r.record.Cleared || next.Highest < r.record.Highest:
 		return "it has forgotten what was before epoch " + strconv.FormatUint(next.Epoch, 10)
+	case slices.ContainsFunc(next.Members, func(e Entry) bool { return e.Node <= r.record.Highest && r.record.number(e.Life) != e.Node }):
+		return "it has given a number to a second process"
 	}
 	return ""
 }
