@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
@@ -218,5 +219,30 @@ func TestNonsenseAboutHolders(t *testing.T) {
 		}
 		require.Equal(t, refused, one.Status().Refused)
 		require.Len(t, answers, 64)
+	})
+}
+
+// Half a report from a crashed process is not merged into its successor's report.
+func TestHalfAReport(t *testing.T) {
+	members := []dmutex.NodeID{1, 2}
+	met(t, central.New, members, func(t *testing.T, net *memlink.Network, nodes []*Node) {
+		one, view := nodes[0], nodes[0].group.Status().Lives
+		holds := []membership.Hold{{Lock: "x", Fence: epochs.First(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
+		report := &membership.Message{Kind: membership.Report, View: view, Holds: holds}
+		one.group.Message(2, 0, group.Parts(report, 500)[0]) // it announces another part
+		net.Cut(2, 1)
+		hurry, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = nodes[1].Close(hurry) // without a farewell
+		net.Heal()
+		next, err := OpenStrict(t.Context(), 2, members, net.Link(2), Config{Algorithm: central.New})
+		require.NoError(t, err)
+		defer next.Close(t.Context())
+		require.NoError(t, next.Ready(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		h, err := one.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -67,7 +68,7 @@ func TestLeaseGivenBack(t *testing.T) {
 			held := all[0].acquire("x")
 			next := all[1].acquireLater(t.Context(), "x")
 			time.Sleep(leaseOf / 45)
-			all[0].StepWall(int64(all[0].LeaseLeft()))
+			all[0].StepWall(int64(all[0].Status().Lease.Remains))
 			<-held.Context().Done()
 			lost := time.Now()
 			o := <-next
@@ -163,7 +164,7 @@ func TestLeaseTransactionLoses(t *testing.T) {
 				all[0].StepWall(int64(2 * leaseOf))
 				all[0].Status() // ends what is held
 			}
-			ctx := contextFor(t, leaseOf/2)
+			ctx := nodetest.ContextFor(t, leaseOf/2)
 			if during {
 				ctx = &askedContext{ctx, sync.OnceFunc(lose)}
 			} else {
@@ -288,7 +289,7 @@ func TestLeaseClosedInItsMargin(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := g.open(2)[0]
 		held := s.acquire("x")
-		s.StepWall(int64(s.LeaseLeft()))
+		s.StepWall(int64(s.Status().Lease.Remains))
 		require.ErrorIs(t, held.Err(), node.ErrLease)
 		s.close()
 		require.Len(t, s.holds, 1)
@@ -344,7 +345,7 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all := g.open(2)
 		lost := all[0].acquire("x")
-		all[0].StepWall(int64(all[0].LeaseLeft()))
+		all[0].StepWall(int64(all[0].Status().Lease.Remains))
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
 		all[0].Stranger(77) // makes the node load the record
 		time.Sleep(leaseOf / 100)
@@ -364,7 +365,7 @@ func TestLeaseUnknownLeader(t *testing.T) {
 		s := g.open(1)[0]
 		s.Hear("boss", 77, epochs.First(s.Status().View.Epoch))
 		g.open(2)
-		for who := range s.Election("boss").Observe(contextFor(t, leaseOf)) {
+		for who := range s.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
 			require.Equal(t, dmutex.None, who)
 		}
 	})

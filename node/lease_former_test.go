@@ -10,14 +10,15 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 )
 
 // A member that was excluded keeps its name where a lock waits for it: in errors, in the status and
 // in the log, also at a process that joined after that, and at the process itself in its next life.
 func TestFormerNames(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		log := new(journal)
-		g.log = log.logger()
+		log := new(nodetest.Journal)
+		g.log = log.Logger()
 		for i := range 3 {
 			g.name = fmt.Sprint("web-", i+1)
 			g.start()

@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 )
 
 // A crash delays only locks that the dead member may hold. The algorithm decides which locks wait
@@ -70,7 +71,7 @@ func TestLeasePast(t *testing.T) {
 					taken(one, at(three, 2), false)
 				}
 				time.Sleep(leaseOf / 50)
-				require.NoError(t, one.Ready(contextFor(t, time.Millisecond)))
+				require.NoError(t, one.Ready(nodetest.ContextFor(t, time.Millisecond)))
 				require.NoError(t, ours.Err())
 				later := one.acquireLater(t.Context(), at(three, 0))
 				time.Sleep(leaseOf / 100)
@@ -85,7 +86,7 @@ func TestLeasePast(t *testing.T) {
 				_, err := one.Mutex(theirs).TryAcquire(t.Context())
 				require.ErrorIs(t, err, node.ErrBusy)
 				require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most 9.")
-				_, err = one.Mutex(theirs).Acquire(contextFor(t, leaseOf/10))
+				_, err = one.Mutex(theirs).Acquire(nodetest.ContextFor(t, leaseOf/10))
 				require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most 8.")
 
 				taken(one, theirs, true)

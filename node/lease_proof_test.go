@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
 )
@@ -137,8 +138,8 @@ func TestProofNewRecord(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 			r := g.proving()
-			var log journal
-			g.log = log.logger()
+			var log nodetest.Journal
+			g.log = log.Logger()
 			began := time.Now()
 			for range n {
 				g.start()
@@ -148,7 +149,7 @@ func TestProofNewRecord(t *testing.T) {
 			}
 			require.Less(t, time.Since(began), soon)
 			require.Len(t, r.living(), n)
-			said := strings.Join(log.take(), "\n")
+			said := strings.Join(log.Take(), "\n")
 			require.NotContains(t, said, "msg=waiting", "not even if it sees others join")
 			if n == 1 {
 				require.Contains(t, said, "no lease is waited for: only members live")
@@ -170,8 +171,8 @@ func TestProofNewRecord(t *testing.T) {
 func TestProofOfDeath(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		g.proving()
-		var log journal
-		g.log = log.logger()
+		var log nodetest.Journal
+		g.log = log.Logger()
 		g.open(4)
 		for range 3 {
 			g.all[0].acquire("x")
@@ -182,7 +183,7 @@ func TestProofOfDeath(t *testing.T) {
 			require.NoError(t, o.err)
 			require.Less(t, time.Since(began), soon)
 			require.NoError(t, o.held.Release())
-			require.Contains(t, strings.Join(log.take(), "\n"), "peer's process has ended")
+			require.Contains(t, strings.Join(log.Take(), "\n"), "peer's process has ended")
 
 			began = time.Now()
 			require.NoError(t, g.start().acquire("x").Release()) // its life begins while the others look
@@ -252,7 +253,7 @@ func TestProofOtherSettings(t *testing.T) {
 func TestProofOfNothing(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
-		require.NoError(t, g.start().Ready(contextFor(t, soon))) // it has the first life
+		require.NoError(t, g.start().Ready(nodetest.ContextFor(t, soon))) // it has the first life
 		all := slices.Clone(g.open(2))
 		one, two, three := all[0], all[1], all[2]
 		held, former := one.acquire("x"), one.Self()
@@ -304,7 +305,7 @@ func TestProofBesideCutOff(t *testing.T) {
 func TestProofIsFinal(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
-		require.NoError(t, g.start().Ready(contextFor(t, soon))) // it has the first life
+		require.NoError(t, g.start().Ready(nodetest.ContextFor(t, soon))) // it has the first life
 		all := slices.Clone(g.open(1))
 		one, two := all[0], all[1]
 		require.NoError(t, two.acquire("x").Release())
@@ -327,7 +328,7 @@ func TestProofOfExcluded(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 			r := g.proving()
-			require.NoError(t, g.start().Ready(contextFor(t, soon)))
+			require.NoError(t, g.start().Ready(nodetest.ContextFor(t, soon)))
 			all := slices.Clone(g.open(1))
 			one, two := all[0], all[1]
 			held := one.acquire("x")
@@ -362,9 +363,9 @@ func TestProofOfStrangers(t *testing.T) {
 		r := g.proving()
 		stranger := r.begin()
 		one := g.start()
-		require.ErrorIs(t, one.Ready(contextFor(t, leaseOf/2)), context.DeadlineExceeded)
+		require.ErrorIs(t, one.Ready(nodetest.ContextFor(t, leaseOf/2)), context.DeadlineExceeded)
 		require.NoError(t, stranger.Close())
-		require.NoError(t, one.Ready(contextFor(t, soon)))
+		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 
 		other := &member{group: g}
 		config := g.config(other)
@@ -392,12 +393,12 @@ func TestProofIsMissing(t *testing.T) {
 			r := g.proving()
 			r.hangs = hangs
 			g.prove = func(s store.Store) store.Store { return &prover{s, r, !hangs} }
-			var log journal
-			g.log = log.logger()
+			var log nodetest.Journal
+			g.log = log.Logger()
 			began := time.Now()
 			require.NoError(t, g.start().acquire("x").Release())
 			require.GreaterOrEqual(t, time.Since(began), leaseOf)
-			require.Equal(t, !hangs, strings.Contains(strings.Join(log.take(), "\n"), "cannot prove"))
+			require.Equal(t, !hangs, strings.Contains(strings.Join(log.Take(), "\n"), "cannot prove"))
 			all := slices.Clone(g.open(3))
 			all[0].acquire("x")
 			next := all[1].acquireLater(t.Context(), "x")
@@ -423,7 +424,7 @@ func TestProofIsMissingForOne(t *testing.T) {
 		g.proving()
 		has := g.prove
 		one := g.start()
-		require.NoError(t, one.Ready(contextFor(t, soon)))
+		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 		g.prove = func(s store.Store) store.Store { return s }
 		two := g.start()
 		g.prove = has
@@ -448,7 +449,7 @@ func TestProofIsNotAskedInVain(t *testing.T) {
 			config.Lease = time.Hour
 			n, err := node.Open(t.Context(), g.prove(&g.store), one.newLink(), config)
 			require.NoError(t, err)
-			require.NoError(t, n.Ready(contextFor(t, 2*time.Hour)))
+			require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*time.Hour)))
 			require.Less(t, r.looks.Load(), int64(70))
 			if blind {
 				require.LessOrEqual(t, r.looks.Load(), int64(2))
@@ -460,7 +461,7 @@ func TestProofIsNotAskedInVain(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		r := g.proving()
 		one := g.start()
-		require.NoError(t, one.Ready(contextFor(t, soon)))
+		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 		g.prove = nil
 		two := g.start()
 		two.acquire("x")
@@ -512,7 +513,7 @@ func TestProofOutlivesNode(t *testing.T) {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 			r := g.proving()
 			one := g.start()
-			require.NoError(t, one.Ready(contextFor(t, soon)))
+			require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 			renewed := time.Now()
 			release := make(chan struct{})
 			started := make(chan struct{})
@@ -530,7 +531,7 @@ func TestProofOutlivesNode(t *testing.T) {
 				require.ErrorIs(t, one.Status().Err, node.ErrRecord)
 			} else {
 				g.all = nil
-				require.Error(t, one.Close(contextFor(t, time.Second)))
+				require.Error(t, one.Close(nodetest.ContextFor(t, time.Second)))
 			}
 			require.Len(t, r.living(), 1)
 			time.Sleep(leaseOf + time.Second)

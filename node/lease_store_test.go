@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
@@ -55,7 +56,7 @@ func TestLeaseStuckStore(t *testing.T) {
 			n, err := node.Open(t.Context(), stuck, s.newLink(), g.config(s))
 			require.NoError(t, err)
 			if joined {
-				require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
+				require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 				stuck.stuck.Store(true)
 			}
 			time.Sleep(3 * leaseOf)
@@ -64,7 +65,7 @@ func TestLeaseStuckStore(t *testing.T) {
 			require.ErrorContains(t, err, "the store does not return")
 
 			began := time.Now()
-			err = n.Close(contextFor(t, time.Second))
+			err = n.Close(nodetest.ContextFor(t, time.Second))
 			require.Less(t, time.Since(began), 3*time.Second)
 			if joined {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -98,14 +99,14 @@ func TestLeaseLeftBehindStore(t *testing.T) {
 		s := &member{group: g}
 		n, err := node.Open(t.Context(), left, s.newLink(), g.config(s))
 		require.NoError(t, err)
-		require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
+		require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 		left.late.Store(true)
 		time.Sleep(5 * leaseOf)
 		_, err = n.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrStore)
 		left.late.Store(false)
-		require.NoError(t, n.Ready(contextFor(t, 5*leaseOf)))
-		require.NoError(t, n.Close(contextFor(t, 5*leaseOf)))
+		require.NoError(t, n.Ready(nodetest.ContextFor(t, 5*leaseOf)))
+		require.NoError(t, n.Close(nodetest.ContextFor(t, 5*leaseOf)))
 	})
 }
 
@@ -149,7 +150,7 @@ func TestLeaseUnusableStore(t *testing.T) {
 			require.NotErrorIs(t, err, node.ErrStore)
 			require.EqualError(t, n.Status().Err, "node: store: unusable until this is mended: permission denied")
 			require.Less(t, time.Since(began), leaseOf/10)
-			require.NoError(t, n.Close(contextFor(t, time.Second)))
+			require.NoError(t, n.Close(nodetest.ContextFor(t, time.Second)))
 		})
 	}
 }
@@ -161,7 +162,7 @@ func TestLeaseUnusableStoreLater(t *testing.T) {
 		s := &member{group: g}
 		n, err := node.Open(t.Context(), denied, s.newLink(), g.config(s))
 		require.NoError(t, err)
-		require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
+		require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 		denied.loads.Store(true)
 		denied.swaps.Store(true)
 		time.Sleep(2 * leaseOf)
@@ -170,10 +171,10 @@ func TestLeaseUnusableStoreLater(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrUnusable)
 		denied.loads.Store(false)
 		denied.swaps.Store(false)
-		held, err := n.Mutex("x").Acquire(contextFor(t, leaseOf))
+		held, err := n.Mutex("x").Acquire(nodetest.ContextFor(t, leaseOf))
 		require.NoError(t, err)
 		require.NoError(t, held.Release())
-		require.NoError(t, n.Close(contextFor(t, time.Second)))
+		require.NoError(t, n.Close(nodetest.ContextFor(t, time.Second)))
 	})
 }
 
@@ -225,7 +226,7 @@ func TestLeaseGreetings(t *testing.T) {
 		var err error
 		s.Node, err = node.Open(t.Context(), s.store, greeted{s.newLink(), make(chan struct{})}, g.config(s))
 		require.NoError(t, err)
-		require.NoError(t, s.Ready(contextFor(t, 2*leaseOf)))
+		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 		other := g.start()
 		other.acquire("x")
 		waiting := s.acquireLater(t.Context(), "x")

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -69,9 +70,9 @@ func runStorm(g *leaseGroup, seed uint64) {
 	for range 2 + w.random.IntN(3) {
 		w.open()
 	}
-	time.Sleep(leaseOf + upTo(w.random, leaseOf/5)) // a new record makes the first member wait
+	time.Sleep(leaseOf + nodetest.UpTo(w.random, leaseOf/5)) // a new record makes the first member wait
 	for range 10 + w.random.IntN(10) {
-		time.Sleep(upTo(w.random, []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[w.random.IntN(3)]))
+		time.Sleep(nodetest.UpTo(w.random, []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[w.random.IntN(3)]))
 		w.happen()
 	}
 	time.Sleep(2 * leaseOf)
@@ -82,7 +83,7 @@ func runStorm(g *leaseGroup, seed uint64) {
 	time.Sleep(leaseOf)
 	for _, s := range g.all {
 		for i := range w.locks {
-			h, err := s.Mutex("lock " + strconv.Itoa(i)).Acquire(contextFor(g.t, leaseOf/10))
+			h, err := s.Mutex("lock " + strconv.Itoa(i)).Acquire(nodetest.ContextFor(g.t, leaseOf/10))
 			require.NoError(g.t, err, "seed %d: lock %d at member %v", seed, i, s.Self())
 			require.NoError(g.t, h.Release())
 		}
@@ -95,7 +96,7 @@ func (w *storm) happen() {
 		w.open()
 		return
 	}
-	s, d := w.all[w.random.IntN(len(w.all))], upTo(w.random, leaseOf*3/2)
+	s, d := w.all[w.random.IntN(len(w.all))], nodetest.UpTo(w.random, leaseOf*3/2)
 	switch w.random.IntN(8) {
 	case 0: // it crashes, and is excluded at once
 		w.ends[s]()
@@ -159,7 +160,7 @@ func (w *storm) take(ctx context.Context, s *member, random *rand.Rand) {
 	if random.IntN(3) == 0 {
 		patience = 100 * time.Millisecond
 	}
-	ctx, end := context.WithTimeout(ctx, upTo(random, patience))
+	ctx, end := context.WithTimeout(ctx, nodetest.UpTo(random, patience))
 	defer end()
 	var h lock.Held
 	var err error
@@ -169,7 +170,7 @@ func (w *storm) take(ctx context.Context, s *member, random *rand.Rand) {
 		h, err = s.Mutex(name).Acquire(ctx)
 	}
 	if err != nil {
-		time.Sleep(upTo(random, 50*time.Millisecond))
+		time.Sleep(nodetest.UpTo(random, 50*time.Millisecond))
 		return
 	}
 	defer func() { _ = h.Release() }()
@@ -192,7 +193,7 @@ func (w *storm) take(ctx context.Context, s *member, random *rand.Rand) {
 	}
 	select {
 	case <-h.Context().Done():
-	case <-time.After(upTo(random, long)):
+	case <-time.After(nodetest.UpTo(random, long)):
 	}
 	w.mu.Lock()
 	w.holder[name] = nil

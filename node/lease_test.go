@@ -22,200 +22,17 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/memlink"
 )
-
-// leaseOf is the lease in these tests.
-const leaseOf = 10 * time.Second
-
-// A leaseGroup is a group with a store.
-type leaseGroup struct {
-	t         *testing.T
-	net       *memlink.Network
-	store     store.Memory
-	algorithm dmutex.Algorithm
-	deadlock  time.Duration
-	prove     func(store.Store) store.Store // wraps the store of a process, unless this is nil
-	log       *slog.Logger
-	trace     *trace.Recorder // of the next process
-	name      string          // likewise
-	all       []*member
-}
-
-// A member is a node with a link and a store that can be cut off.
-type member struct {
-	*node.Node
-	group  *leaseGroup
-	store  *outagetest.Store
-	link   transport.DynamicLink
-	cut    atomic.Bool
-	told   told
-	mu     sync.Mutex
-	states []node.LeaseState
-	holds  []node.Event
-}
-
-// cuttable is a link that can be cut off, and records what it was told.
-type cuttable struct {
-	outagetest.Link
-	told *told
-}
-
-// told is what a link was told.
-type told struct {
-	mu     sync.Mutex
-	selves []dmutex.NodeID
-	peers  map[dmutex.NodeID]bool
-}
-
-func (l cuttable) Become(self dmutex.NodeID) error {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	l.told.selves, l.told.peers = append(l.told.selves, self), make(map[dmutex.NodeID]bool)
-	return l.DynamicLink.Become(self)
-}
-
-func (l cuttable) SetPeer(id dmutex.NodeID, address string) error {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	l.told.peers[id] = true
-	return l.DynamicLink.SetPeer(id, address)
-}
-
-func (l cuttable) RemovePeer(id dmutex.NodeID) {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	delete(l.told.peers, id)
-	l.DynamicLink.RemovePeer(id)
-}
-
-// eachLease runs a test with every algorithm.
-func eachLease(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
-	for _, a := range algorithms.All {
-		t.Run(a.Name, func(t *testing.T) { bubbleLease(t, a.Algorithm, test) })
-	}
-}
-
-func bubbleLease(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, g *leaseGroup)) {
-	synctest.Test(t, func(t *testing.T) {
-		today()
-		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
-		require.NoError(t, err)
-		g := &leaseGroup{t: t, net: net, algorithm: algorithm}
-		defer func() {
-			for len(g.all) > 0 {
-				g.all[0].close()
-			}
-		}()
-		test(t, g)
-	})
-}
-
-// start adds a process.
-func (g *leaseGroup) start() *member {
-	s := &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
-	var err error
-	way := store.Store(s.store)
-	if g.prove != nil {
-		way = g.prove(way)
-	}
-	s.Node, err = node.Open(g.t.Context(), way, s.newLink(), g.config(s))
-	require.NoError(g.t, err)
-	g.all = append(g.all, s)
-	return s
-}
-
-// newLink makes the link of a process.
-func (s *member) newLink() transport.DynamicLink {
-	s.link = cuttable{outagetest.Link{DynamicLink: s.group.net.Link(dmutex.None), Cut: &s.cut}, &s.told}
-	return s.link
-}
-
-func (g *leaseGroup) config(s *member) node.Config {
-	return node.Config{
-		Name: g.name, Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace,
-		Observer: &node.Observer{
-			Lease: func(l node.LeaseStatus) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.states = append(s.states, l.State)
-			},
-			Hold: func(h node.Event) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.holds = append(s.holds, h)
-			},
-		},
-	}
-}
-
-// open starts n processes, and waits until they are one group.
-func (g *leaseGroup) open(n int) []*member {
-	for range n {
-		g.start()
-	}
-	for _, s := range g.all {
-		for len(s.Status().View.Members) < n || !s.Status().View.Acts {
-			time.Sleep(leaseOf / 100)
-		}
-	}
-	return g.all
-}
-
-// isolate cuts a process off from the others and from the store.
-func (s *member) isolate(on bool) {
-	s.cut.Store(on)
-	s.store.Outage(on)
-}
-
-// crash ends a process without a farewell.
-func (s *member) crash() {
-	s.isolate(true)
-	began := time.Now()
-	s.close()
-	require.Less(s.group.t, time.Since(began), time.Second) // Close does not wait for the store
-}
-
-func (s *member) close() {
-	s.group.all = slices.DeleteFunc(s.group.all, func(o *member) bool { return o == s })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dead := s.cut.Load() || s.group.t.Failed()
-	if dead {
-		cancel()
-	}
-	if err := s.Close(ctx); !dead && !errors.Is(err, node.ErrRecord) {
-		require.NoError(s.group.t, err)
-	}
-}
-
-func (s *member) acquire(name string) lock.Held {
-	s.group.t.Helper()
-	h, err := s.Mutex(name).Acquire(s.group.t.Context())
-	require.NoError(s.group.t, err)
-	return h
-}
-
-func (s *member) acquireLater(ctx context.Context, name string) <-chan outcome {
-	out := make(chan outcome, 1)
-	go func() {
-		h, err := s.Mutex(name).Acquire(ctx)
-		out <- outcome{h, err}
-	}()
-	synctest.Wait()
-	return out
-}
 
 // LESSONS L69: processes without numbers and without a list become a group, and the
 // record gives each a number.
@@ -628,7 +445,7 @@ func TestLeaseNewRecord(t *testing.T) {
 		require.NoError(t, err)
 		s.Node = n
 		first := s.acquireLater(t.Context(), "y")
-		_, err = n.Mutex("x").Acquire(contextFor(t, 5*time.Second))
+		_, err = n.Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
 		require.ErrorContains(t, err, "waiting until the leases of former members, if there were any, have ended: at most 5.2s more")
 		o := <-first
 		require.NoError(t, o.err)
@@ -681,7 +498,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 				tc.alter(&config)
 				other, err := node.Open(t.Context(), s.store, s.newLink(), config)
 				require.NoError(t, err)
-				_, err = other.Mutex("x").Acquire(contextFor(t, 5*time.Second))
+				_, err = other.Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
 				require.ErrorIs(t, err, node.ErrConfig)
 				for _, text := range tc.say {
 					require.ErrorContains(t, err, text)
@@ -714,7 +531,7 @@ func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
 		held := s.acquire("x")
 
 		all[0].isolate(false)
-		_, err = all[0].Mutex("x").Acquire(contextFor(t, 10*leaseOf))
+		_, err = all[0].Mutex("x").Acquire(nodetest.ContextFor(t, 10*leaseOf))
 		require.ErrorIs(t, err, node.ErrConfig)
 		require.ErrorIs(t, err, node.ErrStopped)
 		require.ErrorContains(t, err, `here "lease 10s", there "lease 1m0s"`)
@@ -741,7 +558,7 @@ func TestLeaseFull(t *testing.T) {
 		full.Epoch++
 		g.put(text(t, full))
 		s := g.start()
-		_, err = s.Mutex("x").Acquire(contextFor(t, leaseOf))
+		_, err = s.Mutex("x").Acquire(nodetest.ContextFor(t, leaseOf))
 		require.ErrorIs(t, err, node.ErrFull)
 		require.NotErrorIs(t, err, node.ErrStopped)
 		require.ErrorContains(t, err, "the group has 64 members, which is the most: this process joins when one leaves")
@@ -1088,30 +905,21 @@ func TestLeaseCost(t *testing.T) {
 		require.LessOrEqual(t, counting.loads.Load()-loads, int64(3*n*leases+n))
 		require.Equal(t, swaps, counting.swaps.Load())
 
-		strict := &group{t: t, net: g.net, algorithm: g.algorithm, nodes: make(map[dmutex.NodeID]*node.Node)}
-		for i := range dmutex.NodeID(n) {
-			strict.members = append(strict.members, 1000+i)
-		}
-		for _, id := range strict.members {
-			strict.start(id)
-		}
-		for _, id := range strict.members {
-			require.NoError(t, strict.nodes[id].Ready(t.Context()))
-		}
+		strict := memoryGroup(t, g.algorithm, n)
 		for i := range locks {
 			time.Sleep(time.Second)
-			require.NoError(t, strict.acquire(strict.members[i%n], "x").Release())
+			h, err := strict[i%n].Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, h.Release())
 		}
 		synctest.Wait()
 		without := uint64(0)
-		for _, node := range strict.nodes {
+		for _, node := range strict {
 			for _, count := range node.Status().Sent {
 				without += count
 			}
 		}
 		require.Equal(t, without, sent()-before)
-		for _, id := range strict.members {
-			strict.close(id)
-		}
+		closeAll(t, strict)
 	})
 }

@@ -2,11 +2,13 @@ package node_test
 
 import (
 	"bytes"
-	"github.com/dmutex/dmutex/dmutextest"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,7 +78,7 @@ func TestLeaseTrace(t *testing.T) {
 		}
 		require.True(t, traces[0].Cut)
 		traces[0].Cut = false
-		matched(t, traces, g.algorithm)
+		nodetest.Matched(t, traces, g.algorithm)
 		did := func(tr *trace.Trace, what trace.What, about func(e *trace.Event) bool) bool {
 			return slices.ContainsFunc(tr.Events, func(e trace.Event) bool { return e.What == what && about(&e) })
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -30,12 +31,12 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
 		require.NoError(t, err)
 		g.all = append(g.all, s)
-		err = s.Ready(contextFor(t, 3*time.Second))
+		err = s.Ready(nodetest.ContextFor(t, 3*time.Second))
 		require.ErrorContains(t, err, "node: waiting until the leases of former members, if there were any, have ended: at most 7.")
 		require.Zero(t, s.Status().View.Epoch, "it has not joined")
 		require.ErrorContains(t, s.Status().View.Err, "waiting until the leases")
 		s.store.Outage(true)
-		require.ErrorIs(t, s.Ready(contextFor(t, 8*time.Second)), node.ErrStore)
+		require.ErrorIs(t, s.Ready(nodetest.ContextFor(t, 8*time.Second)), node.ErrStore)
 		s.store.Outage(false)
 		require.NoError(t, s.Ready(t.Context()))
 	})
@@ -45,11 +46,11 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 // members whether there is a wait.
 func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
-		var logs [3]journal
+		var logs [3]nodetest.Journal
 		for i := range logs {
 			s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 			config := g.config(s)
-			config.Logger = logs[i].logger()
+			config.Logger = logs[i].Logger()
 			var err error
 			s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
 			require.NoError(t, err)
@@ -62,7 +63,7 @@ func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for i, count := range []int{1, 0, 0} {
-			require.Equal(t, count, strings.Count(strings.Join(logs[i].take(), "\n"), "msg=waiting node="+g.all[i].Self().String()+" waited=0s "), i)
+			require.Equal(t, count, strings.Count(strings.Join(logs[i].Take(), "\n"), "msg=waiting node="+g.all[i].Self().String()+" waited=0s "), i)
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,4 +308,11 @@ func TestLose(t *testing.T) {
 	next, err := w.Result()
 	require.NoError(t, err)
 	release(t, next)
+}
+
+// There may be very many handles, so a handle is small.
+func TestHeldIsSmall(t *testing.T) {
+	if strconv.IntSize == 64 {
+		require.EqualValues(t, 64, reflect.TypeFor[Held]().Size(), "as much as is allocated for it; docs/performance.md promises memory for held locks")
+	}
 }
