@@ -568,6 +568,11 @@ func TestLeaseFull(t *testing.T) {
 	})
 }
 
+// A faraway link has a long address.
+type faraway struct{ transport.DynamicLink }
+
+func (faraway) Address() string { return strings.Repeat("a", 257) }
+
 // LESSONS L39: Open refuses these arguments, and closes the link.
 func TestLeaseMisuse(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
@@ -581,6 +586,9 @@ func TestLeaseMisuse(t *testing.T) {
 			{"Open needs a link", &g.store, nil, node.Config{}},
 			{"the link was made for node 8", &g.store, g.net.Link(8), node.Config{}},
 			{"Config.Lease is 1ms: it must be from 100ms to 1h0m0s", &g.store, g.net.Link(dmutex.None), node.Config{Lease: time.Millisecond}},
+			{"Config.Fence is 9223372036854775808: give the highest fence that your resources have stored, which is below 1<<63", &g.store, g.net.Link(dmutex.None), node.Config{Fence: 1 << 63}},
+			{"Config.Deadlock is at least 0", &g.store, g.net.Link(dmutex.None), node.Config{Deadlock: -1}},
+			{"the address of the link has more than 256 bytes: choose a shorter one", &g.store, faraway{g.net.Link(dmutex.None)}, node.Config{}},
 			{"choose a shorter Config.Group", &g.store, g.net.Link(dmutex.None), node.Config{Group: strings.Repeat("g", 5000)}},
 		} {
 			_, err := node.Open(t.Context(), tc.record, tc.link, tc.config)

@@ -161,6 +161,10 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 		return nil, public("", hold.ContextError(ctx))
 	case !membership.IsName(cfg.Name):
 		return nil, dmutex.Misuse("Config.Name is printable text of at most 64 bytes")
+	case cfg.Fence>>63 != 0:
+		return nil, dmutex.Misuse(fmt.Sprintf("Config.Fence is %d: give the highest fence that your resources have stored, which is below 1<<63", cfg.Fence))
+	case cfg.Deadlock < 0:
+		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	case cfg.Name == "":
 		cfg.Name = defaultName()
 	}

@@ -59,8 +59,6 @@ func New(cfg Config) (*Machine, error) {
 		return nil, dmutex.Misuse(err.Error())
 	case len(nodes) > MaxMembers:
 		return nil, dmutex.Misuse("a group has at most 64 members, not " + strconv.Itoa(len(nodes)) + ": " + instead)
-	case cfg.Fence>>63 != 0:
-		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	}
 	m := &Machine{self: self, life: cfg.Life, floor: epochs.Above(cfg.Fence), clock: min(cfg.Clock, maxClock), speaks: cfg.Speaks, beginAt: never, doubtAt: never}
 	// A former life may have promised any round up to the clock.

@@ -105,21 +105,6 @@ func leaseText(m *LeaseMachine) string {
 	return string(b)
 }
 
-// An invalid LeaseConfig is refused.
-func TestNewLeaseRefuses(t *testing.T) {
-	for name, change := range map[string]func(*LeaseConfig){
-		"short lease":  func(c *LeaseConfig) { c.Lease = leases.Min - 1 },
-		"long lease":   func(c *LeaseConfig) { c.Lease = leases.Max + 1 },
-		"long address": func(c *LeaseConfig) { c.Address = string(make([]byte, maxAddress+1)) },
-		"high fence":   func(c *LeaseConfig) { c.Fence = 1 << 63 },
-	} {
-		cfg := LeaseConfig{Life: 1, Lease: second}
-		change(&cfg)
-		_, err := NewLease(cfg)
-		require.ErrorIs(t, err, dmutex.ErrMisuse, name)
-	}
-}
-
 // The first life begins the record with its clock or above its fence, and waits as after
 // an exclusion. Then it acts.
 func TestFound(t *testing.T) {

@@ -28,7 +28,7 @@ type LeaseConfig struct {
 	Name    string // for people; see [IsName]
 
 	// What all members must agree on.
-	Lease    int64  // nanoseconds that a member may hold locks after it was last seen to be one
+	Lease    int64  // nanoseconds that a member may hold locks after it was last seen to be one: leases.Min to leases.Max
 	Settings string // compared for equality; as long as a session takes
 
 	Fence, Clock uint64 // as in [Config]
@@ -36,16 +36,11 @@ type LeaseConfig struct {
 	Serves       bool   // it serves clients
 }
 
-// NewLease returns a life that wants to join. It refuses an invalid LeaseConfig with
+// NewLease returns a life that wants to join. It refuses an Address that is too long with
 // [dmutex.ErrMisuse].
 func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
-	switch {
-	case cfg.Lease < leases.Min || cfg.Lease > leases.Max:
-		return nil, dmutex.Misuse("LeaseConfig.Lease is not from 100 ms to 1 h")
-	case len(cfg.Address) > maxAddress:
-		return nil, dmutex.Misuse("LeaseConfig.Address has more than 256 bytes")
-	case cfg.Fence>>63 != 0:
-		return nil, dmutex.Misuse("LeaseConfig.Fence is 1<<63 or more: what is above is for the epochs that follow")
+	if len(cfg.Address) > maxAddress {
+		return nil, dmutex.Misuse("the address of the link has more than 256 bytes: choose a shorter one to advertise")
 	}
 	cfg.Clock = min(cfg.Clock, maxClock)
 	return &LeaseMachine{

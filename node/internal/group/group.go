@@ -111,9 +111,6 @@ type Group struct {
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
 func New(cfg Config) (g *Group, err error) {
-	if cfg.Deadlock < 0 {
-		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
-	}
 	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), timers: timers.New()}
 	g.timers[nag] = int64(nagAfter)
 	g.self.Store(uint64(cfg.Self))

@@ -485,6 +485,7 @@ func TestStrictMisuse(t *testing.T) {
 		{"takes frames of 1023 bytes", 1, members, framed{link(), 1023}, node.Config{}},
 		{"such as ring.New", 1, members, link(), node.Config{Algorithm: ring.Circulate(1)}},
 		{"Config.Lease has no meaning without a store", 1, members, link(), node.Config{Lease: time.Second}},
+		{"Config.Fence is 9223372036854775808: give the highest fence that your resources have stored, which is below 1<<63", 1, members, link(), node.Config{Fence: 1 << 63}},
 		{"Config.Deadlock is at least 0", 1, members, link(), node.Config{Deadlock: -1}},
 		{"choose a shorter Config.Group", 1, members, link(), node.Config{Group: strings.Repeat("g", 5000)}},
 	} {
