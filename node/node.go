@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,7 @@ import (
 // other with [ErrConfig].
 type Config struct {
 	// Name names this process to people: up to 64 bytes of printable text, which all members
-	// show beside its number. If it is empty, it is the host's name, a slash, and the process ID.
+	// show beside its number. If it is empty, it is the host's name, cut if need be, a slash, and the process ID.
 	Name string
 
 	// Algorithm is one such as ricart.New. Nil means central.Witnessed for [Open], with which a
@@ -166,7 +167,8 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 	case cfg.Deadlock < 0:
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	case cfg.Name == "":
-		cfg.Name = defaultName()
+		host, _ := os.Hostname()
+		cfg.Name = nameOf(host, os.Getpid())
 	}
 	if cfg.Algorithm == nil {
 		if cfg.Algorithm = central.New; to.Store != nil {
@@ -210,13 +212,17 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 	return n, nil
 }
 
-// defaultName names this process by its host and its number there.
-func defaultName() string {
-	host, _ := os.Hostname()
-	if name := fmt.Sprintf("%s/%d", host, os.Getpid()); membership.IsName(name) {
+// nameOf names a process by its host and its number there. A host's name that is too long loses its
+// middle: hosts of one domain differ at the beginning, and pods of one deployment at the end.
+func nameOf(host string, pid int) string {
+	number := fmt.Sprintf("/%d", pid)
+	if room := membership.MaxName - len(number); len(host) > room {
+		host = strings.ToValidUTF8(host[:room/2-1]+".."+host[len(host)-room/2+1:], "")
+	}
+	if name := host + number; membership.IsName(name) {
 		return name
 	}
-	return fmt.Sprintf("process %d", os.Getpid())
+	return fmt.Sprintf("process %d", pid)
 }
 
 // Self returns this node's number. In the lease mode it is [dmutex.None] until the store

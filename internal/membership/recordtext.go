@@ -47,7 +47,7 @@ const (
 
 	// What one life puts into it.
 	maxAddress = 256
-	maxName    = 64
+	MaxName    = 64
 
 	recordHeader = "dmutex record 4\n"
 )
@@ -149,7 +149,7 @@ func (r *Record) invalid() string {
 // IsName reports whether people may be shown the name of a process, which may come from a
 // hostile one: it is printable, on one line, and has at most 64 bytes. It may be empty.
 func IsName(name string) bool {
-	return len(name) <= maxName && !slices.ContainsFunc([]rune(name), func(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError })
+	return len(name) <= MaxName && !slices.ContainsFunc([]rune(name), func(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError })
 }
 
 // exclude notes that this epoch excludes a member with that proof.

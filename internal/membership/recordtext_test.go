@@ -105,7 +105,7 @@ func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(MaxMembers) {
 		r.Highest = n + 1
-		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", canon.MaxLife), strings.Repeat("x", maxAddress), strings.Repeat("n", maxName)})
+		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", canon.MaxLife), strings.Repeat("x", maxAddress), strings.Repeat("n", MaxName)})
 	}
 	text, err := r.MarshalText()
 	require.NoError(t, err)
