@@ -41,6 +41,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -125,7 +126,7 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	if cfg.Name == "" {
 		host, _ := os.Hostname()
-		cfg.Name = fmt.Sprintf("%.30s/%.20s/%d", cmp.Or(host, "?"), filepath.Base(os.Args[0]), os.Getpid())
+		cfg.Name = nameOf(cmp.Or(host, "?"), filepath.Base(os.Args[0]), os.Getpid())
 	}
 	switch {
 	case len(cfg.Members) == 0 || slices.Contains(cfg.Members, ""):
@@ -153,6 +154,12 @@ func New(cfg Config) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.timer = time.AfterFunc(math.MaxInt64, func() { c.input(c.m.Tick) })
 	return c, nil
+}
+
+// nameOf names a process. Of a name that is too long it keeps the end, in which the pods of a deployment differ.
+func nameOf(host, program string, pid int) string {
+	name := fmt.Sprintf("%s/%.20s/%d", host, program, pid)
+	return strings.ToValidUTF8(name[max(len(name)-clientlink.MaxWord, 0):], "")
 }
 
 // Mutex returns the lock of that name, 1 to 255 bytes. Callers of one client are served in the
