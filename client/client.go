@@ -239,7 +239,7 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 	case news.Kind == clientsession.Confirm:
 		for _, h := range c.calls {
 			if h.Hold != nil {
-				h.Extend(c.m.Expiry(h.number))
+				h.Extend(c.m.TermOf(h.number))
 			}
 		}
 		if news.Fresh {
@@ -259,14 +259,13 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 	case news.Kind == clientsession.Granted && h.Hold != nil:
 		c.status.Moved++
 		c.log.Log(slog.LevelInfo, "client: a lock is taken over", slog.String("lock", h.lock), slog.String("address", c.address))
-		h.Extend(c.m.Expiry(news.Number))
+		h.Extend(c.m.TermOf(news.Number))
 		if o := c.cfg.Observer; o != nil && o.Move != nil {
 			e := lock.Event{Lock: h.lock, Fence: news.Fence, Took: time.Duration(now - c.since), Outcome: "moved"}
 			c.running.Go(func() { o.Move(e) })
 		}
 	case news.Kind == clientsession.Granted:
-		term := c.m.Term()
-		h.Hold = hold.New(h.ctx, c.clock, time.Duration(term.Length), news.Fence, c.m.Expiry(news.Number), func() error {
+		h.Hold = hold.New(h.ctx, c.clock, c.m.TermOf(news.Number), news.Fence, func() error {
 			return c.loss(clientsession.Late)
 		})
 		close(h.ready)

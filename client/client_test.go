@@ -461,6 +461,33 @@ func TestMemberCloses(t *testing.T) {
 	})
 }
 
+// Members may have sessions of different lengths, for example while a new length is rolled out. A lock that
+// another member takes over has the length of that one's, and its margin.
+func TestMoveToAnotherLength(t *testing.T) {
+	for _, lengths := range [][2]time.Duration{{session, session / 20}, {session / 20, session}} {
+		t.Run(fmt.Sprint(lengths), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				length := func(d time.Duration) func(*node.Clients) {
+					return func(c *node.Clients) { c.Session = d }
+				}
+				a := w.open("a", length(lengths[0]))
+				one := w.use("one", "a", "b")
+				h := one.acquire("l")
+				w.open("b", length(lengths[1]))
+				w.forget("a")
+				require.NoError(t, a.Close(t.Context()))
+				time.Sleep(2 * session)
+				synctest.Wait()
+				require.NoError(t, h.Err())
+				require.Equal(t, uint64(1), one.Status().Moved)
+				require.False(t, h.Suspended())
+				require.Equal(t, one.Status().Remaining-lengths[1]/16, time.Until(h.Until()))
+				require.NoError(t, h.Release())
+			})
+		})
+	}
+}
+
 // The last member waits until its clients have released what they hold, or their sessions have run out.
 func TestLastMemberCloses(t *testing.T) {
 	for _, stubborn := range []bool{false, true} {

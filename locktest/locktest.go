@@ -80,7 +80,7 @@ func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error)
 		return nil, lock.ErrBusy
 	}
 	l.fence++
-	h.Hold = hold.New(ctx, l.clock, lease, l.fence, l.clock.Now()+int64(lease), func() error {
+	h.Hold = hold.New(ctx, l.clock, leases.From(l.clock.Now(), int64(lease)), l.fence, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.lost(h, errors.New("its lease has ended"))
@@ -116,7 +116,7 @@ func (l *Lock) extend(what string, left time.Duration) {
 	defer l.mu.Unlock()
 	for _, h := range l.held {
 		l.note("%d %s", h.Fence(), what)
-		h.Extend(l.clock.Now() + int64(left+lease/leases.Margin))
+		h.Extend(leases.From(l.clock.Now()+int64(left+lease/leases.Margin-lease), int64(lease)))
 	}
 }
 

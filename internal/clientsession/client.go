@@ -19,7 +19,7 @@ import (
 //	None if the client has left it, which loses nothing
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
-//	treats what is held as lost a margin before its Expiry, by a timer of its own
+//	treats what is held as lost when its TermOf ends, by a timer of its own
 type Client struct {
 	side
 	name      string
@@ -69,12 +69,12 @@ func New(name string) *Client {
 // Term returns the term of the session.
 func (m *Client) Term() leases.Term { return m.term }
 
-// Expiry returns when the lease of a request that is held expires.
-func (m *Client) Expiry(number uint64) int64 {
+// TermOf returns the term of a request that is held.
+func (m *Client) TermOf(number uint64) leases.Term {
 	if i := m.find(number); i >= 0 && m.requests[i].left.Runs() {
-		return m.requests[i].left.Expiry()
+		return m.requests[i].left
 	}
-	return m.term.Expiry()
+	return m.term
 }
 
 // Connected reports whether the machine needs the connection that it has.

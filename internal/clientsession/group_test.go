@@ -281,7 +281,8 @@ func (w *group) holds(i, l int) bool {
 	if k < 0 || w.clients[i].held[l] == 0 {
 		return false
 	}
-	return w.at(person(i)) < m.Expiry(m.requests[k].number)-m.term.Length/16
+	term := m.TermOf(m.requests[k].number)
+	return w.at(person(i)) < term.Until()
 }
 
 func (w *group) Steps(steps []search.Event[*group]) []search.Event[*group] {

@@ -348,7 +348,8 @@ func TestOtherLength(t *testing.T) {
 	require.Empty(t, c.take(now, confirmation(unit, 100*unit)))
 	c.Tick(c.Deadline())
 	require.False(t, c.Connected(), "it is silent")
-	require.Equal(t, int64(unit), c.Expiry(one))
+	term := c.TermOf(one)
+	require.Equal(t, int64(unit), term.Expiry())
 	c.Tick(unit)
 	require.Equal(t, []Message{{Kind: Over, Code: Unknown, Text: Late}, refusal(one, Unknown, Late)}, c.learn())
 }

@@ -17,36 +17,30 @@ import (
 // It is lost a margin before the end: see package leases.
 type Hold struct {
 	clock  *clock.Clock
-	lease  int64
 	fence  uint64
 	lapsed func() error // nil if the end of the lease does not end the hold
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	expiry atomic.Int64 // of the lease
+	term   atomic.Pointer[leases.Term]
 	timer  *time.Timer
 }
 
-// New returns the hold of a grant whose lease expires then. Its context has the values of ctx. When
-// the lease has ended, it calls lapsed, perhaps more than once, and is lost for that reason. If lapsed
-// is nil the hold is only suspended then.
-func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, expiry int64, lapsed func() error) *Hold {
-	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
+// New returns the hold of a grant whose lease has this term, which runs. Its context has the values of
+// ctx. When the term has ended, it calls lapsed, perhaps more than once, and is lost for that reason. If
+// lapsed is nil the hold is only suspended then.
+func New(ctx context.Context, c *clock.Clock, term leases.Term, fence uint64, lapsed func() error) *Hold {
+	h := &Hold{clock: c, fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	h.expiry.Store(expiry)
+	h.term.Store(&term)
 	h.timer = time.AfterFunc(h.left(), h.lapse)
 	return h
 }
 
-func (h *Hold) term() leases.Term { return leases.From(h.expiry.Load()-h.lease, h.lease) }
+func (h *Hold) left() time.Duration { return time.Duration(h.term.Load().Until() - h.clock.Now()) }
 
-func (h *Hold) left() time.Duration {
-	term := h.term()
-	return time.Duration(term.Until() - h.clock.Now())
-}
-
-// Extend says when the lease expires now. It must not be called twice at a time.
-func (h *Hold) Extend(expiry int64) {
-	if h.expiry.Swap(expiry) != expiry {
+// Extend says which term the lease has now. It must not be called twice at a time.
+func (h *Hold) Extend(term leases.Term) {
+	if *h.term.Swap(&term) != term {
 		h.timer.Reset(h.left())
 	}
 }
@@ -105,8 +99,7 @@ func (h *Hold) Until() time.Time {
 
 // Suspended reports whether the renewal is late.
 func (h *Hold) Suspended() bool {
-	term := h.term()
-	return h.Err() == nil && term.State(h.clock.Now()) != leases.Valid
+	return h.Err() == nil && h.term.Load().State(h.clock.Now()) != leases.Valid
 }
 
 // A Trouble is what stands in the way of a lock at the moment, for its errors.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/locktest"
 )
@@ -26,7 +27,7 @@ func lapsed() error { return errLapsed }
 func TestLate(t *testing.T) {
 	c := clock.New()
 	for range 1000 {
-		h := hold.New(t.Context(), c, time.Second, 1, c.Now(), lapsed)
+		h := hold.New(t.Context(), c, leases.From(c.Now()-int64(time.Second), int64(time.Second)), 1, lapsed)
 		<-h.Context().Done() // the timer notices
 		require.ErrorIs(t, context.Cause(h.Context()), errLapsed)
 		require.ErrorIs(t, h.Err(), errLapsed)
@@ -42,7 +43,7 @@ func TestPause(t *testing.T) {
 		func(h *hold.Hold) bool { return !h.Suspended() && h.Over() },
 	} {
 		c := clock.New()
-		h := hold.New(t.Context(), c, time.Hour, 7, c.Now()+int64(time.Hour), lapsed)
+		h := hold.New(t.Context(), c, leases.From(c.Now(), int64(time.Hour)), 7, lapsed)
 		require.NoError(t, h.Err())
 		require.NoError(t, h.Context().Err())
 		require.EqualValues(t, 7, h.Fence())
@@ -51,13 +52,13 @@ func TestPause(t *testing.T) {
 		require.Equal(t, errLapsed, h.Err())
 		require.False(t, h.Until().After(time.Now()))
 
-		h = hold.New(t.Context(), c, time.Hour, 7, c.Now()+int64(time.Hour), nil)
+		h = hold.New(t.Context(), c, leases.From(c.Now(), int64(time.Hour)), 7, nil)
 		require.Zero(t, h.Until())
 		require.False(t, h.Suspended())
 		c.StepWall(2 * time.Hour)
 		require.NoError(t, h.Err())
 		require.True(t, h.Suspended())
-		h.Extend(c.Now() + int64(time.Hour))
+		h.Extend(leases.From(c.Now(), int64(time.Hour)))
 		require.False(t, h.Suspended())
 		require.NoError(t, h.Released(fmt.Errorf("it is over: %w", lock.ErrReleased)))
 		require.ErrorIs(t, h.Err(), lock.ErrReleased)
@@ -73,9 +74,9 @@ func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.New()
 		const lease = 48 * time.Second
-		h := hold.New(t.Context(), c, lease, 1, c.Now()+int64(lease), lapsed)
+		h := hold.New(t.Context(), c, leases.From(c.Now(), int64(lease)), 1, lapsed)
 		time.Sleep(lease / 2)
-		h.Extend(c.Now() + int64(lease))
+		h.Extend(leases.From(c.Now(), int64(lease)))
 		require.Equal(t, lease*15/16, time.Until(h.Until()))
 		time.Sleep(lease*2/3 - 1)
 		require.False(t, h.Suspended())
@@ -146,7 +147,7 @@ func TestRun(t *testing.T) {
 	m.Take = func(context.Context, bool, bool) (lock.Held, error) { return nil, errBroken }
 	require.EqualError(t, m.Do(t.Context(), nil), `p: lock "l": broken`)
 	c := clock.New()
-	ended := hold.New(t.Context(), c, time.Hour, 1, c.Now()+int64(time.Hour), lapsed)
+	ended := hold.New(t.Context(), c, leases.From(c.Now(), int64(time.Hour)), 1, lapsed)
 	ended.End(errBroken)
 	require.False(t, ended.Until().After(time.Now()))
 }
@@ -155,7 +156,7 @@ func TestRun(t *testing.T) {
 func TestUntil(t *testing.T) {
 	c := clock.New()
 	const end = int64(time.Hour)
-	h := hold.New(t.Context(), c, 16*time.Second, 1, end+int64(time.Second), lapsed)
+	h := hold.New(t.Context(), c, leases.From(end-int64(15*time.Second), int64(16*time.Second)), 1, lapsed)
 	defer h.End(errLapsed)
 	latest := func() time.Time { // the time at which the clock reaches the end
 		left := time.Duration(end - c.Now())

@@ -139,7 +139,10 @@ func (m *Machine) Fence() uint64 { return m.record.Fence }
 // its lease has ended.
 func (m *Machine) Err() error { return m.err }
 
-// Expiry returns when the lease expires, while the machine is Held.
+// Term returns the term of the lease, while the machine is Held.
+func (m *Machine) Term() leases.Term { return m.term }
+
+// Expiry returns when that expires.
 func (m *Machine) Expiry() int64 { return m.term.Expiry() }
 
 // Awaits reports whether the machine waits for another life. It returns the record and the revision

@@ -109,7 +109,7 @@ func (a *attempt) follow(phase lockrecord.Phase, now int64) {
 		if a.life != nil {
 			lapsed = nil
 		}
-		a.Hold = hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), a.m.Expiry(), lapsed)
+		a.Hold = hold.New(a.ctx, a.l.clock, a.m.Term(), a.m.Fence(), lapsed)
 		a.busy = nil
 		a.note()
 		close(a.granted)
@@ -118,7 +118,7 @@ func (a *attempt) follow(phase lockrecord.Phase, now int64) {
 	case phase == lockrecord.Held && a.Over():
 		a.m.End() // and renew it no more
 	case phase == lockrecord.Held:
-		a.Extend(a.m.Expiry())
+		a.Extend(a.m.Term())
 	case err != nil:
 		a.End(a.l.Error(fmt.Errorf("%w: %w", lock.ErrLost, err)))
 	default:
