@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -234,7 +235,7 @@ func TestClaimsOfOthers(t *testing.T) {
 }
 
 // The list of algorithms has those that are claimed, in one way each, and says which need messages in
-// order.
+// order. Each has the tests that package machinetest lists, also for 32 bits.
 func TestListOfAlgorithms(t *testing.T) {
 	listed := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.name == "ring.Circulate" })
 	var rows []string
@@ -243,10 +244,17 @@ func TestListOfAlgorithms(t *testing.T) {
 	}
 	require.Empty(t, algorithms.Without(rows), "claims needs a row for each of these")
 	require.Len(t, listed, len(algorithms.All), "claims has one that is not in the list")
+	tests := regexp.MustCompile(`(?m)^//\t(\w+_test\.go) `).FindAllStringSubmatch(read(t, "internal/kit/machinetest/explore.go")[0], -1)
+	require.Len(t, tests, 7)
 	for _, a := range algorithms.All {
 		i := slices.Index(rows, a.Name)
 		require.Equal(t, a.Ordered, listed[i].channels == "in order", a.Name)
 		require.Equal(t, a.Waits.Any, listed[i].leases == "all", a.Name)
+		dir, _, _ := strings.Cut(a.Name, ".")
+		for _, test := range tests {
+			require.FileExists(t, dir+"/"+test[1])
+		}
+		require.Contains(t, read(t, ".ci/run")[0], " ./"+dir+" ", "the step for 32 bits")
 	}
 }
 

@@ -132,33 +132,36 @@ func TestStability(t *testing.T) {
 
 // Each store is where a user looks for stores, and passes the suite.
 func TestStores(t *testing.T) {
-	read := func(patterns ...string) (all []string) {
-		for _, pattern := range patterns {
-			files, err := filepath.Glob(pattern)
-			require.NoError(t, err)
-			for _, file := range files {
-				text, err := os.ReadFile(file)
-				require.NoError(t, err)
-				all = append(all, string(text))
-			}
-		}
-		return all
-	}
 	dirs, err := filepath.Glob("store/*")
 	require.NoError(t, err)
 	stores := 0
 	for _, dir := range dirs {
 		name := filepath.Base(dir)
-		if text := strings.Join(read(dir+"/*.go"), ""); name == "storelock" || name == "storetest" || !strings.Contains(text, ") Swap(ctx context.Context") {
+		if text := strings.Join(read(t, dir+"/*.go"), ""); name == "storelock" || name == "storetest" || !strings.Contains(text, ") Swap(ctx context.Context") {
 			continue
 		}
 		stores++
 		for _, place := range []string{"README.md", "CONTRIBUTING.md", "doc.go", "store/store.go", "docs/*.md", "cmd/dmutex/internal/*/*.go"} {
-			require.True(t, strings.Contains(strings.Join(read(place), ""), name), "%s does not name %s", place, name)
+			require.True(t, strings.Contains(strings.Join(read(t, place), ""), name), "%s does not name %s", place, name)
 		}
-		require.True(t, slices.ContainsFunc(read("store/*/*_test.go", "integration/*_test.go", "integration/*/*_test.go"), func(text string) bool {
+		require.True(t, slices.ContainsFunc(read(t, "store/*/*_test.go", "integration/*_test.go", "integration/*/*_test.go"), func(text string) bool {
 			return strings.Contains(text, "storetest.Run(") && strings.Contains(text, "store/"+name+`"`)
 		}), "no test runs the suite with %s", name)
 	}
-	require.Equal(t, 4, stores)
+	require.Equal(t, 4, stores, "count the new store")
+}
+
+// read returns the texts of the files that match.
+func read(t *testing.T, patterns ...string) (texts []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			texts = append(texts, string(text))
+		}
+	}
+	return texts
 }

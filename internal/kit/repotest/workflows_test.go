@@ -36,6 +36,27 @@ func TestNightlyFuzzesAll(t *testing.T) {
 	require.ElementsMatch(t, exist, named)
 }
 
+// Each module is one of the workspace, and .ci/run checks it.
+func TestModules(t *testing.T) {
+	ci := regexp.MustCompile(`MODULES=\((.*)\)`).FindStringSubmatch(read(t, ".ci/run")[0])
+	require.NotNil(t, ci)
+	var checked, used []string
+	for _, dir := range strings.Fields(ci[1]) {
+		checked = append(checked, filepath.Join(dir, "go.mod"))
+	}
+	for _, match := range regexp.MustCompile(`(?m)^\t(\.\S*)$`).FindAllStringSubmatch(read(t, "go.work")[0], -1) {
+		used = append(used, filepath.Join(match[1], "go.mod"))
+	}
+	exist := []string{"go.mod"}
+	for _, pattern := range []string{"*/go.mod", "*/*/go.mod"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		exist = append(exist, files...)
+	}
+	require.ElementsMatch(t, exist, used, "go.work")
+	require.ElementsMatch(t, exist, checked, "MODULES of .ci/run")
+}
+
 // The workflows name each action by its hash, so that its owner cannot change it.
 func TestWorkflowsArePinned(t *testing.T) {
 	files, err := filepath.Glob(".github/workflows/*.yml")
