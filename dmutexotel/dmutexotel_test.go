@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutexotel"
+	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -130,12 +131,16 @@ func TestObserver(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.NoError(t, (<-remote).Release())
 		require.NoError(t, (<-later).Release())
+		seen := read()
 		require.Equal(t, []string{
 			"dmutex.hold{dmutex.outcome=released} 2 times, sum 20 s",
 			"dmutex.view.change 1 times, sum 0 s",
 			"dmutex.wait{dmutex.outcome=deadline} 1 times, sum 5 s",
 			"dmutex.wait{dmutex.outcome=granted} 2 times, sum 17 s",
-		}, read())
+		}, seen)
+		for _, m := range metrics.Observed {
+			require.Contains(t, strings.Join(seen, "\n"), m.OTel(), "no Observer sees it")
+		}
 	})
 }
 
