@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
@@ -140,13 +142,24 @@ func TestFlagsOfPages(t *testing.T) {
 	}
 }
 
-// docs/tool.md names each flag of dmutex run.
+// docs/tool.md names each flag of dmutex run, and the code reads it.
 func TestPageNamesFlags(t *testing.T) {
-	app, page := grammar(t).Model, pages(t)["tool.md"]
-	run := slices.IndexFunc(app.Leaves(false), func(n *kong.Node) bool { return n.Name == "run" })
-	for _, f := range app.Leaves(false)[run].Flags {
+	leaves, page := grammar(t).Model.Leaves(false), pages(t)["tool.md"]
+	for _, f := range leaves[slices.IndexFunc(leaves, func(n *kong.Node) bool { return n.Name == "run" })].Flags {
 		short := f.Short != 0 && strings.Contains(page, "`-"+string(f.Short))
 		require.True(t, short || strings.Contains(page, "--"+f.Name), "docs/tool.md does not name --%s of dmutex run", f.Name)
+	}
+	var code strings.Builder
+	files, err := filepath.Glob("internal/run/*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		code.Write(text)
+	}
+	for f := range reflect.TypeFor[run.Cmd]().Fields() {
+		read := regexp.MustCompile(`\b[cr]\.` + f.Name + `\b`).MatchString(code.String()) // as a Cmd or a run
+		require.True(t, f.Anonymous || read, "dmutex run has a flag for Cmd.%s, and does not read it", f.Name)
 	}
 }
 
