@@ -80,7 +80,7 @@ func (s *Session) doubt(now int64, f *frame) {
 	case s.answer.to == f.from: // it is about to be refused
 	case s.at[toReplace] != timers.Never:
 		s.rival.life = max(s.rival.life, f.from)
-	case s.rival.life != 0 || now >= s.rival.until:
+	case now >= s.rival.until:
 		s.rival = rival{life: f.from}
 		s.at[toReplace], s.at[toHello] = now+s.pace.grace, now
 	case f.kind != hello || f.to != s.cfg.Life:

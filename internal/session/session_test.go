@@ -384,6 +384,21 @@ func TestFloodOfStrangers(t *testing.T) {
 	require.Empty(t, p.got[p.a])
 }
 
+// Of two strangers that come soon after an answer to another one, the higher is answered.
+func TestHigherStrangerIsAnswered(t *testing.T) {
+	p := meet(t)
+	greet := func(life uint64) { p.carry(p.a, greeting(life, 0, settings)) }
+	told := func(life uint64) [][]byte { return [][]byte{join([]uint64{uint64(refused), 1, life, 22}, nil)} }
+	p.now += 1000 * millisecond
+	greet(9)
+	require.Equal(t, told(9), flush(p.a, p.now))
+	greet(8)
+	greet(7)
+	require.Empty(t, flush(p.a, p.now))
+	p.now += p.a.pace.minTimeout
+	require.Equal(t, told(8), flush(p.a, p.now))
+}
+
 func TestCloseOfOneNeverMet(t *testing.T) {
 	a := newSession(t, 11)
 	flush(a, 0)
