@@ -70,18 +70,20 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// Of a peer that has one life, no process with another is met, and the right one is.
+// Of a peer that has one life, no process with another is met, also after a Rename, and the right one is.
 func TestOnlyThatLife(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one := p.alone(1)
 		one.SetPeers(map[dmutex.NodeID]uint64{2: 21})
 		other := p.open(2)
-		time.Sleep(time.Minute)
-		require.Equal(t, []string{"2: " + session.ErrOther.Error()}, slices.Compact(one.take()))
-		require.Zero(t, one.Status(2).Life)
+		for range 2 {
+			time.Sleep(time.Minute)
+			require.Equal(t, []string{"2: " + session.ErrOther.Error()}, slices.Compact(one.take()))
+			require.Zero(t, one.Status(2).Life)
+			one.Rename(11)
+		}
 		closeAll(t, other)
 		two := p.openAs(2, 21)
-		one.Rename(11) // it asks for the same life
 		time.Sleep(time.Minute)
 		require.Contains(t, one.take(), "met 2 as 21")
 		closeAll(t, one, two)
@@ -322,6 +324,24 @@ func TestPeersDuringClose(t *testing.T) {
 			b.Remove(1)
 		}
 		closeAll(t, boxes[1:]...)
+	})
+}
+
+// Close learns at once that the last peer that it waits for is none any more.
+func TestLastPeerDuringClose(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		p.network.Partition([]dmutex.NodeID{2})
+		closed := make(chan error, 1)
+		go func() { closed <- boxes[0].Close(t.Context()) }()
+		time.Sleep(time.Minute)
+		require.Empty(t, closed)
+		boxes[0].Remove(2)
+		synctest.Wait()
+		require.Len(t, closed, 1)
+		require.NoError(t, <-closed)
+		boxes[1].Remove(1)
+		closeAll(t, boxes[1])
 	})
 }
 

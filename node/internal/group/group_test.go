@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -173,16 +174,49 @@ func TestEndlessReport(t *testing.T) {
 	require.EqualValues(t, 1, g.refused.Load())
 }
 
-// In the strict mode the name of a former process is not shown for the next one with its number.
-func TestNameOfAnotherProcess(t *testing.T) {
+// In the strict mode the name of a former process is not shown for the next one with its number. Nothing is
+// left of what the former one has said in part, or was to be told.
+func TestAnotherProcess(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
 	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
 	require.NoError(t, err)
 	g.remember(map[dmutex.NodeID]About{2: {Name: "web-2"}})
 	require.Equal(t, "web-2 (node 2)", g.Called(2))
-	g.Met(2, 7)
-	require.Equal(t, "node 2", g.Called(2))
+	p := g.peer(2)
+	for _, ends := range []func(){func() { g.Met(2, 7) }, func() { g.Left(2) }} {
+		g.Message(2, 1, []byte{saysMore, 1})
+		require.NotEmpty(t, p.part)
+		p.pending = [][]byte{make([]byte, 1000)}
+		ends()
+		require.Equal(t, "node 2", g.Called(2))
+		require.Empty(t, p.part)
+		require.Less(t, g.Mail.Backlog(2), 1000)
+	}
+}
+
+// The Status of a peer tells for a lease that another process with its number was heard.
+func TestClash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		g, err := New(Config{Store: new(store.Memory), Algorithm: ricart.New, Link: net.Link(dmutex.None), Up: face{}})
+		require.NoError(t, err)
+		g.setPeers([]dmutex.NodeID{2})
+		trouble := func() error {
+			_, err := g.Peer(2)
+			return err
+		}
+		time.Sleep(time.Second)
+		g.Refused(2, dmutex.PeerMistake("test"))
+		g.Refused(3, session.ErrOther)
+		require.NoError(t, trouble())
+		g.Refused(2, session.ErrOther)
+		time.Sleep(leases.Default - 1)
+		require.Equal(t, session.ErrOther, trouble())
+		time.Sleep(1)
+		require.NoError(t, trouble())
+	})
 }
 
 // A group keeps the names of its members, and of as many former ones as there can be: the last that joined.

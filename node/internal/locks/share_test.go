@@ -123,11 +123,14 @@ func TestSharersInAnyOrder(t *testing.T) {
 func TestSharersOverruled(t *testing.T) {
 	table, _ := alone(t)
 	h, other := table.share(t, "x"), table.share(t, "x")
+	_, lent := other.Lend("web-2")
+	require.True(t, lent)
 	view(table, 2, 1, 2)
 	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}}, nil)
 	require.ErrorIs(t, h.Err(), ErrReplaced)
 	require.ErrorIs(t, other.Err(), ErrReplaced)
 	require.Empty(t, table.locks["x"].held)
+	require.Empty(t, table.Used(true), "Close need not wait for it")
 }
 
 // All handles of a shared grant are given back when the table is abandoned, but for those under

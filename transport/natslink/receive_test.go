@@ -1,0 +1,29 @@
+package natslink
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A frame for a former number, which may still be on its way from the subscription, is not delivered.
+func TestReceive(t *testing.T) {
+	var got []string
+	l := &Link{dynamic: true, prefix: "p", maxFrame: maxFrame, peers: make(map[dmutex.NodeID]*peer), done: make(chan struct{})}
+	l.wake = sync.NewCond(&l.mu)
+	l.host.Deliver = func(_ dmutex.NodeID, frames [][]byte) { got = append(got, string(frames[0])) }
+	for _, self := range []dmutex.NodeID{1, 3} {
+		require.NoError(t, l.Become(self))
+		l.receive(&nats.Msg{Subject: "p.1.2", Data: []byte("to 1")}, 1)
+	}
+	l.receive(&nats.Msg{Subject: "p.3.2", Data: []byte("to 3")}, 3)
+	require.Equal(t, []string{"to 1", "to 3"}, got)
+	l.shut(transport.ErrClosed)
+	l.receive(&nats.Msg{Subject: "p.3.2", Data: []byte("too late")}, 3)
+	require.Len(t, got, 2)
+}
