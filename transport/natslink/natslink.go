@@ -15,8 +15,8 @@
 // and peers from the record in the store. Such a link never waits for the server to confirm
 // a subscription; [Link.Trouble] says if the server does not permit it.
 //
-// Give each group a prefix of its own. Groups that share one by mistake hear each other's
-// frames: a node with a store refuses those that are not of a process in its record, and says so.
+// Give each group a prefix of its own. Groups that share one by mistake hear each other's frames: a node with
+// a store takes only those of the processes in its record, and says so when another uses the number of one.
 //
 // # Promises
 //
