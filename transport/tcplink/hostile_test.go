@@ -334,6 +334,28 @@ func TestSlowDeliver(t *testing.T) {
 	})
 }
 
+// Close lets a peer that is a little late read what was sent to it, such as the last word of a session:
+// without that, the peer would wait seconds for it. A peer that does not read holds up Close for a moment.
+func TestCloseLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, c := bubbleLink(t, nil)
+		require.NoError(t, l.peers[2].send([]byte("farewell")))
+		go func() {
+			time.Sleep(defaultPace.grace / 2)
+			require.Equal(t, "farewell", readByHand(t, c))
+		}()
+		start := time.Now()
+		require.NoError(t, l.Close())
+		require.Equal(t, defaultPace.grace/2, time.Since(start))
+
+		l, _, _ = bubbleLink(t, nil)
+		require.NoError(t, l.peers[2].send([]byte("farewell")))
+		start = time.Now()
+		require.NoError(t, l.Close())
+		require.Equal(t, defaultPace.grace, time.Since(start))
+	})
+}
+
 // A peer that sends a frame byte by byte and never completes it counts as
 // silent.
 func TestDribble(t *testing.T) {

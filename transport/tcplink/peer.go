@@ -39,7 +39,7 @@ type conn struct {
 	life   uint64                          // of the process at the other side, 0 if it is not known
 	direct func(data []byte) (rest []byte) // see newDirect
 	out    []byte                          // what drain writes, which has left pending
-	wake   *sync.Cond                      // drain has something to write, or the connection has ended
+	wake   *sync.Cond                      // drain has something to write, or has written all, or the connection has ended
 	asked  atomic.Pointer[chan struct{}]   // closed when the other side completes a frame; nil if nobody waits
 	silent atomic.Int32                    // heartbeats during which it completed none, while we were reading
 }
@@ -90,7 +90,7 @@ func (p *peer) flush() {
 	}
 	c.out, p.pending = p.pending, c.out
 	if c.out = c.direct(c.out); len(c.out) > 0 {
-		c.wake.Signal()
+		c.wake.Broadcast()
 	}
 }
 
@@ -100,6 +100,7 @@ func (p *peer) drain(c *conn) {
 	defer p.mu.Unlock()
 	for p.conn == c {
 		if len(c.out) == 0 {
+			c.wake.Broadcast()
 			c.wake.Wait()
 			continue
 		}
@@ -116,6 +117,19 @@ func (p *peer) drain(c *conn) {
 		if p.conn == c {
 			c.out, p.pending = p.pending, c.out
 		}
+	}
+}
+
+// linger waits until drain has written all, but no longer than that time.
+func (p *peer) linger(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.conn
+	if c == nil || c.SetWriteDeadline(until) != nil {
+		return
+	}
+	for p.conn == c && len(c.out) > 0 {
+		c.wake.Wait()
 	}
 }
 
@@ -141,7 +155,7 @@ func (p *peer) take(nc net.Conn, life uint64, answer []byte) *conn {
 // lose ends a connection. The caller has p.mu.
 func (p *peer) lose(c *conn, why error) {
 	c.Close()
-	c.wake.Signal()
+	c.wake.Broadcast()
 	if p.conn == c {
 		p.conn, p.lost = nil, time.Now()
 		p.trouble = fmt.Errorf("tcplink: the connection to node %d was lost: %w", p.id, reason(why))

@@ -57,10 +57,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -409,8 +411,15 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	return p.send(frame)
 }
 
-// Close implements [transport.Link]. Frames that still wait are lost.
+// Close implements [transport.Link]. Frames that a peer does not take within a quarter of a second are lost.
 func (l *Link) Close() error {
+	l.mu.RLock()
+	peers := slices.Collect(maps.Values(l.peers))
+	l.mu.RUnlock()
+	until := time.Now().Add(l.pace.grace)
+	for _, p := range peers {
+		p.linger(until)
+	}
 	l.mu.Lock()
 	var err error
 	if l.ctx.Err() == nil {

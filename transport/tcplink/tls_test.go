@@ -428,7 +428,7 @@ func TestSetTLS(t *testing.T) {
 	require.ErrorIs(t, plain.SetTLS(a.Config(a.Node(1))), dmutex.ErrMisuse)
 }
 
-// A peer that does not read delays neither Send nor Close, although TLS would say farewell.
+// A peer that does not read does not delay Send, and Close for a moment only, although TLS would say farewell.
 func TestTLSSlowReader(t *testing.T) {
 	a := NewAuthority(t)
 	l, _ := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
