@@ -22,12 +22,16 @@ import (
 // questions mark the last token of the subjects of answers, before the peer.
 const questions = "?"
 
+// enough answers take an eighth of a lease. Time would not do: this process may be paused in between,
+// or its queue be full.
+const enough = 7
+
 // A silence is what a link knows of a peer since it has heard from it.
 type silence struct {
 	frames int       // that were sent to it
 	since  time.Time // when the first of them was sent
 	asked  bool      // the server was asked whether anybody subscribes, and has not answered
-	nobody time.Time // since when the server has said that nobody is there; zero if it does not
+	nobody int       // to how many questions in a row the server has said that nobody is there
 	dead   bool      // the host was told that its process has ended
 }
 
@@ -55,17 +59,17 @@ func (l *Link) look(now time.Time, connected bool, reconnects uint64) (died []dm
 	if !connected || reconnects != l.reconnects {
 		l.reconnects, l.upSince = reconnects, now
 	}
-	up, held := l.host.Apart*50/3, l.host.Apart*50/8 // of a lease
+	up := l.host.Apart * 50 / 3 // of a lease
 	for id, p := range l.peers {
 		switch {
 		case p.dead || p.frames < 2 || now.Sub(p.since) < l.host.Apart: // one may be the last word
 			continue
 		case l.upSince.Equal(now):
-			p.asked, p.nobody = false, time.Time{}
+			p.asked, p.nobody = false, 0
 			continue
 		case p.asked: // somebody has got the question, or it was lost
-			p.nobody = time.Time{}
-		case !p.nobody.IsZero() && now.Sub(p.nobody) >= held && now.Sub(l.upSince) >= up:
+			p.nobody = 0
+		case p.nobody >= enough && now.Sub(l.upSince) >= up:
 			p.dead = true
 			l.log.Often(slog.LevelWarn, "natslink: no process subscribes for the peer anymore", slog.Any("node", l.self), slog.Any("peer", id))
 			died = append(died, id)
@@ -85,7 +89,5 @@ func (l *Link) answered(m *nats.Msg) {
 	if p == nil || !p.asked || len(m.Data) != 0 || m.Header.Get("Status") != "503" {
 		return
 	}
-	if p.asked = false; p.nobody.IsZero() {
-		p.nobody = time.Now()
-	}
+	p.asked, p.nobody = false, p.nobody+1
 }

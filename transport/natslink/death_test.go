@@ -41,6 +41,12 @@ func TestDeath(t *testing.T) {
 				l.look(time.Now(), true, 1)
 			}
 		}},
+		"this process is paused": {frames: 2, nobody: always, up: 20, died: 8, questions: 7, happens: func(_ *Link, second int) {
+			if second == 1 {
+				time.Sleep(20 * time.Second)
+			}
+		}},
+		"no question leaves": {frames: 2, nobody: always, up: 20, questions: 1, happens: func(l *Link, _ int) { l.queued = backlog }},
 		"removed": {frames: 2, nobody: always, up: 20, questions: 3, happens: func(l *Link, second int) {
 			if second == 3 {
 				l.RemovePeer(2)
@@ -89,4 +95,20 @@ func TestDeath(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What waited for a removed peer takes no room from the others. While a batch is stuck, nothing else
+// makes room; and without a frame in the queue, nothing would wake publish.
+func TestRemovedPeersLeaveRoom(t *testing.T) {
+	l := &Link{dynamic: true, self: 1, prefix: "p", maxFrame: maxFrame, peers: make(map[dmutex.NodeID]*peer)}
+	l.wake = sync.NewCond(&l.mu)
+	l.host.Deliver = func(dmutex.NodeID, [][]byte) {}
+	require.NoError(t, l.SetPeer(2, ""))
+	require.NoError(t, l.SetPeer(3, ""))
+	frame := make([]byte, maxFrame)
+	for l.Send(2, frame) == nil {
+	}
+	require.ErrorIs(t, l.Send(3, frame), transport.ErrFull)
+	l.RemovePeer(2)
+	require.NoError(t, l.Send(3, frame))
 }

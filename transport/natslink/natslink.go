@@ -148,6 +148,9 @@ type outgoing struct {
 	frame          []byte
 }
 
+// size is what it takes of the backlog.
+func (f outgoing) size() int { return len(f.frame) + overhead }
+
 // New returns a link over a connection, which may be reconnecting or not yet connected. It
 // returns [dmutex.ErrMisuse] if the connection is nil or closed, if the server does not take
 // frames of 1024 bytes, or if the Config is not valid.
@@ -248,6 +251,10 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 	if p := l.peers[id]; p != nil {
 		delete(l.peers, id)
 		l.queue = slices.DeleteFunc(l.queue, func(f outgoing) bool { return f.subject == p.subject })
+		l.queued = 0
+		for _, f := range l.queue {
+			l.queued += f.size()
+		}
 	}
 }
 
@@ -429,10 +436,10 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 
 // put queues a frame for publish. The caller has l.mu.
 func (l *Link) put(f outgoing) error {
-	if l.queued+len(f.frame)+overhead > backlog {
+	if l.queued+f.size() > backlog {
 		return transport.ErrFull
 	}
-	l.queued += len(f.frame) + overhead
+	l.queued += f.size()
 	f.frame = bytes.Clone(f.frame)
 	l.queue = append(l.queue, f)
 	l.wake.Signal()
