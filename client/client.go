@@ -319,6 +319,9 @@ func (c *Client) attach() (good bool, most time.Duration) {
 			c.at = c.cfg.Members[i]
 			c.cfg.Members = append(slices.Delete(c.cfg.Members, i, i+1), c.at)
 		}
+		if c.m.Session() == "" {
+			c.address = "" // after others that of the last session is tried again: it may be the only one that is reached
+		}
 	})
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()

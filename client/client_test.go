@@ -576,6 +576,34 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
+// A client goes back to the member of its last session, which was restarted, if no other one is reached. So
+// it does if that member had no room for it.
+func TestGoesBack(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		most := func(c *node.Clients) { c.Max = 1 }
+		a := w.open("a", most)
+		one := w.use("one", "a", "b")
+		require.NoError(t, one.acquire("l").Release())
+		w.end(a)
+		one.hangUp("a")
+		time.Sleep(session)
+		w.open("a", most)
+		full := w.use("full", "a")
+		require.NoError(t, full.acquire("m").Release())
+		within := func(d time.Duration) (lock.Held, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			return one.Mutex("l").Acquire(ctx)
+		}
+		_, err := within(session)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, full.Close())
+		h, err := within(session)
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
+}
+
 // An address at which something else listens than a member that serves clients is named as such.
 func TestStranger(t *testing.T) {
 	strangers := map[string]func(nc net.Conn){
