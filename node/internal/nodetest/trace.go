@@ -1,6 +1,8 @@
 package nodetest
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/dmutex/dmutex/dmutextest"
@@ -11,16 +13,14 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A Way identifies a message: it is the seq-th from the one node to the other.
-type Way struct {
-	from, to dmutex.NodeID
-	seq      uint64
-}
-
 // Matched replays traces that share a clock. It requires that each message that was received was
 // sent before, under the same number, and returns the messages that were not received.
-func Matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[Way]string {
-	sent, times := make(map[Way]string), make(map[Way]int64)
+func Matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) (lost []string) {
+	type way struct { // of a message: it is the seq-th from the one node to the other
+		from, to dmutex.NodeID
+		seq      uint64
+	}
+	sent, times := make(map[way]string), make(map[way]int64)
 	for _, tr := range traces {
 		require.False(t, tr.Cut)
 		r, err := dmutextest.Replay(tr, a)
@@ -32,7 +32,7 @@ func Matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[Way]st
 			require.GreaterOrEqual(t, e.Time, last[e.Lock], "line %d", e.Line)
 			last[e.Lock] = e.Time
 			for _, m := range e.Out {
-				w := Way{m.From, m.To, m.Seq}
+				w := way{m.From, m.To, m.Seq}
 				require.NotZero(t, m.Seq)
 				require.Empty(t, sent[w], "two messages are %v", w)
 				sent[w], times[w] = e.Lock+" "+m.String(), tr.Header.Opened+e.Time
@@ -42,12 +42,12 @@ func Matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[Way]st
 	for _, tr := range traces {
 		for _, e := range tr.Events {
 			if e.What == trace.Handle {
-				w := Way{e.In.From, e.In.To, e.In.Seq}
+				w := way{e.In.From, e.In.To, e.In.Seq}
 				require.Equal(t, sent[w], e.Lock+" "+e.In.String(), "line %d", e.Line)
 				require.GreaterOrEqual(t, tr.Header.Opened+e.Time, times[w], "line %d", e.Line)
 				delete(sent, w)
 			}
 		}
 	}
-	return sent
+	return slices.Collect(maps.Values(sent))
 }

@@ -1,3 +1,4 @@
+// Package strict tests nodes without a store: see node.OpenStrict.
 package strict
 
 import (
