@@ -15,8 +15,8 @@ type clearing struct {
 	wait     int64  // for the leases that may run now: D, or longer where the last members had a longer lease
 	since    int64  // when the last exclusion was known first
 	due      uint64 // the exclusion that is cleared next: the last one, or one before it
-	dueSince int64
-	cleared  uint64 // the last exclusion whose leases have ended
+	dueSince int64  // when that was known first
+	cleared  uint64 // the last exclusion whose leases have ended; others may have told of it before its record was read
 	gone     []gone // that were members, the last at the end
 }
 

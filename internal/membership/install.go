@@ -22,7 +22,7 @@ type installation struct {
 	quarrel     int       // views in a row that trouble has ended soon
 	trip        int64     // how long the last answer to this life took, of a member or of the store
 
-	acting bool // it has acted
+	acting bool // the view has begun to act, so it is complete
 
 	out Output
 }

@@ -48,7 +48,7 @@ func (m *LeaseMachine) Done(now int64, value []byte, err error) Output {
 	return m.flush(now)
 }
 
-// read takes in what a load has shown.
+// read takes in what a load has shown. A record that is gone stops this life (5.6).
 func (m *LeaseMachine) read(now, sent int64, value []byte) {
 	var r Record
 	err := r.UnmarshalText(value)
@@ -63,7 +63,7 @@ func (m *LeaseMachine) read(now, sent int64, value []byte) {
 	}
 }
 
-// mayAct lets the view act if nothing is missing.
+// mayAct lets the view act when all have reported (3.2), the lease runs (5.3), and it knows what waits (5.4, 5a).
 func (m *LeaseMachine) mayAct(now int64) {
 	for range 2 { // what is due, and the last exclusion
 		if m.isDue(now, m.record.Unclean) {
@@ -83,7 +83,7 @@ func (m *LeaseMachine) mayAct(now int64) {
 	}
 }
 
-// clear ends the wait for an exclusion, and tells the others.
+// clear ends the wait for an exclusion (5.4), and tells the others.
 func (m *LeaseMachine) clear(epoch uint64) {
 	m.cleared = epoch
 	m.tellWait()

@@ -17,14 +17,15 @@ import (
 //	         may hold, and be granted             answers peers          changes the record
 //	Outside  nothing: it joins, or was excluded   no                     to join
 //	Frozen   what it reports; nothing is granted  REPORT, VIEW, CLEARED  yes
-//	Acting   locks, while the term of its lease   yes                    yes
-//	         runs (5.3), which is no phase
-//	Left     nothing                              no                     no
-//	Stopped  nothing: it cannot rely on the       no                     no
-//	         record, or has other settings than
-//	         the group, see Err
+//	Acting   locks that no former member may      all                    yes
+//	         hold (5a)
+//	Left     nothing, but see LeaveHolding        no                     no
+//	Stopped  nothing: the record is bad, or has   no                     no
+//	         other settings than it, see Err
 //
-// The process of an excluded life goes on as another life (5.5), see Rejoin.
+// What a life holds it holds while the term of its lease runs (5.3), which is no phase. The record that it
+// has read names it if it is Frozen or Acting, and may if it is Stopped: then the others exclude it. The
+// process of an excluded life goes on as another life (5.5), and changes nothing before, see Rejoin.
 //
 // # How a view is decided
 //
@@ -122,11 +123,11 @@ type LeaseMachine struct {
 	cfg   LeaseConfig
 	speak protocol.Versions
 	now   int64         // of the last input
-	self  dmutex.NodeID // by the record
+	self  dmutex.NodeID // by the record; None while it is Outside
 
 	term leases.Term // 5.2: confirmed by operations that have shown this life as a member, from when they were asked for
 
-	begun bool   // the store was asked to begin a life for this one
+	begun bool   // the store has begun a life for this one, or proves nothing
 	proof string // its name; empty if the store proves nothing
 
 	leaving   bool  // Leave was called
@@ -297,8 +298,8 @@ func (m *LeaseMachine) join(now int64) {
 	}
 }
 
-// successor returns what a swap may change: the record of the next epoch. It says what is cleared already,
-// and not what this swap excludes.
+// successor returns what a swap may change: the record of the next epoch, not behind the clock (5.6). It says
+// what is cleared already, and not what this swap excludes.
 func (m *LeaseMachine) successor() Record {
 	r := m.record
 	r.Members = slices.Clone(r.Members)
@@ -376,7 +377,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.belong(now, sent, was, &former)
 	} else if m.leaving {
 		m.end(Left, nil)
-	} else if err := m.misfit(r.Members); err != nil && (!m.cfg.Proves || was != dmutex.None || m.exclusions > 0) {
+	} else if err := m.misfit(r.Members); err != nil && (!m.cfg.Proves || was != dmutex.None || m.exclusions > 0) { // 5.7: one that was a member never looks
 		m.stop(err)
 	} else {
 		if was != dmutex.None {
@@ -412,6 +413,25 @@ func (m *LeaseMachine) belong(now, sent int64, was dmutex.NodeID, former *Record
 		record := *r
 		m.emit(Event{Kind: Members, Record: &record, Excludes: r.Unclean == r.Epoch || was != dmutex.None && r.Unclean > former.Epoch})
 	}
+}
+
+// mistaken is rule 5.6, too: it says how a record contradicts what this life knows of itself, "" if it does not.
+func (m *LeaseMachine) mistaken(r *Record) string {
+	switch number := r.number(m.cfg.Life); {
+	case number != dmutex.None && m.self != dmutex.None && number != m.self:
+		return "it has renumbered member " + m.self.String()
+	case number != dmutex.None && (r.Lease != m.cfg.Lease || r.Settings != m.cfg.Settings):
+		return "it has other settings than its members"
+	}
+	return ""
+}
+
+// share is after what share of the lease it is renewed.
+func (m *LeaseMachine) share() int64 {
+	if m.cfg.Serves { // rule 5b.4: it confirms the sessions of clients no longer than its lease lasts
+		return leases.RenewServing
+	}
+	return leases.Renew
 }
 
 // tellWait tells the driver what is waited for.
@@ -450,14 +470,6 @@ func (m *LeaseMachine) looked(now int64, names string) {
 	m.swap(now, r)
 }
 
-// share is after what share of the lease it is renewed.
-func (m *LeaseMachine) share() int64 {
-	if m.cfg.Serves { // it confirms the sessions of clients no longer than its lease lasts
-		return leases.RenewServing
-	}
-	return leases.Renew
-}
-
 // differs reports whether the record has other settings than this life.
 func (m *LeaseMachine) differs() bool {
 	return m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings
@@ -465,17 +477,6 @@ func (m *LeaseMachine) differs() bool {
 
 // runsOther reports whether a lease of another length may run.
 func (m *LeaseMachine) runsOther() bool { return m.differs() && m.waits(m.record.Unclean) }
-
-// mistaken says how a record contradicts what this life knows of itself, "" if it does not.
-func (m *LeaseMachine) mistaken(r *Record) string {
-	switch number := r.number(m.cfg.Life); {
-	case number != dmutex.None && m.self != dmutex.None && number != m.self:
-		return "it has renumbered member " + m.self.String()
-	case number != dmutex.None && (r.Lease != m.cfg.Lease || r.Settings != m.cfg.Settings):
-		return "it has other settings than its members"
-	}
-	return ""
-}
 
 func (m *LeaseMachine) stop(err error) { m.end(Stopped, err) }
 
@@ -536,7 +537,7 @@ func (m *LeaseMachine) mayAsk(now int64) {
 	case m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure:
 		m.end(Left, nil)
 	case m.op != NoOperation:
-	case m.nextChange() <= now: // before a load that a stranger may have asked for
+	case m.nextChange() <= now: // before a load that a stranger may have asked for (5.5)
 		m.change(now)
 	case m.nextLoad() <= now:
 		m.emit(m.load(now))

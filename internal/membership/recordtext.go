@@ -152,7 +152,7 @@ func IsName(name string) bool {
 	return len(name) <= MaxName && !slices.ContainsFunc([]rune(name), func(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError })
 }
 
-// exclude notes that this epoch excludes a member with that proof.
+// exclude notes that this epoch excludes a member with that proof (5.1).
 func (r *Record) exclude(proof string) {
 	if r.Unclean = r.Epoch; proof == "" {
 		r.Unproved = r.Epoch

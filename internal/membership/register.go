@@ -114,7 +114,7 @@ func (r *register) hint(now, pause int64) { r.hintAt = min(r.hintAt, max(now, r.
 // to fewer loads.
 func (r *register) rumor(now int64) { r.hint(now, min(minPause<<r.vain, max(minPause, r.most))) }
 
-// contradicted says how a record contradicts the one that was read before, "" if it does not.
+// contradicted is rule 5.6: it says how a record contradicts the one that was read before, "" if it does not.
 func (r *register) contradicted(next *Record) string {
 	switch {
 	case next.Epoch < r.record.Epoch:

@@ -2,7 +2,7 @@ package membership
 
 import "math"
 
-// A rejoining is rule 5.5: a life that was excluded does nothing more, and its process goes on as
+// A rejoining is rule 5.5: a life that was excluded changes nothing more, and its process goes on as
 // another life, after a pause that grows while exclusions follow each other soon.
 type rejoining struct {
 	spent      bool // this life was excluded, and needs a successor

@@ -236,8 +236,8 @@ func (l *record) rename(self dmutex.NodeID) {
 	l.try(l.link.Become(self))
 }
 
-// excluded ends a life of this node. Its number names nobody at the peers any more, and theirs
-// name nobody here until it joins again.
+// excluded ends a life of this node, by rule 5.5 of package membership. Its number names nobody at the
+// peers any more, and theirs name nobody here until it joins again.
 func (l *record) excluded(now int64) {
 	g := l.group
 	g.Locks.SetTerm(leases.Term{}) // first, so that no grant slips in after the loss
@@ -372,7 +372,7 @@ func (l *record) now() int64 {
 	return now
 }
 
-// expire ends what is held if the lease has ended, before an input may extend the lease.
+// expire is rule 5.3 of package membership: what is held ends with the lease, before an input may extend that.
 func (l *record) expire(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that

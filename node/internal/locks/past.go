@@ -42,8 +42,8 @@ func (t *Table) newborn(w *membership.Word, name string) uint64 {
 	return bits
 }
 
-// former returns the former members that may hold the lock so that its first waiter, or else a call
-// that wants it alone, has to wait.
+// former is rule 5a of package membership: it returns the former members that may hold the lock so that its
+// first waiter, or else a call that wants it alone, has to wait.
 func (l *lock) former() (ids []dmutex.NodeID) {
 	t, name := l.table, l.name
 	if t.past == nil {

@@ -138,7 +138,7 @@ func (t *Table) Left() int64 {
 	return max(t.term.Load().Until(), now) - now
 }
 
-// leased reports whether the term has not ended yet.
+// leased reports whether the term has not ended yet: rule 5.3 of package membership, at each grant.
 func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.term.Load().Until() }
 
 // grants reports whether anything may be granted at the moment.
