@@ -247,6 +247,24 @@ func TestTimeoutFollowsAGrowingRoundTrip(t *testing.T) {
 	require.Less(t, before.Resent, uint64(12))
 }
 
+// TestPauseIsNoRoundTrip: a process that was paused for an hour before it saw an acknowledgement does not
+// wait for later ones as if they took as long.
+func TestPauseIsNoRoundTrip(t *testing.T) {
+	p := meet(t)
+	p.send(p.a, "first")
+	p.settle()
+	p.wait()
+	p.send(p.a, "m")
+	p.carry(p.b, flush(p.a, p.now)[0])
+	answer := flush(p.b, p.now+defaultPace.ackDelay)[0]
+	p.now += 3600 * 1000 * millisecond
+	p.carry(p.a, answer)
+	require.LessOrEqual(t, p.a.Stats().RoundTrip, defaultPace.maxTimeout)
+	p.send(p.a, "lost")
+	flush(p.a, p.now)
+	require.Less(t, p.a.Deadline()-p.now, defaultPace.maxTimeout/2)
+}
+
 // TestAnswerEndsTheBackOff: an answer also proves that the peer hears us.
 func TestAnswerEndsTheBackOff(t *testing.T) {
 	p := meet(t)

@@ -254,8 +254,9 @@ func (s *Session) backOff() {
 }
 
 // measure takes a round trip into the estimate. That of the first message replaces that of
-// HELLO, which is a guess, because a HELLO answers more than one.
+// HELLO, which is a guess, because a HELLO answers more than one. A very long one is a pause of this process.
 func (s *Session) measure(trip int64) {
+	trip = min(trip, s.pace.maxTimeout)
 	if s.stats.RoundTrip == 0 || s.timed.seq == 1 {
 		s.stats.RoundTrip = max(trip, 1)
 	}
