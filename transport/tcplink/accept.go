@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // accept accepts connections and finds out which nodes they are from.
@@ -99,7 +98,7 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	_ = nc.SetDeadline(time.Time{})
 	c := p.take(nc, g.Life, answer.bytes())
 	if c == nil {
-		return p, nil, transport.ErrClosed
+		return p, nil, passing{fmt.Errorf("node %d is no longer a peer with this address", from)}
 	}
 	return p, c, nil
 }

@@ -259,3 +259,20 @@ func TestLogOfClose(t *testing.T) {
 	}
 	require.NotContains(t, text[0].String(), "connection lost")
 }
+
+// A connection of a peer that is removed while it is greeted is no connection to a closed link.
+func TestRefusalOfARemovedPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, told := lines()
+		l, _, first := bubbleLink(t, logger)
+		go func() { _, _ = io.Copy(io.Discard, first) }() // it is asked, and does not answer
+		second := knock(l, nil)
+		require.NoError(t, writeGreeting(second, 2, 1))
+		time.Sleep(defaultPace.grace / 2)
+		l.RemovePeer(2)
+		requireEnd(t, byHand(t, second))
+		require.Contains(t, <-told, "tcplink: connected")
+		require.Contains(t, <-told, `msg="tcplink: connection refused" node=1 from="" err="node 2 is no longer a peer with this address"`)
+		require.NoError(t, l.Close())
+	})
+}
