@@ -101,7 +101,7 @@ func TestCrowdAtTheDoor(t *testing.T) {
 				for {
 					c = far(knock(l, test.from), oneWay)
 					if test.secure {
-						c = secured{tls.Client(c, stranger(a.Node(2)))}
+						c = secured{Conn: tls.Client(c, stranger(a.Node(2)))}
 					}
 					err := writeGreeting(c, 2, 1)
 					if err == nil {

@@ -358,3 +358,17 @@ func TestSetTLSOfHosts(t *testing.T) {
 	require.NoError(t, l.SetTLS(a.Config(a.Host("127.0.0.1"))))
 	require.ErrorIs(t, l.SetTLS(a.Config(a.Host("127.0.0.2"))), dmutex.ErrMisuse)
 }
+
+// A connection that began under one Config.TLS is checked by that one to its end: the certificate of
+// another host is refused also if the next Config.TLS would check a ServerName in its place.
+func TestSetTLSDuringGreeting(t *testing.T) {
+	a := NewAuthority(t)
+	l, _ := openLinkWith(t, Config{TLS: a.Config(a.Host("127.0.0.1")), Peers: map[dmutex.NodeID]string{}}, defaultPace)
+	require.NoError(t, l.Become(1))
+	require.NoError(t, l.SetPeer(2, "127.0.0.1:7000"))
+	c := tls.Client(dialByHand(t, l), stranger(a.Host("others.example")))
+	require.NoError(t, c.Handshake())
+	require.NoError(t, l.SetTLS(with(a.Config(a.Host(group)), func(c *tls.Config) { c.ServerName = group })))
+	require.NoError(t, writeGreeting(c, 2, 1))
+	require.Empty(t, requireEnd(t, c), "it answers")
+}

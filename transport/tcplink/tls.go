@@ -150,9 +150,9 @@ func (g *guard) over(nc net.Conn, dialed bool) net.Conn {
 	case g == nil:
 		return nc
 	case dialed:
-		return secured{tls.Client(nc, g.dialing)}
+		return secured{tls.Client(nc, g.dialing), g}
 	}
-	return secured{tls.Server(nc, g.accepting)}
+	return secured{tls.Server(nc, g.accepting), g}
 }
 
 // bind refuses a certificate that is not that of the node at the address.
@@ -180,11 +180,14 @@ func (g *guard) authenticate(nc net.Conn, node dmutex.NodeID, address string) er
 	if err := c.Handshake(); err != nil { // done already, or up to the deadline
 		return err
 	}
-	return g.bind(c.ConnectionState().PeerCertificates[0], node, address)
+	return c.guard.bind(c.ConnectionState().PeerCertificates[0], node, address) // g may be a later one
 }
 
 // A secured connection is closed without close_notify, which could wait for
 // the socket: a frame has arrived completely or not at all.
-type secured struct{ *tls.Conn }
+type secured struct {
+	*tls.Conn
+	guard *guard
+}
 
 func (c secured) Close() error { return c.NetConn().Close() }
