@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -150,7 +151,11 @@ func (h handler) Taken(by dmutex.NodeID, _ uint64) {
 	h.cfg.Lost(by, fmt.Errorf("channel: the peer has met another process with number %v", h.self))
 }
 
-func (h handler) Refused(dmutex.NodeID, error) {} // it has changed nothing
+func (h handler) Refused(peer dmutex.NodeID, err error) { // the frame has changed nothing
+	if errors.Is(err, session.ErrBroken) {
+		h.cfg.Lost(peer, fmt.Errorf("channel: messages to node %v do not arrive: %w", peer, err))
+	}
+}
 
 func (h handler) Stranger(dmutex.NodeID) {}
 

@@ -73,6 +73,44 @@ func TestLost(t *testing.T) {
 	})
 }
 
+// A liar is a link that makes every acknowledgement one of message 99.
+type liar struct{ transport.Link }
+
+func (l liar) Open(host transport.Host) error {
+	deliver := host.Deliver
+	host.Deliver = func(from dmutex.NodeID, frames [][]byte) {
+		for _, frame := range frames {
+			if frame[0] == 3 {
+				frame[len(frame)-1] = 99
+			}
+		}
+		deliver(from, frames)
+	}
+	return l.Link.Open(host)
+}
+
+// Lost tells of a peer that counts messages which somebody else has sent, and so takes none of ours anymore.
+func TestForged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		one, losses := open(t, 1, 2, liar{network.Link(1)}, nothing)
+		two, _ := open(t, 2, 1, network.Link(2), nothing)
+		require.NoError(t, one.Do("x", request))
+		var loss lost
+		select {
+		case loss = <-losses:
+		case <-time.After(time.Minute):
+		}
+		require.EqualValues(t, 2, loss.peer)
+		require.ErrorContains(t, loss.why, "another process has sent frames in this node's name")
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_ = one.Close(ended)
+		_ = two.Close(ended)
+	})
+}
+
 // Do returns the error of its function, and sends the messages returned with it.
 func TestDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,7 @@ var rows = []struct {
 	{"internal/mail", false, []string{".", "internal/protocol", "internal/session", "transport"}},
 	{"internal/session", true, []string{".", "internal/protocol", "internal/timers"}},
 
-	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
+	{"transport/channel", false, []string{".", "internal/mail", "internal/session", "internal/wire", "transport"}},
 
 	// layer 3
 	{"node/internal/locks", false, []string{".", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
