@@ -113,9 +113,10 @@ type flight struct {
 
 // A step is what one input does to one life.
 type step struct {
-	to    uint32
-	sent  []uint32
-	wrong error
+	to       uint32
+	sent     []uint32
+	installs bool
+	wrong    error
 }
 
 type stepKey struct {
@@ -444,11 +445,6 @@ func (w *world) input(i int, do verb, arg argument) error {
 	if t.wrong != nil {
 		return w.excuse(t.wrong)
 	}
-	before, acted := View{}, false
-	if me.life != 0 {
-		was := w.life(i)
-		before, acted = was.view, was.complete.Epoch > 0
-	}
 	me.life = t.to
 	l := w.life(i)
 	w.purge(func(f *flight) bool { return f.to == i && l.ignores(f) })
@@ -477,9 +473,9 @@ func (w *world) input(i int, do verb, arg argument) error {
 	if l.inDoubt() && w.lied == 0 && !me.vouched && w.clocks && !w.behind {
 		return wrongf("%d is in doubt, and nobody has vouched that it is dead", i+1)
 	}
-	if l.view.Epoch != before.Epoch {
+	if t.installs {
 		w.tidy()
-		if err := w.installed(i, before, acted); err != nil {
+		if err := w.installed(i, &w.lives.all[at]); err != nil {
 			return err
 		}
 	}
@@ -526,19 +522,19 @@ func (w *world) post(id uint32) {
 	w.wire[k] = id
 }
 
-// installed checks a view that life i has installed.
-func (w *world) installed(i int, before View, acted bool) error {
+// installed checks a view that life i has installed, which was so before.
+func (w *world) installed(i int, was *life) error {
 	me, l := &w.places[i], w.life(i)
 	for j, p := range w.places {
 		if other := w.life(j); p.life != 0 && !me.vouched && !p.vouched && other.view.Epoch == l.view.Epoch && !slices.Equal(other.view.Members, l.view.Members) {
 			return wrongf("two views of one epoch: %v and %v", l.view, other.view)
 		}
 	}
-	if !me.vouched || !acted {
+	if !me.vouched || was.complete.Epoch == 0 {
 		return nil
 	}
 	for _, lock := range w.locks {
-		if v := &w.views.all[lock.view]; before.Epoch < v.Epoch && v.Epoch < l.view.Epoch && v.life(dmutex.NodeID(i+1)) == 0 {
+		if v := &w.views.all[lock.view]; was.view.Epoch < v.Epoch && v.Epoch < l.view.Epoch && v.life(dmutex.NodeID(i+1)) == 0 {
 			return wrongf("%d is back in %v, though the others went on without it in %v", i+1, l.view, *v)
 		}
 	}
@@ -722,6 +718,7 @@ func (w *model) run(key stepKey) (t step) {
 	if refused != nil && (w.faults.slanders == 0 || msg.From != dmutex.NodeID(w.n)) {
 		return step{wrong: wrongf("refused: %v", refused)}
 	}
+	t.installs = installs(out)
 	for _, o := range out.Messages {
 		if l.met[o.To-1] != 0 {
 			t.sent = append(t.sent, w.send(l.Machine.life, l.met[o.To-1], o))
