@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -193,6 +194,30 @@ func TestAnotherProcess(t *testing.T) {
 		require.Empty(t, p.part)
 		require.Less(t, g.Mail.Backlog(2), 1000)
 	}
+}
+
+// A message about views that finds no room in the mail waits, and those behind it do. They are tried again.
+func TestNoRoom(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	large, small := make([]byte, 1000), []byte{saysLast}
+	for err == nil {
+		_, err = g.Mail.Send(2, large)
+	}
+	require.ErrorIs(t, err, session.ErrFull)
+	p := g.peer(2)
+	p.pending = [][]byte{large, small}
+	for now := range int64(2) {
+		g.send(now)
+		require.Equal(t, [][]byte{large, small}, p.pending)
+		require.Equal(t, now+int64(sendAgain), g.timers[send])
+	}
+	g.Mail.Rename(g.life + 1) // drops what is not acknowledged
+	g.send(2)
+	require.Empty(t, p.pending)
+	require.EqualValues(t, int64(timers.Never), g.timers[send])
 }
 
 // The Status of a peer tells for a lease that another process with its number was heard.
