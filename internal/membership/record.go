@@ -534,7 +534,7 @@ func (m *LeaseMachine) flush(now int64) Output {
 // mayAsk asks the store for what is due.
 func (m *LeaseMachine) mayAsk(now int64) {
 	switch {
-	case m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure:
+	case m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure: // the others exclude it if an earlier swap joins it after all
 		m.end(Left, nil)
 	case m.op != NoOperation:
 	case m.nextChange() <= now: // before a load that a stranger may have asked for (5.5)

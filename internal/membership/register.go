@@ -19,7 +19,7 @@ type register struct {
 	op     Operation
 	next   Record // of a swap
 	sentAt int64
-	unsure bool // a swap may have taken effect, or may still
+	unsure bool // a swap of unknown outcome may have taken effect: nothing was loaded since
 
 	// The next operation.
 	stale    bool  // the record is to be loaded before it is changed
