@@ -438,7 +438,9 @@ func (s *Session) handle(now int64, f *frame, size int) (in Input) {
 		s.repeats, s.at[toAck] = told, timers.Never
 	default:
 		s.onSecondAck(now, f.ack)
-		s.onAck(now, f.ack)
+		if s.onAck(now, f.ack); s.over() {
+			s.at[toAck] = now // BYE is lost, or was not sent yet
+		}
 	}
 	return in
 }

@@ -488,6 +488,21 @@ func TestPatience(t *testing.T) {
 	require.False(t, p.a.Done(), "all were lost")
 }
 
+// TestByeIsRepeated: if BYE is lost, the next acknowledgement of our end is answered by another.
+func TestByeIsRepeated(t *testing.T) {
+	p := meet(t)
+	p.a.Close()
+	p.carry(p.b, flush(p.a, p.now)[0])
+	p.b.Close()
+	p.carry(p.a, flush(p.b, p.now)[0])
+	require.Len(t, flush(p.a, p.now), 1) // lost
+	require.True(t, p.a.Done())
+	p.wait()
+	require.True(t, p.b.Done())
+	require.True(t, p.a.Done())
+	require.Equal(t, int64(math.MaxInt64), min(p.a.Deadline(), p.b.Deadline()))
+}
+
 // TestByeTooEarly: a BYE of a peer whose FIN has not arrived is refused.
 func TestByeTooEarly(t *testing.T) {
 	p := meet(t)
