@@ -311,6 +311,23 @@ func TestRunGivesUp(t *testing.T) {
 	s.exits(0)
 }
 
+// A run whose --wait ends while another waits ahead of it has looked, too, who holds the lock.
+func TestRunGivesUpInQueue(t *testing.T) {
+	flags := inDir(t)
+	require.Equal(t, "in", start(t, flags, "say:in", "wait").line())
+	start(t, flags, "say:never")
+	require.Eventually(t, func() bool {
+		queue, err := os.Open(filepath.Join(strings.TrimPrefix(flags[0], "--store="), "door.queue"))
+		if err != nil {
+			return false
+		}
+		defer queue.Close()
+		return syscall.Flock(int(queue.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK
+	}, tooltest.TooLong, time.Millisecond, "it waits")
+	said := start(t, append(flags, "-w", "0.2"), "say:never").exits(statusBusy)
+	require.Contains(t, said, "it was not free within --wait=0.2")
+}
+
 // inBucket starts a server, and returns flags for runs under a lock in a bucket. The first run makes
 // the bucket.
 func inBucket(t *testing.T) []string {

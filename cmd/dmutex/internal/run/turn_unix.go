@@ -116,7 +116,7 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 
 // queue lets the waiting processes of one machine look at the record in turns, so that a release
 // does not wake all of them. It is no more than a courtesy: a process that is stopped while it
-// has its turn keeps the others for a lease.
+// has its turn keeps the others for a lease, and for half of what is left of their --wait at most.
 func (r *runner) queue(ctx context.Context) (leave func()) {
 	if r.Store == nil || r.Store.Path == "" || r.Permits > 1 {
 		return func() {}
@@ -132,9 +132,13 @@ func (r *runner) queue(ctx context.Context) (leave func()) {
 		for unix.Flock(int(f.Fd()), unix.LOCK_EX) == unix.EINTR {
 		}
 	}()
+	patience := r.Lease
+	if end, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(end)/2) // else it would give up without having looked
+	}
 	select {
 	case <-turn:
-	case <-time.After(r.Lease):
+	case <-time.After(patience):
 	case <-ctx.Done():
 	}
 	return func() { f.Close() }
