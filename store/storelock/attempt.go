@@ -266,17 +266,19 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 		a.failed[op] = fmt.Errorf("the store does not answer: %w", err)
 		a.note()
 	}
-	if a.Hold != nil && a.life != nil && a.now() >= a.m.Expiry() {
+	if a.Hold != nil && a.life != nil {
 		a.look()
 	}
 	a.sleep(jitter(min(slowPoll, a.l.lease/leases.Margin)))
 }
 
-// look ends a hold past its lease if the others cannot see its life any more, as when its file was removed.
+// look ends a hold that cannot be renewed if the others cannot see its life any more, as when its file was
+// removed. They may have seen that before, and replace it a lease later.
 func (a *attempt) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
 	defer cancel()
-	if living, err := a.l.prover.Living(ctx); err == nil && !slices.Contains(living, a.life.Name()) {
+	living, err := a.l.prover.Living(ctx)
+	if errors.Is(err, store.ErrNoProof) || err == nil && !slices.Contains(living, a.life.Name()) {
 		a.m.End()
 	}
 }

@@ -23,6 +23,7 @@ type prover struct {
 	store.Memory
 	mu     sync.Mutex
 	lives  map[string]chan struct{}
+	begun  int
 	ignore bool   // it proves nothing
 	blind  error  // of Over
 	full   error  // of Swap
@@ -51,7 +52,8 @@ func (p *prover) Live(context.Context) (store.Life, error) {
 	if p.lives == nil {
 		p.lives = make(map[string]chan struct{})
 	}
-	l := life{fmt.Sprint("L", len(p.lives)), make(chan struct{}), p.last}
+	l := life{fmt.Sprint("L", p.begun), make(chan struct{}), p.last}
+	p.begun++
 	p.lives[l.name] = l.over
 	return l, nil
 }
@@ -77,6 +79,9 @@ func (p *prover) Over(ctx context.Context, name string) error {
 func (p *prover) Living(context.Context) (living []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ignore {
+		return nil, store.ErrNoProof
+	}
 	for name, over := range p.lives {
 		select {
 		case <-over:
@@ -231,6 +236,41 @@ func TestRenewedLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A holder whose life the others cannot see any more is replaced a lease after they have learned that. It
+// has ended its hold before, also if it cannot change the record just then, and also right after a renewal.
+func TestLifeForgotten(t *testing.T) {
+	for _, how := range []string{"removed", "no proof"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := new(prover)
+				cut := outagetest.New(t, s, outagetest.Faults{})
+				h := acquire(t, open(t, struct {
+					*outagetest.Store
+					lives
+				}{cut, s}))
+				time.Sleep(lease/3 + time.Millisecond)
+				cut.Outage(true)
+				if how == "removed" {
+					s.set(func() { delete(s.lives, "L0") })
+				} else {
+					s.set(func() { s.ignore = true })
+				}
+				next := acquire(t, open(t, s))
+				require.ErrorIs(t, h.Err(), lock.ErrLost)
+				require.NoError(t, next.Release())
+				time.Sleep(2 * lease)
+			})
+		})
+	}
+}
+
+// lives are what a prover knows besides the record.
+type lives interface {
+	Live(ctx context.Context) (store.Life, error)
+	Over(ctx context.Context, name string) error
+	Living(ctx context.Context) ([]string, error)
 }
 
 // A lost hold is given back when its lease has ended, and keeps no goroutine, without a Release.
