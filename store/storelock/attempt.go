@@ -22,6 +22,7 @@ const (
 	firstPoll = 20 * time.Millisecond
 	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal's pace
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
+	maxSleep  = time.Second            // how late a lease is seen to have ended after the machine has slept
 	courtesy  = time.Second            // to take back a swap when a context has ended, or others wait for it as for the dead
 )
 
@@ -79,7 +80,7 @@ func (a *attempt) run() {
 		case waits:
 			pause = a.wait(r, seen, pause)
 		case a.m.Phase(a.now()) != lockrecord.Over: // else the fences are used up
-			a.sleep(a.left())
+			a.sleep(min(a.left(), maxSleep))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/store"
 )
 
 // A process may be paused for a lease at any moment, also right after the store has granted the lock.
@@ -27,5 +28,20 @@ func TestPausedAtGrant(t *testing.T) {
 		require.False(t, a.settled(), "it is still in the record")
 		<-a.granted
 		require.ErrorIs(t, a.Err(), lock.ErrLost)
+	})
+}
+
+// When the machine has slept for longer than the lease, the context of the handle ends soon after.
+func TestSleptWhileHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(new(store.Memory), "job", time.Hour)
+		require.NoError(t, err)
+		h, err := l.Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		l.(*mutex).clock.StepWall(2 * time.Hour)
+		time.Sleep(time.Second)
+		require.Error(t, h.Context().Err())
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
 	})
 }
