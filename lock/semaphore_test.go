@@ -126,6 +126,74 @@ func TestSemaphoreLoss(t *testing.T) {
 	})
 }
 
+// A watched lock calls a function before each TryAcquire.
+type watched struct {
+	lock.Mutex
+	before func()
+}
+
+func (m watched) TryAcquire(ctx context.Context) (lock.Held, error) {
+	m.before()
+	return m.Mutex.TryAcquire(ctx)
+}
+
+// A TryAcquire asks for each permit once, also if one is released meanwhile.
+func TestSemaphoreReleasedMeanwhile(t *testing.T) {
+	const permits = 4
+	held := map[string]*semaphore.Permit{}
+	var asked []string
+	s := semaphore.New("x", permits, func(name string) lock.Mutex {
+		return watched{locktest.New(name), func() {
+			if asked = append(asked, name); len(held) == permits && len(asked) == permits-1 {
+				require.NoError(t, held[asked[1]].Release())
+			}
+		}}
+	})
+	for range permits {
+		p, err := s.TryAcquire(t.Context())
+		require.NoError(t, err)
+		held[asked[len(asked)-1]] = p
+	}
+	asked = nil
+	_, err := s.TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
+	for name := range held {
+		require.Contains(t, asked, name)
+	}
+}
+
+// A permit about which a member that cannot be reached must be asked keeps nobody from the others.
+func TestSemaphoreUnreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		ids := []dmutex.NodeID{1, 2, 3}
+		var nodes []*node.Node
+		for _, id := range ids {
+			n, err := node.OpenStrict(t.Context(), id, ids, net.Link(id), node.Config{Algorithm: central.New})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = n.Close(context.Background()) })
+			nodes = append(nodes, n)
+		}
+		for _, n := range nodes {
+			require.NoError(t, n.Ready(t.Context()))
+		}
+		var all []*semaphore.Semaphore
+		for i := range 20 {
+			all = append(all, semaphore.New(fmt.Sprint("x", i), 8, nodes[0].Mutex))
+		}
+		net.Partition([]dmutex.NodeID{1, 2})
+		defer net.Heal()
+		for _, s := range all {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			p, err := s.Acquire(ctx)
+			cancel()
+			require.NoError(t, err)
+			require.NoError(t, p.Release())
+		}
+	})
+}
+
 // A number of permits that is out of range is an error of each call.
 func TestSemaphoreRange(t *testing.T) {
 	for _, permits := range []int{-1, 0, 65} {

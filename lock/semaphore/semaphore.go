@@ -11,9 +11,10 @@
 // Permit 0 is the lock of the semaphore's name, permit i that of NAME#i. So a semaphore of one permit is the
 // plain lock. Processes should agree on k; if they do not, the highest k is what holds.
 //
-// A caller tries one permit. If it is taken, the caller waits for all of them, and keeps the first. With
-// holds longer than a thousand messages take, callers are served about as they came. With
-// shorter ones later callers may be first. A waiting call takes k of the 1000 requests of a client.
+// A caller tries one permit. If it is taken, or if there is no answer within a second, the caller waits for
+// all of them, and keeps the first. With holds longer than a thousand messages take, callers are served about
+// as they came. With shorter ones later callers may be first. A waiting call takes k of the 1000 requests of
+// a client.
 package semaphore
 
 import (
@@ -22,6 +23,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
@@ -71,7 +73,10 @@ func (p *Permit) Release() error {
 // last of the permits that the call waited for waits for.
 func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	if len(s.locks) > 1 {
-		if p, err := s.try(ctx, int(s.next.Load())); err == nil {
+		soon, cancel := context.WithTimeout(ctx, time.Second) // others may be free while nobody answers for this one
+		p, err := s.try(soon, int(s.next.Load()))
+		cancel()
+		if err == nil {
 			return p, nil
 		}
 	}
@@ -108,9 +113,9 @@ var errNone = errors.New("it has no permits: choose 1 to 64")
 
 // TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
-	err := errNone
+	err, first := errNone, int(s.next.Load())
 	for i := range s.locks {
-		p, failed := s.try(ctx, (int(s.next.Load())+i)%len(s.locks))
+		p, failed := s.try(ctx, (first+i)%len(s.locks))
 		if failed == nil {
 			return p, nil
 		}
