@@ -57,6 +57,17 @@ func StickReads(t *testing.T, until <-chan struct{}) *atomic.Int32 {
 	return &reads
 }
 
+// AfterRead runs f after the next read, before its caller knows what was read.
+func AfterRead(f func()) {
+	before := readAll
+	readAll = func(r io.Reader) ([]byte, error) {
+		readAll = before
+		content, err := readAll(r)
+		f()
+		return content, err
+	}
+}
+
 // SpellOtherwise makes directories list their files under other names, until the test ends. The
 // original names still open the files, as on a file system that ignores case.
 func SpellOtherwise(t *testing.T, spell func(name string) string) {

@@ -173,6 +173,27 @@ func TestSweep(t *testing.T) {
 	require.NoFileExists(t, file(second.Name()), "the record does not name it")
 }
 
+// A life that gets into the record and ends while Live looks what to remove stays known.
+func TestSweepMeanwhile(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "group")).(store.Prover)
+	require.NoError(t, increment(t.Context(), s))
+	_, rev, err := s.Load(t.Context())
+	require.NoError(t, err)
+	l, err := s.Live(t.Context())
+	require.NoError(t, err)
+	filestore.AfterRead(func() {
+		_, err = s.Swap(t.Context(), []byte(l.Name()), rev)
+		_ = l.Close()
+	})
+	other, live := s.Live(t.Context())
+	require.NoError(t, live)
+	defer other.Close()
+	_, _, load := s.Load(t.Context()) // if Live has not read the record
+	require.NoError(t, load)
+	require.NoError(t, err)
+	require.NoError(t, s.Over(t.Context(), l.Name()))
+}
+
 // Two processes increment one number. Each is killed at any moment, and replaced. No increment
 // is lost, and none is half done.
 func TestProcesses(t *testing.T) {

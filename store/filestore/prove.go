@@ -39,9 +39,7 @@ func (s *record) Live(ctx context.Context) (store.Life, error) {
 	err := s.call(ctx, s.lives, op, func(dir *os.Root) error {
 		names, err := s.names(dir)
 		if err == nil {
-			err = s.sweep(dir, names)
-		}
-		if err == nil {
+			s.sweep(dir, names)
 			err = makeLives(dir)
 		}
 		if err != nil {
@@ -85,25 +83,22 @@ func makeLives(dir *os.Root) error {
 	return err
 }
 
-// sweep removes the files of those lives that are over and that the record does not name.
-func (s *record) sweep(dir *os.Root, names []string) error {
-	value, _, err := s.read(dir)
-	if err != nil {
-		return err
-	}
+// sweep removes the files of those lives that are over and that the record does not name. It reads the
+// record last, since a life comes into it before it is over. What has no such file, or fails, another
+// process or the next Live removes.
+func (s *record) sweep(dir *os.Root, names []string) {
 	for _, name := range names {
-		if bytes.Contains(value, []byte(name)) {
+		f, err := open(dir, s.lifeFile(name), os.O_RDWR)
+		if err != nil {
 			continue
 		}
-		// If it has no such file, or fails, another process or the next Live removes it.
-		if f, err := open(dir, s.lifeFile(name), os.O_RDWR); err == nil {
-			if lock(f, alone|atOnce) == nil && has(dir, s.lifeFile(name), f) {
+		if lock(f, alone|atOnce) == nil && has(dir, s.lifeFile(name), f) {
+			if value, _, err := s.read(dir); err == nil && !bytes.Contains(value, []byte(name)) {
 				_ = dir.Remove(s.lifeFile(name))
 			}
-			f.Close()
 		}
+		f.Close()
 	}
-	return nil
 }
 
 // A wait is for the end of a life.
@@ -261,6 +256,6 @@ func (l *life) Close() error {
 	if err := l.file.Close(); err != nil {
 		return l.s.fail("end a life beside", err)
 	}
-	_ = l.s.inside("sweep", func(dir *os.Root) error { return l.s.sweep(dir, []string{l.name}) }) // or the next Live does it
+	_ = l.s.inside("sweep", func(dir *os.Root) error { l.s.sweep(dir, []string{l.name}); return nil })
 	return nil
 }
