@@ -27,9 +27,10 @@
 // only, or lose locks when the server restarts.
 //
 // The directory has more files: the path with .lock added, those of lives in .lives, and the path
-// with .new added. Nobody should remove them while the group runs. A killed process may leave the
-// last two behind; the next ones remove them. All processes need permission to write in the
-// directory, and no stranger should have it, so do not use a directory such as /tmp. Symbolic
+// with .new added. While the group runs, nobody should remove them, or put copies in their place, as a
+// restore or a move to another disk does: the copy of a life's file proves that the life is over. A killed
+// process may leave the last two behind; the next ones remove them. All processes need permission to write
+// in the directory, and no stranger should have it, so do not use a directory such as /tmp. Symbolic
 // links in the place of these files are not followed.
 //
 // On Unix a Swap keeps the owner and the mode of the record. The owner of a new file is that of the

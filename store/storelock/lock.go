@@ -16,8 +16,8 @@
 // lock must then run on the machine of the store: on another one, which cannot see that the holder
 // lives, a process would replace it after a lease.
 //
-// The record needs no preparation, and serves one lock. Do not delete it while the lock is
-// held: two could hold it then, until the first renews it.
+// The record needs no preparation, and serves one lock. Do not delete it, or put an old one back, while
+// the lock is held: two could hold it then, until the first renews it.
 //
 // Waiters are served in no particular order. Each of them loads the record some times a second, unless the
 // store is a Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may

@@ -343,6 +343,32 @@ func TestTaken(t *testing.T) {
 	})
 }
 
+// If an old record is put back, another process gets the lock, with a higher fence, and the holder loses it
+// when it renews.
+func TestPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * 365 * 24 * time.Hour)
+		s := new(store.Memory)
+		require.NoError(t, acquire(t, open(t, s)).Release())
+		old, _, err := s.Load(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Millisecond)
+		h := acquire(t, open(t, s))
+		time.Sleep(time.Millisecond)
+		_, rev, err := s.Load(t.Context())
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), old, rev)
+		require.NoError(t, err)
+		next := acquire(t, open(t, s))
+		require.Greater(t, next.Fence(), h.Fence())
+		time.Sleep(lease / 2)
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		require.NoError(t, next.Err())
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+		require.NoError(t, next.Release())
+	})
+}
+
 // What stands in the way of a caller is what failed last: a load that succeeds does not hide that swaps fail.
 // A caller that waits for a holder learns its name, and for how long it has held the lock.
 func TestTrouble(t *testing.T) {
