@@ -104,7 +104,8 @@ const (
 	maxPendingFrames = 64 << 10
 	maxPendingBytes  = 16 << 20
 
-	roundTrip = 2 * time.Second // how long to wait for a server's answer
+	roundTrip  = 2 * time.Second       // how long to wait for a server's answer
+	stuckAfter = 50 * time.Millisecond // how long to wait for nats.go, which holds a mutex while it writes
 )
 
 // A Link is a [transport.Link] over NATS.
@@ -134,6 +135,12 @@ type Link struct {
 
 	reconnects uint64    // of the connection
 	upSince    time.Time // it has been up at each look
+}
+
+// A state is what nats.go knows of its connection.
+type state struct {
+	connected bool
+	err       error // the last
 }
 
 // A peer is a node that is sent to.
@@ -258,24 +265,35 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 	}
 }
 
-// Trouble implements [transport.Link]. It knows only whether there is a server, and whether
+// Trouble implements [transport.Link]. It knows only whether there is a server that reads, and whether
 // the server last refused frames to that node, or, with Config.Self 0, frames to this one.
 func (l *Link) Trouble(to dmutex.NodeID) error {
+	known := make(chan state, 1)
 	l.mu.Lock()
 	over, self := l.over, l.self
+	if over == nil {
+		l.running.Go(func() { known <- state{l.nc.IsConnected(), l.nc.LastError()} }) // may wait for a stuck socket
+	}
 	l.mu.Unlock()
-	err := l.nc.LastError()
 	switch {
 	case over != nil:
 		return over
 	case self == dmutex.None:
 		return errors.New("natslink: this node has no number yet")
-	case !l.nc.IsConnected():
-		return fmt.Errorf("natslink: no connection to a server: %w", cmp.Or(err, nats.ErrDisconnected))
-	case denied(err, l.subject(to.String(), self.String())):
-		return fmt.Errorf("natslink: frames to node %d are lost: %w", to, err)
-	case l.dynamic && denied(err, l.subject(self.String(), "*")):
-		return fmt.Errorf("natslink: frames to this node, %d, are lost: %w", self, err)
+	}
+	var nc state
+	select {
+	case nc = <-known:
+	case <-time.After(stuckAfter):
+		return errors.New("natslink: the server does not take what is sent to it")
+	}
+	switch {
+	case !nc.connected:
+		return fmt.Errorf("natslink: no connection to a server: %w", cmp.Or(nc.err, nats.ErrDisconnected))
+	case denied(nc.err, l.subject(to.String(), self.String())):
+		return fmt.Errorf("natslink: frames to node %d are lost: %w", to, nc.err)
+	case l.dynamic && denied(nc.err, l.subject(self.String(), "*")):
+		return fmt.Errorf("natslink: frames to this node, %d, are lost: %w", self, nc.err)
 	}
 	return nil
 }

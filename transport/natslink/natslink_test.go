@@ -198,6 +198,26 @@ func TestStuckServer(t *testing.T) {
 	nc.Close()
 }
 
+// Trouble does not wait for a stuck server either, and says that it is.
+func TestTroubleDoesNotWait(t *testing.T) {
+	s := serve(t, 1<<20)
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	s.getStuck()
+	frame := make([]byte, l.MaxFrame())
+	for late := time.Now().Add(2 * time.Second); time.Now().Before(late); runtime.Gosched() { // far more than sockets buffer
+		_ = l.Send(2, frame)
+	}
+	start := time.Now()
+	require.ErrorContains(t, l.Trouble(2), "does not take what is sent")
+	require.Less(t, time.Since(start), 10*time.Second, "nats.go makes callers wait for a minute")
+	s.hangUp()
+	require.NoError(t, l.Close())
+	nc.Close()
+}
+
 // awaitError waits until the last error of the connection contains says.
 func awaitError(t *testing.T, nc *nats.Conn, says string) {
 	t.Helper()
