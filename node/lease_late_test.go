@@ -1,7 +1,9 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -67,6 +69,54 @@ func TestLeaseLateTimer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// mumLink is a link that does not say in time what its trouble is.
+type mumLink struct {
+	transport.DynamicLink
+	mum   *atomic.Bool
+	speak chan struct{}
+}
+
+func (l mumLink) Trouble(to dmutex.NodeID) error {
+	if l.mum.Load() {
+		<-l.speak
+	}
+	return l.DynamicLink.Trouble(to)
+}
+
+// A hold ends with the lease also while a link keeps those waiting who ask for its trouble, which the log
+// does when members are missing.
+func TestLeaseEndsWhileLinkIsMum(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		var mum atomic.Bool
+		speak := make(chan struct{})
+		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		var log bytes.Buffer
+		g.log = slog.New(slog.NewTextHandler(&log, nil))
+		var err error
+		s.Node, err = node.Open(t.Context(), s.store, mumLink{s.newLink(), &mum, speak}, g.config(s))
+		require.NoError(t, err)
+		g.log = nil
+		g.all = append(g.all, s)
+		g.open(2)
+		held := s.acquire("x")
+		mum.Store(true)
+		s.cut.Store(true)
+		g.start() // a member more, which s does not hear
+		time.Sleep(leaseOf / 4)
+		s.store.Outage(true)
+		ends := held.Until()
+		time.Sleep(time.Until(ends))
+		synctest.Wait()
+		over := held.Context().Err()
+		mum.Store(false)
+		close(speak)
+		s.isolate(false)
+		time.Sleep(2 * leaseOf)
+		require.Contains(t, log.String(), "waiting for members")
+		require.ErrorIs(t, over, context.Canceled)
+	})
 }
 
 // A handle says that its lease has ended even at the moment when the node closes or stops, before

@@ -249,8 +249,10 @@ func (g *Group) Tick(int64) int64 {
 	if why != nil {
 		g.Log(slog.LevelWarn, "waiting", waited, slog.Any("err", why))
 	}
-	if len(missing) > 0 { // asks the link, so not under the mutex
-		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
+	if len(missing) > 0 { // asks the link, which might not answer in time
+		g.running.Go(func() {
+			g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
+		})
 	}
 	return timers.Never // wake has said when it is due
 }
