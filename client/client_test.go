@@ -461,6 +461,31 @@ func TestMemberCloses(t *testing.T) {
 	})
 }
 
+// A member that closes confirms nothing, and no other one takes over while functions run there. So what its
+// clients hold is lost if one does not return, though its context has ended.
+func TestBusyMemberCloses(t *testing.T) {
+	for _, runs := range []time.Duration{session / 2, 2 * session} {
+		bubble(t, func(t *testing.T, w *world) {
+			a := w.open("a")
+			one := w.use("one", "a", "b")
+			h := one.acquire("l")
+			w.open("b")
+			go func() {
+				_ = a.Mutex("own").Do(context.WithoutCancel(t.Context()), func(context.Context, uint64) error {
+					time.Sleep(runs)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			w.forget("a")
+			require.NoError(t, a.Close(t.Context()))
+			time.Sleep(session)
+			require.Equal(t, runs < session, h.Err() == nil, "%v", h.Err())
+			_ = h.Release()
+		})
+	}
+}
+
 // Members may have sessions of different lengths, for example while a new length is rolled out. A lock that
 // another member takes over has the length of that one's, and its margin.
 func TestMoveToAnotherLength(t *testing.T) {
