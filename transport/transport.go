@@ -38,9 +38,9 @@ type Link interface {
 
 	// Trouble returns the last reason why frames to the node do not arrive, such as a
 	// refused connection or certificate, and nil while nothing is known to be wrong: a
-	// link may know nothing. It may be called before Open, and returns ErrClosed after
-	// Close. Package node shows it to people. Programs must not act on it, because it may
-	// come from an unknown host.
+	// link may know nothing. It does not wait for the network. It may be called before Open,
+	// and returns ErrClosed after Close. Package node shows it to people. Programs must not
+	// act on it, because it may come from an unknown host.
 	Trouble(to dmutex.NodeID) error
 
 	// Close ends delivery and waits until no function of the Host is running and
