@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 )
 
 const maxReason = 512 // bytes
@@ -41,7 +42,15 @@ func (l *Link) level(err error) slog.Level {
 // cuts it to maxReason, because its text may contain a stranger's certificate.
 func reason(err error) error {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
-		err = &net.OpError{Op: e.Op, Net: e.Net, Err: e.Err}
+		why := e.Err
+		if dns, ok := why.(*net.DNSError); ok { // its text may be that of another OpError
+			short := *dns
+			if i := strings.LastIndex(dns.Err, ": "); i >= 0 {
+				short.Err = dns.Err[i+len(": "):]
+			}
+			why = &short
+		}
+		err = &net.OpError{Op: e.Op, Net: e.Net, Err: why}
 	}
 	if text := err.Error(); len(text) > maxReason {
 		return errors.New(text[:maxReason] + "...")

@@ -260,6 +260,25 @@ func TestLogOfClose(t *testing.T) {
 	require.NotContains(t, text[0].String(), "connection lost")
 }
 
+// The ports of this node in an error do not make it another reason: neither of a connection, nor of a
+// question to a name server.
+func TestReasonWithoutPorts(t *testing.T) {
+	for port, want := range map[int]string{1: "read tcp: reset", 2: "dial tcp: lookup node2.example on 10.0.0.2:53: i/o timeout", 3: "dial tcp: lookup node2.example: no such host"} {
+		for range 2 {
+			port += 10
+			here := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 3), Port: port}
+			err := error(map[int]error{
+				1: &net.OpError{Op: "read", Net: "tcp", Source: here, Err: errors.New("reset")},
+				2: &net.OpError{Op: "dial", Net: "tcp", Source: here, Err: &net.DNSError{
+					Err: fmt.Sprintf("read udp 10.0.0.3:%d->10.0.0.2:53: i/o timeout", port), Name: "node2.example", Server: "10.0.0.2:53",
+				}},
+				3: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "node2.example"}},
+			}[port%10])
+			require.EqualError(t, reason(err), want)
+		}
+	}
+}
+
 // A connection of a peer that is removed while it is greeted is no connection to a closed link.
 func TestRefusalOfARemovedPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
