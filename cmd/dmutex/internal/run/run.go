@@ -264,12 +264,15 @@ const unused = 24 * time.Hour
 // tidy removes the files of locks in a directory that are free and unused, once a day. It takes a second at most.
 func tidy(dir string) {
 	begin, mark := time.Now(), filepath.Join(dir, ".tidied")
-	if info, err := os.Stat(mark); err == nil && begin.Sub(info.ModTime()).Abs() < unused {
+	if info, err := os.Lstat(mark); err == nil && info.Mode().IsRegular() && begin.Sub(info.ModTime()).Abs() < unused {
 		return
 	}
-	if os.WriteFile(mark, nil, 0o600) != nil || os.Chtimes(mark, begin, begin) != nil {
+	_ = os.Remove(mark) // it may be a link to a file of somebody
+	f, err := os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		return
 	}
+	f.Close()
 	d, err := os.Open(dir)
 	if err != nil {
 		return

@@ -274,6 +274,26 @@ func TestTidy(t *testing.T) {
 	require.Equal(t, kept, left())
 }
 
+// A link in the place of the mark of that day is not followed: it could name any file of the user of the run.
+func TestTidyFollowsNoLink(t *testing.T) {
+	flags := inDir(t)
+	precious := filepath.Join(t.TempDir(), "precious")
+	require.NoError(t, os.WriteFile(precious, []byte("precious"), 0o600))
+	yesterday := time.Now().Add(-25 * time.Hour)
+	require.NoError(t, os.Chtimes(precious, yesterday, yesterday))
+	start(t, flags, "say:in").exits(0)
+	mark := filepath.Join(strings.TrimPrefix(flags[0], "--store="), ".tidied")
+	require.NoError(t, os.Remove(mark))
+	require.NoError(t, os.Symlink(precious, mark))
+	start(t, flags, "say:in").exits(0)
+	text, err := os.ReadFile(precious)
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(text))
+	info, err := os.Lstat(mark)
+	require.NoError(t, err)
+	require.True(t, info.Mode().IsRegular(), "it was done")
+}
+
 // If it is not a holder that keeps the lock away, run says so, once, and -E is not its exit status.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
