@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,4 +108,39 @@ func TestEnvironment(t *testing.T) {
 	require.Contains(t, stderr, "no store for etcd://")
 	_, _, stderr = invoke("run", "--lock=l", "--store=redis://host", "--", "true")
 	require.Contains(t, stderr, "no store for redis://")
+}
+
+// A flag on the command line also wins over the variable of a flag that excludes it, and over one of its own that
+// cannot be read.
+func TestCommandLineWins(t *testing.T) {
+	dir := "--store=" + filepath.Join(t.TempDir(), "locks")
+	for _, c := range []struct{ variable, value, line string }{
+		{"DMUTEX_WAIT", "5", dir + " -n"},
+		{"DMUTEX_NONBLOCK", "1", dir + " -w 60"},
+		{"DMUTEX_AT", "127.0.0.1:1", dir},
+		{"DMUTEX_PERMITS", "many", dir + " --permits=2"},
+		{"DMUTEX_STORE", "locks", "--at=127.0.0.1:1 -w 0.01"},
+		{"DMUTEX_CREDS", "/no/such", "--store=nats://127.0.0.1:1/b --nkey=/no/such"},
+	} {
+		t.Run(c.variable, func(t *testing.T) {
+			t.Setenv(c.variable, c.value)
+			_, _, stderr := invoke(slices.Concat([]string{"run", "--lock=l"}, strings.Fields(c.line), []string{"--", "true"})...)
+			require.NotContains(t, stderr, "Try: ", "the line is right")
+		})
+	}
+}
+
+// A flag or a variable without a text, such as that of a script whose own variable is missing, is refused: serve
+// --allow= would let every client take every lock.
+func TestEmpty(t *testing.T) {
+	serve := []string{"serve", "--group=g", "--listen=127.0.0.1:0", "--http=127.0.0.1:-1"}
+	for _, name := range []string{"allow", "cert", "creds", "http", "listen", "name"} {
+		status, _, stderr := invoke(append(serve, "--"+name+"=")...)
+		require.Equal(t, tool.StatusUsage, status, stderr)
+		require.Contains(t, stderr, "dmutex: serve: --"+name+" is empty: ")
+	}
+	t.Setenv("DMUTEX_ALLOW", "")
+	status, _, stderr := invoke(serve...)
+	require.Equal(t, tool.StatusUsage, status, stderr)
+	require.Contains(t, stderr, "--allow is empty: give --allow=FILE, or set neither it nor DMUTEX_ALLOW")
 }

@@ -27,8 +27,8 @@ import (
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Store    *tool.Place   `env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, nats://HOST:PORT/BUCKET, or postgres://USER@HOST/DATABASE."`
-	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
+	Store    *tool.Place   `xor:"place" env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, nats://HOST:PORT/BUCKET, or postgres://USER@HOST/DATABASE."`
+	At       []string      `xor:"place" env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
 	Permits  int           `env:"DMUTEX_PERMITS" default:"1" least:"1" most:"64" placeholder:"N" help:"Up to N may hold the lock at a time. The same in all runs."`
 	Shared   bool          `env:"DMUTEX_SHARED" help:"Hold the lock together with other runs that share it, and with none that does not. With --at only."`

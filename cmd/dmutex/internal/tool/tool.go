@@ -74,6 +74,8 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames(), "version": version()},
 		kong.Writers(con.Out, con.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.WithBeforeReset(lineWins),
+		kong.WithBeforeApply(filled),
 		kong.WithBeforeApply(bound),
 	)
 	if err != nil {
@@ -125,6 +127,33 @@ func version() string {
 		return "dmutex without module information"
 	}
 	return fmt.Sprint("dmutex ", build.Main.Version, " ", build.GoVersion)
+}
+
+// lineWins leaves the variables of a flag on the command line, and of those that it excludes, unread.
+func lineWins(line *kong.Context) error {
+	for _, on := range line.Path {
+		for _, f := range line.Flags() {
+			if on.Flag != nil && (f == on.Flag || slices.ContainsFunc(f.Xor, func(group string) bool { return slices.Contains(on.Flag.Xor, group) })) {
+				f.Tag.Envs = nil
+			}
+		}
+	}
+	return nil
+}
+
+// filled refuses an empty text, such as that of a script whose own variable is missing: without it the flag
+// would mean something else, as if --allow were not there.
+func filled(line *kong.Context) error {
+	for _, f := range line.Flags() {
+		if text, ok := line.FlagValue(f).(string); ok && f.Set && !f.Required && text == "" {
+			without := "leave it out"
+			if len(f.Envs) > 0 {
+				without = "set neither it nor " + f.Envs[0]
+			}
+			return fmt.Errorf("%s: --%s is empty: give --%[2]s=%s, or %s", line.Selected().Path(), f.Name, f.FormatPlaceHolder(), without)
+		}
+	}
+	return nil
 }
 
 // bound refuses a flag whose value is not from least to most, which are tags of the flag, as is
