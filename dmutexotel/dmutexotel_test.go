@@ -262,7 +262,7 @@ func TestNotUp(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		read := lines(t, reader)
-		for _, line := range []string{"dmutex.up 0 ", "dmutex.down.timestamp 0 s", "dmutex.peer.missing{dmutex.peer=2} 1 "} {
+		for _, line := range []string{"dmutex.up 0 ", "dmutex.down.timestamp 0 s", "dmutex.peer.missing{dmutex.peer=node 2} 1 "} {
 			require.Contains(t, read, line)
 		}
 		require.NoError(t, n.Close(t.Context()))

@@ -26,8 +26,8 @@ import (
 // A timestamp is in seconds since 1970. The names become those of package dmutexprom where a
 // Prometheus exporter writes a dot as _ and adds the unit, and _total to counters.
 //
-// A peer's attribute, dmutex.peer, is its name, node.Config.Name, or its number while the name is
-// not known. docs/operating.md says what to alert on.
+// A peer's attribute, dmutex.peer, is its name, node.Config.Name, or its number, such as node 3, while
+// the name is not known. docs/operating.md says what to alert on.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	return register(meter, metrics.Node(n), o)
 }

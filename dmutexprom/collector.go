@@ -19,7 +19,7 @@ import (
 //
 // A timestamp is in seconds since 1970: alert on time() minus it.
 //
-// A peer's label is its name, node.Config.Name, or its number while the name is not known.
+// A peer's label is its name, node.Config.Name, or its number, such as node 3, while the name is not known.
 // docs/operating.md says what to alert on, and alerts.yaml has the rules.
 func NewCollector(n *node.Node) prometheus.Collector { return newCollector(metrics.Node(n)) }
 

@@ -282,7 +282,7 @@ func TestNotUp(t *testing.T) {
 dmutex_down_timestamp_seconds 9.466848e+08
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
 # TYPE dmutex_peer_missing gauge
-dmutex_peer_missing{peer="2"} 1
+dmutex_peer_missing{peer="node 2"} 1
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up 0

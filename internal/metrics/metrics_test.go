@@ -26,7 +26,7 @@ What [dmutexprom](../dmutexprom) and [dmutexotel](../dmutexotel) export. Alerts 
 them are in [alerts.yaml](../dmutexprom/alerts.yaml) and [dashboard.json](../dmutexprom/dashboard.json);
 [What to watch](operating.md#what-to-watch) says what each alert means. A timestamp is in seconds since 1970:
 alert on ` + "`time()`" + ` minus it. In OpenTelemetry a label has the name with ` + "`dmutex.`" + ` before it, such as
-` + "`dmutex.peer`" + `. A peer's label is its ` + "`Config.Name`" + `, or its number while the name is not known.
+` + "`dmutex.peer`" + `. A peer's label is its ` + "`Config.Name`" + `, or ` + "`node 3`" + ` while that is not known.
 No label has the name of a lock, unless ` + "`Options.Lock`" + ` makes one.
 `)
 	for _, part := range []struct {
@@ -85,4 +85,15 @@ func TestNode(t *testing.T) {
 	for m := range read(node.Status{View: node.ViewStatus{Acts: true}}) {
 		require.NotContains(t, []*Metric{down, lease, late, excluded, draining, drain, clients, lent, rejected, gone, claimed, takeover, oldest, heard, trip}, m, m.Name)
 	}
+}
+
+// A peer whose name is not known gets no label that another has, which may be named by a number: Prometheus takes
+// nothing from a process that has one series twice.
+func TestPeersDiffer(t *testing.T) {
+	seen := make(map[string]bool)
+	readNode(node.Status{Peers: []node.PeerStatus{{ID: 2}, {ID: 3, Name: "2"}}}, time.Unix(1e9, 0), func(m *Metric, _ float64, label ...string) {
+		series := m.Name + strings.Join(label, "")
+		require.False(t, seen[series], series)
+		seen[series] = true
+	})
 }

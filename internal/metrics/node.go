@@ -101,7 +101,7 @@ func readNode(st node.Status, now time.Time, see See) {
 		see(oldest, ago(st.OldestWait), "waiting")
 	}
 	for _, p := range st.Peers {
-		name := cmp.Or(p.Name, p.ID.String())
+		name := cmp.Or(p.Name, "node "+p.ID.String())
 		see(inView, truth(p.InView), name)
 		see(missing, truth(slices.Contains(st.View.Missing, p.ID)), name)
 		if p.Silent > 0 {
