@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/metrics"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/filenode"
@@ -27,7 +30,7 @@ type Cmd struct {
 	Algorithm string        `env:"DMUTEX_ALGORITHM" default:"witnessed" help:"One of ${algorithms}. The same in all members."`
 	Lease     time.Duration `env:"DMUTEX_LEASE" default:"10s" least:"100ms" most:"1h" help:"How long a member holds locks after the record has last been confirmed. The same in all members."`
 	Session   time.Duration `env:"DMUTEX_SESSION" help:"How long a client holds locks after it was last heard: at most --lease, which is the default."`
-	Clients   int           `env:"DMUTEX_CLIENTS" default:"4096" help:"How many clients this member serves at most."`
+	Clients   int           `env:"DMUTEX_CLIENTS" default:"4096" least:"1" help:"How many clients this member serves at most."`
 	Allow     string        `env:"DMUTEX_ALLOW" placeholder:"FILE" help:"Who may take which locks. Without it every client may take all."`
 	tool.Security
 	AllowPlain bool          `env:"DMUTEX_ALLOW_PLAIN" help:"Let clients connect from beyond this machine without a certificate."`
@@ -76,6 +79,8 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--listen=%s is open to other machines: give --cert, --key and --authority, or --allow-plain", c.Listen)
 	case c.Session != 0 && (c.Session < 100*time.Millisecond || c.Session > c.Lease):
 		return fmt.Errorf("--session=%v: choose 100ms to --lease, which is %v", c.Session, c.Lease)
+	case !membership.IsName(c.Name):
+		return fmt.Errorf("--name=%q: choose printable text of at most 64 bytes", c.Name)
 	case !known:
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
 	}
@@ -86,6 +91,7 @@ func (c *Cmd) Validate() error {
 func (c *Cmd) Run(con *tool.Console) error {
 	ctx, stop := tool.Interruptible()
 	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may go away
 	log := slog.New(slog.NewTextHandler(con.Err, nil))
 	clients := &node.Clients{Session: c.Session, Max: c.Clients}
 	p := &permissions{path: c.Allow, certs: c.Listen != "" && c.Cert != "", nats: c.Group.Path == ""}
@@ -105,24 +111,32 @@ func (c *Cmd) Run(con *tool.Console) error {
 		log.Info("clients connect here", "address", l.Addr().String())
 		clients.Listeners = append(clients.Listeners, l)
 	}
+	var web net.Listener // before the group is joined, so that a wrong address costs it nothing
+	if c.HTTP != "" {
+		l, err := net.Listen("tcp", c.HTTP)
+		if err != nil {
+			return fmt.Errorf("serve: --http=%s: %w", c.HTTP, err)
+		}
+		defer l.Close()
+		web = l
+	}
 	algorithm, _ := tool.Find(c.Algorithm)
 	page := newPage()
 	n, leave, err := c.join(ctx, node.Config{
 		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log, Observer: page.observer(),
 		Clients: clients,
 	})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // a signal came first
+		return nil
+	case err != nil:
 		return err
 	}
 	defer leave()
-	if c.HTTP != "" {
-		l, err := net.Listen("tcp", c.HTTP)
-		if err != nil {
-			return errors.Join(fmt.Errorf("serve: --http=%s: %w", c.HTTP, err), n.Close(ctx))
-		}
-		log.Info("the page is here", "address", l.Addr().String())
+	if web != nil {
+		log.Info("the page is here", "address", web.Addr().String())
 		server := http.Server{Handler: handler(n, page), ReadHeaderTimeout: 5 * time.Second}
-		go func() { _ = server.Serve(l) }() // it ends with Close
+		go func() { _ = server.Serve(web) }() // it ends with Close
 		defer server.Close()
 	}
 	select {

@@ -39,6 +39,7 @@ type process struct {
 	t             *testing.T
 	cmd           *exec.Cmd
 	clients, page string
+	said          *os.File    // its log
 	log           chan string // lines
 }
 
@@ -58,6 +59,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	s := &process{t: t, cmd: cmd, log: make(chan string, 100)}
 	said, stderr, err := os.Pipe()
 	require.NoError(t, err)
+	s.said = said
 	require.NoError(t, said.SetReadDeadline(time.Now().Add(tooltest.TooLong)))
 	s.cmd.Stderr = stderr
 	require.NoError(t, s.cmd.Start())
@@ -164,6 +166,27 @@ func TestServe(t *testing.T) {
 	require.NoError(t, two.cmd.Wait())
 }
 
+// A member lives on when the reader of its log has gone away: else the next line would be its crash.
+func TestServeLogUnread(t *testing.T) {
+	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"))
+	s.said.Close()
+	require.NoError(t, s.cmd.Process.Signal(os.Interrupt)) // it logs that the node is closed
+	require.NoError(t, s.cmd.Wait())
+}
+
+// A signal that comes while the member starts ends it in good order, too.
+func TestServeSignalAtStart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a NATS server that says nothing
+	require.NoError(t, err)
+	defer l.Close()
+	cmd := serveCommand("--group=nats://" + l.Addr().String() + "/g")
+	require.NoError(t, cmd.Start())
+	_, err = l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait())
+}
+
 // With a certificate only clients of the same authority are served.
 func TestServeTLS(t *testing.T) {
 	ours, theirs := certificate(t), certificate(t)
@@ -254,15 +277,19 @@ func TestServeUsage(t *testing.T) {
 		{"serve --group=nats://h/g --creds=c --nkey=k", "--creds and --nkey can't be used together"},
 		{"serve --group=nats://h/g --listen=127.0.0.1:0 --authority=a", "--cert, --key and --authority belong together"},
 		{"serve --group=g --listen=127.0.0.1:0 --grace=-1s", "--grace=-1s: choose 0s or more"},
+		{"serve --group=g --listen=127.0.0.1:0 --clients=0", "--clients=0: choose 1 or more"},
+		{"serve --group=g --listen=127.0.0.1:0 --name=\x1b", `--name="\x1b": choose printable text of at most 64 bytes`},
 	})
-	group := "--group=" + filepath.Join(t.TempDir(), "g")
+	record := filepath.Join(t.TempDir(), "g")
 	for _, c := range [][2]string{
+		{"--listen=127.0.0.1:0 --http=127.0.0.1:99999", "serve: --http=127.0.0.1:99999: "},
 		{"--listen=127.0.0.1:99999", "serve: --listen=127.0.0.1:99999: "},
 		{"--listen=127.0.0.1:0 --cert=c --key=k --authority=/no/such", "no such file"},
 	} {
-		status, _, said := run(append([]string{"serve", group}, strings.Fields(c[0])...)...)
+		status, _, said := run(append([]string{"serve", "--group=" + record}, strings.Fields(c[0])...)...)
 		require.Equal(t, tool.StatusIncomplete, status)
 		require.Contains(t, said, c[1])
+		require.NoFileExists(t, record, "it has not joined")
 	}
 	tool.NATS = nil
 	defer func() { tool.NATS = nats.Broker }()
