@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,16 @@ func TestRunAdoptsOrphans(t *testing.T) {
 	require.Equal(t, "read on", s.line())
 	require.Equal(t, "caught terminated", s.line())
 	require.Equal(t, fmt.Sprint("parent ", s.cmd.Process.Pid), s.line())
+	s.exits(0)
+}
+
+// An orphan in a session of its own is not waited for while it lives, but does not stay a zombie of run either.
+func TestRunReapsOrphans(t *testing.T) {
+	s := startCommand(t, inDir(t), "sh", "-c", `setsid sh -c 'sh -c "echo \$\$" &'; read on`)
+	orphan, err := strconv.Atoi(s.line())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return syscall.Kill(orphan, 0) == syscall.ESRCH }, tooltest.TooLong, time.Millisecond)
+	s.goOn()
 	s.exits(0)
 }
 

@@ -69,16 +69,15 @@ func (j *job) wait(lost <-chan struct{}, signals <-chan os.Signal, grace time.Du
 	}
 }
 
-// reap collects what has ended, and reports whether nothing is left.
+// reap collects all children that have ended, also orphans that have left the group, and reports whether
+// nothing is left of it.
 func (j *job) reap() (gone bool) {
 	for {
 		var status syscall.WaitStatus
-		switch pid, err := syscall.Wait4(-j.group, &status, syscall.WNOHANG, nil); {
+		switch pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); {
 		case err == syscall.EINTR:
-		case err != nil: // no child of ours is left in the group
+		case err != nil || pid == 0: // no other child has ended
 			return syscall.Kill(-j.group, 0) == syscall.ESRCH
-		case pid == 0:
-			return false
 		case pid == j.group:
 			j.ended, j.status = true, status
 		}
