@@ -94,6 +94,7 @@ const (
 	lastPause  = time.Second
 	courtesy   = 200 * time.Millisecond // for the member to say who holds the lock, when a context has ended
 	backlog    = 1 << 20                // bytes, more than 1000 requests take
+	maxSleep   = time.Second            // how late a hold is seen to have ended after the machine has slept
 )
 
 // A Client takes locks through one member at a time. Its methods are safe for concurrent use.
@@ -225,7 +226,11 @@ func (c *Client) input(input func(now int64)) {
 			c.since = now
 		}
 	}
-	c.timer.Reset(time.Duration(c.m.Deadline() - now))
+	wake := time.Duration(c.m.Deadline() - now)
+	if len(c.calls) > 0 {
+		wake = min(wake, maxSleep)
+	}
+	c.timer.Reset(wake)
 	if !c.connecting && c.wanting() {
 		c.connecting = true
 		c.running.Go(c.run)

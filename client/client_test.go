@@ -26,6 +26,22 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
 }
 
+// When the machine of a client has slept for longer than the session, the context of a handle ends soon after.
+func TestSleptWhileHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.lease = time.Hour
+		w.open("a")
+		u := w.use("u")
+		h := u.acquire("l")
+		time.Sleep(time.Second)
+		u.StepWall(2 * time.Hour)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Error(t, h.Context().Err())
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+	})
+}
+
 // Clients of different members, and a member itself, take turns with rising fences.
 func TestClient(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

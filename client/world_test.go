@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -33,6 +34,7 @@ type world struct {
 	members map[string]*member
 	clients []*user
 
+	lease    time.Duration        // of later members, if it is not session
 	observer *node.Observer       // of all members
 	watch    func(*client.Config) // of later clients
 	log      *slog.Logger         // of later members
@@ -91,7 +93,7 @@ func (w *world) open(name string, change ...func(*node.Clients)) *member {
 	for _, c := range change {
 		c(clients)
 	}
-	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: session, Clients: clients, Observer: w.observer, Logger: w.log})
+	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: cmp.Or(w.lease, session), Clients: clients, Observer: w.observer, Logger: w.log})
 	require.NoError(w.t, err)
 	w.mu.Lock()
 	w.members[name] = m
