@@ -39,6 +39,18 @@ func TestRunReapsOrphans(t *testing.T) {
 	s.exits(0)
 }
 
+// A command that leaves its process group keeps the lock, and gets the signals.
+func TestRunMoves(t *testing.T) {
+	flags := inDir(t)
+	s := start(t, flags, "trap", "move", "say:moved", "caught", "wait", "exit:7")
+	require.Equal(t, "moved", s.line())
+	start(t, append(flags, "-n", "-E", "9"), "say:never").exits(9)
+	s.signal(syscall.SIGTERM)
+	require.Equal(t, "caught terminated", s.line())
+	s.goOn()
+	s.exits(7)
+}
+
 // A command that would read from a terminal reads nothing, and is not stopped.
 func TestRunTerminal(t *testing.T) {
 	_, terminal := tooltest.Terminal(t)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job is a command that runs in a process group of its own, with all the
+// A job is a command that is started in a process group of its own, with all the
 // processes of that group. One goroutine both waits for it and signals it, so a
 // signal never goes to the number of a process that has ended.
 type job struct {
@@ -70,14 +70,14 @@ func (j *job) wait(lost <-chan struct{}, signals <-chan os.Signal, grace time.Du
 }
 
 // reap collects all children that have ended, also orphans that have left the group, and reports whether
-// nothing is left of it.
+// the command has ended and nothing is left of its group.
 func (j *job) reap() (gone bool) {
 	for {
 		var status syscall.WaitStatus
 		switch pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); {
 		case err == syscall.EINTR:
 		case err != nil || pid == 0: // no other child has ended
-			return syscall.Kill(-j.group, 0) == syscall.ESRCH
+			return j.ended && syscall.Kill(-j.group, 0) == syscall.ESRCH
 		case pid == j.group:
 			j.ended, j.status = true, status
 		}
@@ -87,9 +87,15 @@ func (j *job) reap() (gone bool) {
 // signal sends a signal to all processes of the job, and continues the stopped
 // ones so that they notice it.
 func (j *job) signal(sig syscall.Signal) {
-	_ = syscall.Kill(-j.group, sig)
-	if sig != syscall.SIGKILL {
-		_ = syscall.Kill(-j.group, syscall.SIGCONT)
+	to := []int{-j.group}
+	if in, err := syscall.Getpgid(j.group); !j.ended && err == nil && in != j.group {
+		to = append(to, j.group) // the command has left its group
+	}
+	for _, pid := range to {
+		_ = syscall.Kill(pid, sig)
+		if sig != syscall.SIGKILL {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
 	}
 }
 

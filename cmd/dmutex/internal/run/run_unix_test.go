@@ -73,6 +73,11 @@ func steps(words []string) (status int) {
 			}
 		case "leave":
 			_ = os.Remove(what)
+		case "move": // to the group of the run
+			group, err := syscall.Getpgid(os.Getppid())
+			if err != nil || syscall.Setpgid(0, group) != nil {
+				return 99
+			}
 		case "hang":
 			<-time.After(tooltest.TooLong)
 		case "die":

@@ -135,7 +135,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 	defer leave()
 	if web != nil {
 		log.Info("the page is here", "address", web.Addr().String())
-		server := http.Server{Handler: handler(n, page), ReadHeaderTimeout: 5 * time.Second}
+		server := webServer(handler(n, page))
 		go func() { _ = server.Serve(web) }() // it ends with Close
 		defer server.Close()
 	}
@@ -171,6 +171,11 @@ func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 		return tls.NewListener(l, security), nil
 	}
 	return l, nil
+}
+
+// webServer returns an HTTP server that lets nobody keep a connection who does not use it.
+func webServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 }
 
 func handler(n *node.Node, page *page) http.Handler {
