@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/transport"
@@ -90,7 +91,7 @@ type Handler interface {
 }
 
 const (
-	// How often to look whether the process was paused for so long that a peer may have replaced it.
+	// How often to look whether the process was paused for so long that another may have replaced it.
 	lookAfter = time.Second
 	pause     = time.Second / 5
 
@@ -110,6 +111,7 @@ const (
 type Mail struct {
 	cfg   Config
 	birth time.Time
+	clock *clock.Clock
 	speak protocol.Versions
 	peers atomic.Pointer[[]*peer] // ascending; SetPeers replaces it, so who sends or receives needs no mutex
 
@@ -153,6 +155,7 @@ func New(cfg Config) (*Mail, error) {
 	m := &Mail{
 		cfg:   cfg,
 		birth: time.Now(),
+		clock: clock.New(),
 		speak: protocol.Spoken,
 		wake:  make(chan struct{}, 1),
 		soon:  make(chan struct{}, 1),
@@ -485,7 +488,7 @@ func (m *Mail) flushSoon() {
 func (m *Mail) keepTime() {
 	wake := m.wake // all that the timer keeps when the Mail is closed
 	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
-	lookAt := m.Now()
+	lookAt, slept := m.Now(), int64(0)
 	for {
 		m.planned.Store(never) // first: what becomes due during this round sets the timer
 		now := m.Now()
@@ -494,8 +497,10 @@ func (m *Mail) keepTime() {
 			m.Wake(m.cfg.Handler.Tick(now)) // a Wake meanwhile counts beside what Tick returns
 		}
 		if now >= lookAt {
-			// After a pause another process may have this number, and the peers know.
-			paused, maxLife := now-lookAt > int64(pause), m.cfg.MaxLife()
+			// After a pause, or a sleep of the machine, another process may have this number, and the peers know.
+			before := slept
+			_, slept = m.clock.Read()
+			paused, maxLife := now-lookAt+slept-before > int64(pause), m.cfg.MaxLife()
 			for _, p := range *m.peers.Load() {
 				p.notice(maxLife, paused)
 			}

@@ -531,6 +531,21 @@ func TestChallenge(t *testing.T) {
 	})
 }
 
+// After a sleep of its machine, in which no timer runs, a node asks every peer for a sign of life.
+func TestSleep(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one := boxes[0]
+		require.Greater(t, one.Status(2).Silent, 10*time.Second)
+		one.StepWall(time.Hour)
+		time.Sleep(2 * time.Second)
+		require.Less(t, one.Status(2).Silent, 3*time.Second)
+		time.Sleep(15 * time.Second)
+		require.Greater(t, one.Status(2).Silent, 10*time.Second, "once")
+		closeAll(t, boxes...)
+	})
+}
+
 // After a pause of its process a node asks every peer for a sign of life.
 func TestPause(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {

@@ -81,7 +81,7 @@ var rows = []struct {
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
-	{"internal/mail", false, []string{".", "internal/protocol", "internal/session", "transport"}},
+	{"internal/mail", false, []string{".", "internal/clock", "internal/protocol", "internal/session", "transport"}},
 	{"internal/session", true, []string{".", "internal/protocol", "internal/timers"}},
 
 	{"transport/channel", false, []string{".", "internal/mail", "internal/session", "internal/wire", "transport"}},
