@@ -21,6 +21,7 @@ type Clock struct {
 
 	mu     sync.Mutex // guards changes of the fields
 	kernel int64      // what asleep returned when it counted last
+	looked int64      // by the monotonic clock, when look was called last
 }
 
 // drift is how far the wall clock may move against the monotonic one before that counts
@@ -41,7 +42,7 @@ func (c *Clock) Now() int64 {
 func (c *Clock) Read() (now, slept int64) {
 	passed, wall := c.pair()
 	if c.asleep != nil {
-		c.look(wall - passed)
+		c.look(passed, wall-passed)
 	}
 	return c.at(passed, wall)
 }
@@ -55,16 +56,20 @@ func (c *Clock) pair() (passed, wall int64) {
 // at returns what Read does when the monotonic clock and the wall clock have passed so much.
 func (c *Clock) at(passed, wall int64) (now, slept int64) {
 	if moved := wall - passed - c.ahead.Load(); moved > drift || moved < -drift {
-		c.look(wall - passed)
+		c.look(passed, wall-passed)
 	}
 	slept = c.slept.Load()
 	return passed + slept, slept
 }
 
-// look finds out whether the machine has slept. ahead is the wall clock's lead.
-func (c *Clock) look(ahead int64) {
+// look finds out whether the machine has slept. ahead is the wall clock's lead at that time.
+func (c *Clock) look(passed, ahead int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if passed < c.looked { // another goroutine has read the clocks since, and one step would count as two
+		return
+	}
+	c.looked = passed
 	step, kernel := ahead-c.ahead.Load(), int64(0)
 	if c.asleep != nil {
 		kernel = c.asleep()

@@ -10,7 +10,8 @@ import (
 
 // LESSONS L12, L55: if the wall clock gains on the monotonic one, as when the machine
 // slept, the gain counts as time. A wall clock that falls behind does not count, and
-// hides no later sleep. Small gains, as of a clock that is being corrected, add up.
+// hides no later sleep. Small gains, as of a clock that is being corrected, add up. A goroutine that was
+// stopped after it has read the clocks changes nothing if another has read them since.
 func TestLeaseClock(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -24,6 +25,8 @@ func TestLeaseClock(t *testing.T) {
 		{"set back, then asleep", [][2]time.Duration{{0, -time.Hour}, {0, time.Minute}}, time.Minute},
 		{"a little fast", [][2]time.Duration{{time.Second, 1006 * time.Millisecond}, {time.Second, 1006 * time.Millisecond}}, 2012 * time.Millisecond},
 		{"restless", [][2]time.Duration{{time.Second, 1009 * time.Millisecond}, {time.Second, 991 * time.Millisecond}, {time.Second, 1009 * time.Millisecond}}, 3 * time.Second},
+		{"set back, then what was read before", [][2]time.Duration{{2 * time.Second, -time.Hour}, {-time.Second, time.Hour}, {time.Second, -time.Hour}}, 2 * time.Second},
+		{"asleep, then what was read before", [][2]time.Duration{{2 * time.Second, time.Hour}, {-time.Second, -time.Hour}, {time.Second, time.Hour}}, time.Hour},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var c Clock
@@ -62,6 +65,7 @@ func TestLeaseClockOfKernel(t *testing.T) {
 		_, slept = c.at(int64(3*time.Second), int64(3*time.Second)) // set back
 		require.EqualValues(t, time.Hour+time.Minute, slept)
 
+		time.Sleep(3 * time.Second)
 		asleep += time.Second // and the wall clock was set back by as much
 		_, slept = c.Read()
 		require.EqualValues(t, time.Hour+time.Minute+time.Second, slept)
