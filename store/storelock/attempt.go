@@ -240,6 +240,9 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	}
 	ctx, cancel := context.WithTimeout(parent, a.l.lease/leases.Operation)
 	defer cancel()
+	if a.Hold != nil && !a.Over() {
+		go a.watch(ctx)
+	}
 	var next store.Revision
 	var err error
 	if op == lockrecord.Load {
@@ -271,6 +274,17 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 		a.look()
 	}
 	a.sleep(jitter(min(slowPoll, a.l.lease/leases.Margin)))
+}
+
+// watch ends a hold in time while run waits for the store, also after the machine has slept.
+func (a *attempt) watch(ctx context.Context) {
+	for a.Err() == nil {
+		select {
+		case <-time.After(maxSleep):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // look ends a hold that cannot be renewed if the others cannot see its life any more, as when its file was

@@ -1,6 +1,7 @@
 package storelock
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
@@ -41,6 +43,38 @@ func TestSleptWhileHeld(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.(*mutex).clock.StepWall(2 * time.Hour)
 		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Error(t, h.Context().Err())
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+	})
+}
+
+// silent is a store whose swaps, but for the first, are not answered.
+type silent struct {
+	store.Memory
+	swaps int
+}
+
+func (s *silent) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if s.swaps++; s.swaps > 1 {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return s.Memory.Swap(ctx, value, rev)
+}
+
+// It does so also while the store is asked for the renewal.
+func TestSleptWhileRenewing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(new(silent), "job", time.Hour)
+		require.NoError(t, err)
+		h, err := l.Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Hour/leases.Renew + time.Minute)
+		require.NoError(t, h.Err())
+		l.(*mutex).clock.StepWall(2 * time.Hour)
+		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Error(t, h.Context().Err())
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
 	})
