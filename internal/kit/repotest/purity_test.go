@@ -124,8 +124,8 @@ func ours(path string) bool { return path == module || strings.HasPrefix(path, m
 func goList(t *testing.T, args ...string) (lines [][]string) {
 	// go test does not know that go list reads the whole tree, and would show a cached
 	// result after a change. It knows what this process reads.
-	require.NoError(t, filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
-		if path == ".git" {
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry os.DirEntry, err error) error {
+		if path == ".git" && entry.IsDir() { // in a linked work tree it is a file, and SkipDir would skip all that follows
 			return filepath.SkipDir
 		}
 		return err
