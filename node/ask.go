@@ -85,6 +85,12 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	look := time.Tick(time.Second)
 	for {
 		view := n.group.Status().View
+		if view.Epoch == 0 { // this node was excluded meanwhile, so there is nobody that has answered
+			if err := m.reach(ctx); err != nil {
+				return Holder{}, err
+			}
+			continue
+		}
 		if view.Epoch != epoch { // a process that has restarted was not asked
 			epoch = view.Epoch
 			n.sendAll(&q.message)
