@@ -13,9 +13,9 @@ import (
 // function costs nothing. More frequent events, such as messages, are counted in [Status].
 //
 // Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or Close, before
-// that call returns; Hold runs in a goroutine of the node for a hold lost with its lease. They may
-// use the node and its locks. Several may run at the same time. If a function panics, the panic
-// reaches the caller, which then holds no lock.
+// that call returns. They may use the node and its locks. Several may run at the same time. If a
+// function panics, the panic reaches the caller, which then holds no lock. Hold runs in a goroutine of
+// the node for a hold lost with its lease, and then must not call Close, which waits for it.
 //
 // For one handle Wait is called before Hold, except that if the node is closed while Acquire
 // returns, Hold may come first or alone. The holds of one lock may be reported in any order; their
