@@ -123,9 +123,12 @@ func ours(path string) bool { return path == module || strings.HasPrefix(path, m
 // cut into words.
 func goList(t *testing.T, args ...string) (lines [][]string) {
 	// go test does not know that go list reads the whole tree, and would show a cached
-	// result after a change. It knows what this process reads.
-	require.NoError(t, filepath.WalkDir(".", func(path string, entry os.DirEntry, err error) error {
-		if path == ".git" && entry.IsDir() { // in a linked work tree it is a file, and SkipDir would skip all that follows
+	// result after a change. It knows what this process reads, but not that TestMain has changed
+	// the directory, so the names must be absolute.
+	root, err := os.Getwd()
+	require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir(root, func(_ string, entry os.DirEntry, err error) error {
+		if entry.Name() == ".git" && entry.IsDir() { // in a linked work tree it is a file, and SkipDir would skip all that follows
 			return filepath.SkipDir
 		}
 		return err
