@@ -73,14 +73,14 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	led := false
 	err := e.mutex.do(ctx, func(ctx context.Context, self dmutex.NodeID, epoch uint64) error {
 		led = true
-		n, begin := e.mutex.node, term{self, epoch}
+		n, begin := e.mutex.node, term{leader: self, epoch: epoch}
 		ctx, resign := context.WithCancelCause(ctx)
 		n.terms.learn(e.name, begin, resign)
 		n.announce(e.name, begin)
 		n.mail.Flush()
 		defer func() {
 			resign(nil)
-			end := term{dmutex.None, epoch}
+			end := term{epoch: epoch}
 			n.terms.learn(e.name, end, nil)
 			n.announce(e.name, end) // leaves with the release
 		}()
@@ -144,6 +144,7 @@ func (n *Node) announce(name string, t term) {
 type term struct {
 	leader dmutex.NodeID
 	epoch  uint64
+	life   uint64 // of the leader, if that is a peer
 }
 
 // after reports whether t is newer than o. Terms of one election are totally
@@ -217,13 +218,13 @@ func (ts *terms) resign(name string) {
 // renew ends the terms of the lives that the view of the epoch leaves behind. The terms of a
 // node's next life have later epochs. It returns the terms of this node, by the names of the
 // elections.
-func (ts *terms) renew(epoch uint64, ended func(leader dmutex.NodeID) bool) (own map[string]term) {
+func (ts *terms) renew(epoch uint64, ended func(term) bool) (own map[string]term) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	own = make(map[string]term)
 	for name, e := range ts.elections {
-		if e.leader != dmutex.None && epochs.Of(e.epoch) < epoch && ended(e.leader) {
-			ts.change(e, term{dmutex.None, e.epoch}, nil)
+		if e.leader != dmutex.None && epochs.Of(e.epoch) < epoch && ended(e.term) {
+			ts.change(e, term{epoch: e.epoch}, nil)
 		}
 		if e.resign != nil {
 			own[name] = e.term

@@ -24,5 +24,5 @@ func (n *Node) LinkClosed() { n.group.Closed(transport.ErrClosed) }
 
 // Hear tells the node that another leads an election.
 func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
-	n.terms.learn(election, term{leader, epoch}, nil)
+	n.terms.learn(election, term{leader: leader, epoch: epoch}, nil)
 }

@@ -284,8 +284,8 @@ func (n *Node) Close(ctx context.Context) error {
 type up struct{ *Node }
 
 func (u up) Acts(v group.View) {
-	own := u.terms.renew(v.Epoch, func(leader dmutex.NodeID) bool {
-		return slices.Contains(v.Left, leader) || !slices.Contains(v.Members, leader)
+	own := u.terms.renew(v.Epoch, func(t term) bool { // v.Left lacks lives that were in no view that acted here
+		return t.life != u.mail.Status(t.leader).Life || !slices.Contains(v.Members, t.leader)
 	})
 	for name, t := range own { // those that have joined do not know it
 		u.announce(name, t)

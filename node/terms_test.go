@@ -19,13 +19,13 @@ import (
 // LESSONS L74: the order of announcements is that of the epochs, and within an
 // epoch the end comes after the beginning.
 func TestTermsAreOrdered(t *testing.T) {
-	ascending := []term{{0, 0}, {7, 1}, {0, 1}, {9, 2}, {0, 2}, {7, 1 << 40}}
+	ascending := []term{{}, {leader: 7, epoch: 1}, {epoch: 1}, {leader: 9, epoch: 2}, {epoch: 2}, {leader: 7, epoch: 1 << 40}}
 	for i, a := range ascending {
 		for j, b := range ascending {
 			require.Equal(t, i > j, a.after(b), "%v after %v", a, b)
 		}
 	}
-	require.False(t, term{7, 3}.after(term{9, 3}), "nobody can take an epoch over")
+	require.False(t, term{leader: 7, epoch: 3}.after(term{leader: 9, epoch: 3}), "nobody can take an epoch over")
 }
 
 // A member that invents elections cannot fill the memory, nor hide those that this node observes
@@ -34,14 +34,14 @@ func TestTermsAreBounded(t *testing.T) {
 	var ts terms
 	seen := ts.observe("seen", 1)
 	for i := range maxElections + 10 {
-		ts.learn(fmt.Sprint(i), term{7, 1}, nil)
+		ts.learn(fmt.Sprint(i), term{leader: 7, epoch: 1}, nil)
 	}
 	require.Len(t, ts.elections, maxElections)
-	ts.learn("seen", term{7, 1}, nil)
+	ts.learn("seen", term{leader: 7, epoch: 1}, nil)
 	got, _ := ts.read(seen)
-	require.Equal(t, term{7, 1}, got)
-	ts.learn("own", term{3, 2}, func(error) {})
-	require.Equal(t, map[string]term{"own": {3, 2}}, ts.renew(9, func(dmutex.NodeID) bool { return false }))
+	require.Equal(t, term{leader: 7, epoch: 1}, got)
+	ts.learn("own", term{leader: 3, epoch: 2}, func(error) {})
+	require.Equal(t, map[string]term{"own": {leader: 3, epoch: 2}}, ts.renew(9, func(term) bool { return false }))
 }
 
 // Each of several nodes sends its announcements in order, and the announcements of different nodes
@@ -56,8 +56,8 @@ func TestTermsInAnyOrder(t *testing.T) {
 		)
 		for epoch := range uint64(1 + rng.IntN(6)) {
 			node := rng.IntN(len(says))
-			newest = term{dmutex.None, epoch + 1}
-			says[node] = append(says[node], term{dmutex.NodeID(node + 1), epoch + 1}, newest)
+			newest = term{epoch: epoch + 1}
+			says[node] = append(says[node], term{leader: dmutex.NodeID(node + 1), epoch: epoch + 1}, newest)
 		}
 		e := ts.observe("x", 1)
 		seen, news := ts.read(e)
@@ -88,32 +88,32 @@ func TestTermsInAnyOrder(t *testing.T) {
 func TestTermsAreForgotten(t *testing.T) {
 	var ts terms
 	vacate := func(name string) {
-		ts.learn(name, term{7, 1}, nil)
-		ts.learn(name, term{dmutex.None, 1}, nil)
+		ts.learn(name, term{leader: 7, epoch: 1}, nil)
+		ts.learn(name, term{epoch: 1}, nil)
 	}
 	vacate("observed") // vacant before it is observed
 	observed := ts.observe("observed", 1)
 	for i := range uint64(10 * keepVacant) {
 		name := fmt.Sprint("election ", i)
-		ts.learn(name, term{7, i + 1}, nil)
+		ts.learn(name, term{leader: 7, epoch: i + 1}, nil)
 		ts.observe(fmt.Sprint("never led ", i), 1)
 		ts.observe(fmt.Sprint("never led ", i), -1)
 		require.LessOrEqual(t, len(ts.elections), keepVacant+2)
-		ts.learn(name, term{dmutex.None, i + 1}, nil)
+		ts.learn(name, term{epoch: i + 1}, nil)
 	}
 	require.LessOrEqual(t, len(ts.elections), keepVacant+1)
 	require.LessOrEqual(t, cap(ts.vacant), 4*keepVacant)
 	require.Same(t, observed, ts.elections["observed"])
 
 	vacate("led")
-	ts.learn("led", term{7, 2}, func(error) {})
+	ts.learn("led", term{leader: 7, epoch: 2}, func(error) {})
 	for i := range 10 * keepVacant {
 		ts.observe(fmt.Sprint("never led ", i), 1)
 		ts.observe(fmt.Sprint("never led ", i), -1)
 	}
 	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
 	require.NotNil(t, ts.elections["led"].resign)
-	ts.learn("led", term{dmutex.None, 2}, nil)
+	ts.learn("led", term{epoch: 2}, nil)
 	require.Nil(t, ts.elections["led"].resign, "a vacant election keeps a context alive")
 }
 
@@ -123,13 +123,13 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	var ts terms
 	const view = 3
 	first, next := epochs.First(view-1), epochs.First(view)
-	ts.learn("x", term{7, first + 1}, nil)
-	ts.learn("y", term{8, first + 1}, nil)
-	ts.learn("z", term{7, next + 1}, nil)
-	ts.renew(view, func(leader dmutex.NodeID) bool { return leader != 8 })
-	require.Equal(t, term{dmutex.None, first + 1}, ts.elections["x"].term)
-	require.Equal(t, term{8, first + 1}, ts.elections["y"].term)
-	require.Equal(t, term{7, next + 1}, ts.elections["z"].term)
+	ts.learn("x", term{leader: 7, epoch: first + 1}, nil)
+	ts.learn("y", term{leader: 8, epoch: first + 1}, nil)
+	ts.learn("z", term{leader: 7, epoch: next + 1}, nil)
+	ts.renew(view, func(t term) bool { return t.leader != 8 })
+	require.Equal(t, term{epoch: first + 1}, ts.elections["x"].term)
+	require.Equal(t, term{leader: 8, epoch: first + 1}, ts.elections["y"].term)
+	require.Equal(t, term{leader: 7, epoch: next + 1}, ts.elections["z"].term)
 }
 
 // resign ends the context of a leader under no mutex, because methods of that context may use the
@@ -137,7 +137,7 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 func TestResignUnderNoLock(t *testing.T) {
 	var ts terms
 	free := false
-	ts.learn("x", term{7, 1}, func(error) {
+	ts.learn("x", term{leader: 7, epoch: 1}, func(error) {
 		if free = ts.mu.TryLock(); free {
 			ts.mu.Unlock()
 		}
@@ -160,8 +160,8 @@ func TestAnnouncement(t *testing.T) {
 		name string
 		term
 	}{
-		{"x", term{7, 5}},
-		{strings.Repeat("x", maxElection), term{dmutex.None, epochs.First(9) + 5}},
+		{"x", term{leader: 7, epoch: 5}},
+		{strings.Repeat("x", maxElection), term{epoch: epochs.First(9) + 5}},
 	} {
 		want := &message{says: saysLeads, number: want.epoch, name: want.name, leads: want.leader != dmutex.None}
 		got, err := readMessage(want.encode(), 3)

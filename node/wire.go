@@ -98,7 +98,7 @@ func (u up) Message(from dmutex.NodeID, b []byte) {
 	case m.says == saysLeads:
 		t := term{epoch: m.number}
 		if m.leads {
-			t.leader = from
+			t.leader, t.life = from, u.mail.Status(from).Life
 		}
 		u.terms.learn(m.name, t, nil)
 	case m.says == saysProbe && u.cfg.Deadlock == 0:

@@ -18,6 +18,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/nodetest"
+	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -607,5 +608,35 @@ func TestOrderOfCandidates(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, []int{0, 1, 2, 3, 4, 6, 5}, led)
+	})
+}
+
+// A leader that has crashed leads no more when its process is back, even at a node that was in no active
+// view with the former life.
+func TestElectionUnknownLeader(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, func(t *testing.T, g *group) {
+		g.open(3)
+		g.close(3)
+		g.net.Cut(1, 3)
+		g.start(3)
+		seen := g.observe(3, "e")
+		for g.nodes[2].Status().Peers[1].Left || !g.nodes[2].Status().Peers[1].Met {
+			time.Sleep(100 * time.Microsecond)
+		}
+		go func() {
+			_ = g.nodes[2].Election("e").Campaign(t.Context(), func(ctx context.Context, _ uint64) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		pass(8 * time.Millisecond)
+		require.False(t, g.nodes[3].Status().View.Acts)
+		require.Len(t, *seen, 1)
+		require.EqualValues(t, 2, (*seen)[0].leader)
+		g.crash(2)
+		g.start(2)
+		pass(10 * time.Second)
+		require.True(t, g.nodes[3].Status().View.Acts)
+		require.Equal(t, dmutex.None, (*seen)[len(*seen)-1].leader)
 	})
 }
