@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/store"
@@ -95,7 +95,11 @@ func BenchmarkAcquire(b *testing.B) {
 
 // atFirst returns the name of a lock that begins at the first of the nodes.
 func atFirst(nodes []*node.Node) string {
-	return nodetest.NameAt(nodes[0].Self(), nodes[0].Status().View.Members)
+	for i := 0; ; i++ {
+		if name := fmt.Sprint("lock ", i); locks.Home(name, nodes[0].Status().View.Members) == nodes[0].Self() {
+			return name
+		}
+	}
 }
 
 // BenchmarkAcquireInMemory measures a node without a network: Acquire and Release over memlink,

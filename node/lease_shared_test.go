@@ -9,8 +9,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node/internal/locks"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
 )
 
 // A dead reader delays writers for its lease, and readers not at all.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 
 	"github.com/stretchr/testify/require"
 

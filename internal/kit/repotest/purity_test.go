@@ -90,7 +90,7 @@ var rows = []struct {
 	{"node/internal/locks", false, []string{".", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
-	{"node/internal/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/session", "node", "node/internal/locks", "trace"}},
+	{"internal/kit/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/session", "node", "trace"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 	{"internal/metrics", false, []string{".", "client", "node"}},
 	{"node/filenode", false, []string{"node", "store", "transport"}},

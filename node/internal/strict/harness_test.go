@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -145,6 +146,15 @@ func (g *group) acquireLater(ctx context.Context, id dmutex.NodeID, name string)
 	}()
 	synctest.Wait()
 	return c
+}
+
+// nameAt returns the name of a lock with that home.
+func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home {
+			return name
+		}
+	}
 }
 
 // counter is the part of a fence that counts within the epoch.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/suzukikasami"
@@ -37,15 +37,15 @@ func TestHomes(t *testing.T) {
 			bubble(t, algorithm, memlink.Config{}, func(t *testing.T, g *group) {
 				g.open(3)
 				for _, home := range g.members {
-					require.NoError(t, g.acquire(home, nodetest.NameAt(home, g.members)).Release())
+					require.NoError(t, g.acquire(home, nameAt(home, g.members)).Release())
 				}
 				require.Zero(t, g.sent(), "at home a lock costs no message")
-				require.NoError(t, g.acquire(1, nodetest.NameAt(2, g.members)).Release())
+				require.NoError(t, g.acquire(1, nameAt(2, g.members)).Release())
 				synctest.Wait()
 				require.Equal(t, 3, g.sent(), "elsewhere it costs three")
 				g.crash(3)
 				for _, home := range g.members {
-					h, err := g.mutex(1, nodetest.NameAt(home, g.members)).Acquire(nodetest.ContextFor(t, time.Minute))
+					h, err := g.mutex(1, nameAt(home, g.members)).Acquire(nodetest.ContextFor(t, time.Minute))
 					if home != 3 {
 						require.NoError(t, err)
 						require.NoError(t, h.Release())
@@ -74,7 +74,7 @@ func TestReentryIsFree(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, tc.Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
 				g.open(3)
-				m := g.mutex(1, nodetest.NameAt(1, g.members)) // 1 is central's coordinator
+				m := g.mutex(1, nameAt(1, g.members)) // 1 is central's coordinator
 				again := func() {
 					h, err := m.Acquire(t.Context())
 					if err := errors.Join(err, h.Release()); err != nil {

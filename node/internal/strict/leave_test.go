@@ -11,9 +11,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 

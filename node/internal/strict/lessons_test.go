@@ -16,7 +16,6 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -28,7 +27,7 @@ import (
 func TestHandleOrError(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
-		y := nodetest.NameAt(1, g.members)
+		y := nameAt(1, g.members)
 		held := g.acquire(1, "x")
 		over, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -21,7 +21,6 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/transport"
@@ -219,7 +218,7 @@ func TestTryAcquireUnreachable(t *testing.T) {
 		g.net.Cut(1, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := g.mutex(2, nodetest.NameAt(1, g.members)).TryAcquire(ctx)
+		_, err := g.mutex(2, nameAt(1, g.members)).TryAcquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded, "nobody said busy")
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/node/internal/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 
 	"github.com/stretchr/testify/require"
 

@@ -3,23 +3,10 @@ package nodetest
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/node/internal/locks"
 )
-
-// NameAt returns the name of a lock with that home.
-func NameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
-	for i := 0; ; i++ {
-		if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home {
-			return name
-		}
-	}
-}
 
 // Today sets the clock of a bubble, which begins in the year 2000, to a time after 2020, when
 // epochs begin.
