@@ -45,9 +45,10 @@ const (
 	// maxRecord bounds the text of a record, which every store takes.
 	maxRecord = 64 << 10
 
-	// What one life puts into it.
+	// MaxName is the length of the longest name of a process, in bytes.
+	MaxName = 64
+
 	maxAddress = 256
-	MaxName    = 64
 
 	recordHeader = "dmutex record 4\n"
 )

@@ -267,13 +267,13 @@ func TestReasonWithoutPorts(t *testing.T) {
 		for range 2 {
 			port += 10
 			here := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 3), Port: port}
-			err := error(map[int]error{
+			err := map[int]error{
 				1: &net.OpError{Op: "read", Net: "tcp", Source: here, Err: errors.New("reset")},
 				2: &net.OpError{Op: "dial", Net: "tcp", Source: here, Err: &net.DNSError{
 					Err: fmt.Sprintf("read udp 10.0.0.3:%d->10.0.0.2:53: i/o timeout", port), Name: "node2.example", Server: "10.0.0.2:53",
 				}},
 				3: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "node2.example"}},
-			}[port%10])
+			}[port%10]
 			require.EqualError(t, reason(err), want)
 		}
 	}
