@@ -56,7 +56,8 @@ SIGINT and SIGTERM end it: other members take over what clients hold. The last m
 
 The page of --http shows the names of locks and clients: keep it off the open network.
 
-Exit status: 0 after a signal; 2 if the command line is wrong; 3 if it could not start, or cannot go on: start it again then.`
+Exit status: 0 after a signal; 2 if the command line is wrong; 3 if it could not start, or cannot go on: start it again then.
+Also 3 if clients still held locks when --grace was over: they lose them.`
 }
 
 // Validate refuses what would serve nobody, or everybody.
