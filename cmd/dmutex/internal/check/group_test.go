@@ -132,7 +132,7 @@ func TestCheckSubjectInterrupted(t *testing.T) {
 func TestCheckSubjectUsage(t *testing.T) {
 	tooltest.Refused(t, invoke, [][2]string{
 		{"check --election=paxos", "choose bully, ring or chang-roberts"},
-		{"check --election=", "choose bully, ring or chang-roberts"},
+		{"check --election=", "--election is empty: give --election=ALGORITHM, or leave it out"},
 		{"check --deadlock=xor", `choose "and", "or" or "chase"`},
 		{"check --deadlock=chase --width=2", "--width is about the papers' models"},
 		{"check --election=bully --deadlock=and", "--election and --deadlock can't be used together"},
