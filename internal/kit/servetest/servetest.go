@@ -18,19 +18,25 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// A door is a listener in memory.
-type door chan net.Conn
+// A Door is a listener in memory.
+type Door chan net.Conn
 
-func (d door) Accept() (net.Conn, error) {
+// Accept returns the other end of a Dial.
+func (d Door) Accept() (net.Conn, error) {
 	if nc, ok := <-d; ok {
 		return nc, nil
 	}
 	return nil, net.ErrClosed
 }
-func (d door) Close() error   { close(d); return nil }
-func (d door) Addr() net.Addr { return nil }
 
-func (d door) dial(context.Context, string) (net.Conn, error) {
+// Close ends Accept.
+func (d Door) Close() error { close(d); return nil }
+
+// Addr returns nil.
+func (d Door) Addr() net.Addr { return nil }
+
+// Dial returns one end of a pipe.
+func (d Door) Dial(context.Context, string) (net.Conn, error) {
 	near, far := net.Pipe()
 	d <- far
 	return near, nil
@@ -42,7 +48,7 @@ func Run(t *testing.T, test func(t *testing.T, n *node.Node, c *client.Client)) 
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		d := make(door)
+		d := make(Door)
 		n, err := node.Open(t.Context(), new(store.Memory), network.Link(dmutex.None), node.Config{Lease: 16 * time.Second, Clients: &node.Clients{
 			Listeners: []net.Listener{d}, Allow: func(_ net.Conn, _, lock string, _ bool) error {
 				if lock == "secret" {
@@ -53,7 +59,7 @@ func Run(t *testing.T, test func(t *testing.T, n *node.Node, c *client.Client)) 
 		}})
 		require.NoError(t, err)
 		require.NoError(t, n.Ready(t.Context()))
-		c, err := client.New(client.Config{Members: []string{"m"}, Name: "job-<1>", Dial: d.dial})
+		c, err := client.New(client.Config{Members: []string{"m"}, Name: "job-<1>", Dial: d.Dial})
 		require.NoError(t, err)
 		_, err = c.Mutex("secret").Acquire(t.Context())
 		require.ErrorIs(t, err, client.ErrRefused)
