@@ -26,9 +26,9 @@ type Config struct {
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string, shared bool) error
 
-	// Take begins to take a lock, alone or to share it, and calls done once, in a goroutine of its own. A
-	// claim says Of which members. node is the member's number. The Stop that Take returns makes it call
-	// done soon. The Stop that done gets gives the lock back.
+	// Take begins to take a lock, alone or to share it, and calls done once, in a goroutine of its own. of
+	// lists the members that a claim names. node is the member's number. The Stop that Take returns makes it
+	// call done soon. The Stop that done gets gives the lock back.
 	Take func(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, stop Stop, err error)) Stop
 
 	// Busy says who holds a lock, or for what else its request waits: then it is not known to be busy.
