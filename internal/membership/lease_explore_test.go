@@ -60,6 +60,8 @@ func TestLeaseExplore(t *testing.T) {
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, faults: leaseFaults{wipes: 1}}, 126_505, false, false},
 		{leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, proves: true}, 10_924, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, proves: true, faults: leaseFaults{exits: 1, returns: 1}}, 113_458, false, false},
+		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 4, joining: true, swift: true, proves: true, faults: leaseFaults{slow: 1}}, 638_511, false, false},
+		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 4, joining: true, swift: true, proves: true, faults: leaseFaults{slow: 2}}, 4_349_875, false, true},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, faults: leaseFaults{crashes: 1, wipes: 1}}, 735_320, false, true},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, faults: leaseFaults{crashes: 1, slow: 1}}, 681_454, false, true},
 		{leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, proves: true, faults: leaseFaults{crashes: 1}}, 132_136, false, false},

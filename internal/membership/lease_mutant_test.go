@@ -124,6 +124,12 @@ var leaseMutants = []struct {
 	// A life of the store begins when its member acts.
 	{"life-begun-late", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, late: true}},
 
+	// A life whose join was done without its knowledge, and which was excluded, joins again.
+	{"joins-twice", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 4, joining: true, swift: true, proves: true, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
+		m.asked = dmutex.None
+		return input()
+	}}},
+
 	// A life that the store has not begun is taken for dead.
 	{"unproved-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, unproved: 2, alter: func(m *LeaseMachine, _ verb, input func() Output) Output {
 		return rewrite(m, input(), func(next *Record) {

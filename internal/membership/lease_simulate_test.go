@@ -30,8 +30,10 @@ type leaseSim struct {
 
 	value   []byte // what the store has
 	version int
-	swaps   int   // that were tried
-	awayTo  int64 // until when it answers nobody
+	swaps   int                      // that were tried
+	awayTo  int64                    // until when it answers nobody
+	numbers map[uint64]dmutex.NodeID // that it has given, by life
+	living  map[string]int64         // its lives, and until when each lasts
 
 	locks   map[uint64]*simLock // by epoch
 	highest uint64              // in which something was granted
@@ -46,6 +48,10 @@ type leaseSimSetup struct {
 	drain int64   // in place of D, if not 0
 	leaps bool    // now and then a clock is set forward by up to two leases
 	mute  bool    // and the machine is not told
+
+	proves  bool // the store can prove that a process is dead
+	loses   int  // so many of a hundred answers of the store are lost
+	forgets bool // a life forgets that an earlier join may have been done
 }
 
 const simLease = 2 * second
@@ -81,7 +87,8 @@ type simEvent struct {
 }
 
 func newLeaseSim(s leaseSimSetup, seed uint64) *leaseSim {
-	w := &leaseSim{leaseSimSetup: s, Rand: rand.New(rand.NewPCG(seed, 1)), locks: map[uint64]*simLock{}}
+	w := &leaseSim{leaseSimSetup: s, Rand: rand.New(rand.NewPCG(seed, 1)), locks: map[uint64]*simLock{},
+		numbers: map[uint64]dmutex.NodeID{}, living: map[string]int64{}}
 	for i := range s.n {
 		w.cut = append(w.cut, make([]bool, s.n))
 		w.nodes = append(w.nodes, &simNode{})
@@ -124,7 +131,7 @@ func (w *leaseSim) life(i int) uint64 {
 func (w *leaseSim) start(i int) {
 	life := w.life(i)
 	x := &simNode{process: life, born: w.now, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
-	m, err := NewLease(LeaseConfig{Life: life, Lease: simLease})
+	m, err := NewLease(LeaseConfig{Life: life, Lease: simLease, Proves: w.proves})
 	if err != nil {
 		panic(err)
 	}
@@ -135,6 +142,9 @@ func (w *leaseSim) start(i int) {
 	w.input(i, func(now int64) Output { return m.Tick(now) })
 	w.after(0, i, life, func(x *simNode) { w.use(i, x) })
 	w.after(0, i, life, func(x *simNode) { w.probe(i, x) })
+	if w.proves {
+		w.after(0, i, life, func(x *simNode) { w.look(i, x) })
+	}
 	if w.leaps {
 		w.after(w.between(0, 20*second), i, life, func(x *simNode) { w.leap(i, x) })
 	}
@@ -170,6 +180,9 @@ func (w *leaseSim) place(life uint64) (int, *simNode) {
 func (w *leaseSim) input(i int, do func(now int64) Output) {
 	x := w.nodes[i]
 	w.check(x)
+	if w.forgets {
+		x.asked = dmutex.None
+	}
 	var ask Event
 	out := do(w.clock(x))
 	for next := w.follow(i, x, out, &ask); next != nil; next = w.follow(i, x, next(), &ask) {
@@ -181,6 +194,7 @@ func (w *leaseSim) input(i int, do func(now int64) Output) {
 		if x.phase == Stopped {
 			w.wrong = "stopped: " + x.Err().Error()
 		}
+		w.retire(x)
 		w.nodes[i].LeaseMachine = nil
 		w.after(w.between(0, second), 0, 0, func(*simNode) { w.start(i) })
 		return
@@ -205,6 +219,7 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 		switch e.Kind {
 		case Excluded:
 			x.holds, x.acted, x.view = false, 0, 0
+			w.retire(x)
 			next = func() Output { return x.Rejoin(w.clock(x), w.life(i)) }
 		case Installed:
 			x.view = e.View.Epoch
@@ -300,6 +315,11 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 		}
 		return w.between(0, 3*millisecond)
 	}
+	answer := func(do func(x *simNode)) {
+		if w.loses == 0 || w.IntN(100) >= w.loses {
+			ended(trip(), do)
+		}
+	}
 	done := func(x *simNode, value []byte, err error) {
 		w.input(i, func(now int64) Output { return x.Done(now, value, err) })
 	}
@@ -312,18 +332,23 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 		case w.now < w.awayTo || w.now < w.nodes[i].awayTo:
 		case op == Load:
 			value, version := w.value, w.version
-			ended(trip(), func(x *simNode) {
+			answer(func(x *simNode) {
 				x.version = version
 				done(x, value, nil)
 			})
+		case op == Live:
+			answer(func(x *simNode) {
+				name := storeLife(x.cfg.Life)
+				w.living[name] = math.MaxInt64
+				done(x, []byte(name), nil)
+			})
 		case w.version != version:
-			ended(trip(), func(x *simNode) { done(x, nil, ErrConflict) })
+			answer(func(x *simNode) { done(x, nil, ErrConflict) })
 		default:
 			w.version++
-			w.excludes(value)
-			w.value = value
+			w.writes(value)
 			version := w.version
-			ended(trip(), func(x *simNode) {
+			answer(func(x *simNode) {
 				x.version = version
 				done(x, nil, nil)
 			})
@@ -331,17 +356,50 @@ func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 	})
 }
 
-// excludes lets some of the lives that a record excludes lose the store just then: it is
-// the worst moment.
-func (w *leaseSim) excludes(value []byte) {
+// writes writes a record. Some of the lives that it excludes lose the store just then: it is the worst
+// moment. No life is given two numbers.
+func (w *leaseSim) writes(value []byte) {
 	var r Record
 	if err := r.UnmarshalText(value); err != nil {
 		panic(err)
+	}
+	w.value = value
+	for _, e := range r.Members {
+		if number := w.numbers[e.Life]; number != dmutex.None && number != e.Node {
+			w.wrong = fmt.Sprintf("a life is a member twice: %d, as %v and %v", e.Life, number, e.Node)
+		}
+		w.numbers[e.Life] = e.Node
 	}
 	for _, x := range w.nodes {
 		if x.LeaseMachine != nil && x.self != dmutex.None && r.number(x.cfg.Life) == dmutex.None && !w.calm && w.IntN(2) == 0 {
 			x.awayTo = w.now + 2*simLease
 		}
+	}
+}
+
+// look tells a machine which lives of the store there are, again and again.
+func (w *leaseSim) look(i int, x *simNode) {
+	if x.Provable() {
+		unclean := x.record.Unclean
+		w.after(w.between(0, 3*millisecond), 0, 0, func(*simNode) {
+			var names []string
+			for name, until := range w.living {
+				if until > w.now {
+					names = append(names, name)
+				}
+			}
+			w.after(w.between(0, 3*millisecond), i, x.process, func(x *simNode) {
+				w.input(i, func(now int64) Output { return x.Living(now, unclean, names) })
+			})
+		})
+	}
+	w.after(w.between(10*millisecond, 100*millisecond), i, x.process, func(x *simNode) { w.look(i, x) })
+}
+
+// retire ends a life of the store when nothing can be held by it any more.
+func (w *leaseSim) retire(x *simNode) {
+	if x.proof != "" {
+		w.living[x.proof] = w.now + simLease
 	}
 }
 
@@ -450,6 +508,7 @@ func (w *leaseSim) leave(i int) {
 }
 
 func (w *leaseSim) crash(i int) {
+	delete(w.living, w.nodes[i].proof)
 	w.nodes[i].LeaseMachine = nil
 	w.after(w.between(0, 3*simLease), 0, 0, func(*simNode) { w.start(i) })
 }
@@ -502,10 +561,18 @@ func TestLeaseSimulateLeaps(t *testing.T) {
 	require.Contains(t, w.wrong, "two holders")
 }
 
+// The same holds if the store can prove that a process is dead, and a third of its answers is lost. A life is
+// a member twice if it forgets that a join without an answer may have been done.
+func TestLeaseSimulateLostAnswers(t *testing.T) {
+	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, proves: true, loses: 30}, 1, 300_000)
+	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, proves: true, loses: 30, forgets: true}, 1, 300_000)
+	require.Contains(t, w.wrong, "a life is a member twice")
+}
+
 func TestLeaseSimulateLong(t *testing.T) {
 	machinetest.Long(t)
 	for seed := range uint64(10) {
-		requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: seed%2 > 0}, 2+seed, 10_000_000)
+		requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: seed%2 > 0, proves: seed%4 > 1, loses: int(seed%3) * 20}, 2+seed, 10_000_000)
 	}
 }
 

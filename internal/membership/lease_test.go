@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -234,6 +235,73 @@ func TestUnknownJoin(t *testing.T) {
 		if done {
 			require.Equal(t, sent+testLease, m.LeaseEnd())
 		}
+	}
+}
+
+// Rule 5.5: a life whose join has an unknown outcome is followed by another if the number that it asked for
+// was given and nobody has it. Else it joins itself, and other settings stop only one that may have been a member.
+func TestUnknownJoinIsMissed(t *testing.T) {
+	other := func(node dmutex.NodeID) Entry {
+		return Entry{Member{node, 5}, protocol.Spoken, "life5", "", ""}
+	}
+	for name, tt := range map[string]struct {
+		shown    []Record // one by one, after the swap
+		excluded int
+		stops    bool
+		life     uint64
+	}{
+		"not done":                    {[]Record{{Highest: 1, Members: []Entry{other(1)}}}, 0, false, 9},
+		"not done, nobody is left":    {[]Record{{Highest: 1}}, 0, false, 9},
+		"another has the number":      {[]Record{{Highest: 2, Members: []Entry{other(2)}}}, 0, false, 9},
+		"another had it, and left":    {[]Record{{Highest: 2, Members: []Entry{other(2)}}, {Highest: 2}}, 0, false, 9},
+		"excluded":                    {[]Record{{Highest: 2, Members: []Entry{other(1)}}}, 1, false, 9 + 1<<32},
+		"excluded, others joined":     {[]Record{{Highest: 4, Members: []Entry{other(4)}}}, 1, false, 9 + 1<<32},
+		"excluded later":              {[]Record{{Highest: 1, Members: []Entry{other(1)}}, {Highest: 2}}, 1, false, 9 + 1<<32},
+		"excluded, and settings":      {[]Record{{Highest: 3, Settings: "ring", Members: []Entry{other(3)}}}, 1, true, 0},
+		"excluded, settings, no life": {[]Record{{Highest: 2, Settings: "ring"}}, 1, false, 9 + 1<<32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, m := ledger{}, proving(t, 9)
+			l.put(t, Record{Epoch: 6, Unclean: 4, Cleared: 4, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{other(1)}})
+			m.Tick(0)
+			l.untilSwap(t, m)
+			for k, r := range tt.shown {
+				m.Done(m.now, nil, errUnknown)
+				r.Epoch, r.Unclean, r.Cleared, r.Lease, r.Settings = uint64(7+k), 7, 7, testLease, cmp.Or(r.Settings, "ricart")
+				l.put(t, r)
+				m.Tick(m.Deadline())
+				if k+1 < len(tt.shown) {
+					l.untilSwap(t, m)
+				}
+			}
+			for range 20 {
+				switch op, _ := m.Operation(); {
+				case op == Look:
+					m.Done(m.now, nil, nil) // nobody lives
+				case m.Self() == dmutex.None && m.Phase() != Stopped:
+					l.serve(m, m.now)
+				}
+			}
+			require.Equal(t, tt.stops, m.Phase() == Stopped)
+			if !tt.stops {
+				require.Equal(t, tt.excluded, m.Exclusions())
+				require.NotEqual(t, dmutex.None, m.Self())
+				require.Equal(t, tt.life, m.cfg.Life)
+			}
+		})
+	}
+}
+
+// untilSwap serves all operations before the next swap.
+func (l *ledger) untilSwap(t *testing.T, m *LeaseMachine) {
+	t.Helper()
+	for op, _ := m.Operation(); op != Swap; op, _ = m.Operation() {
+		require.NotEqual(t, NoOperation, op)
+		value := l.value
+		if op == Live {
+			value = []byte(storeLife(m.cfg.Life))
+		}
+		m.Done(m.now, value, nil)
 	}
 }
 
@@ -908,6 +976,32 @@ func TestJoinTogether(t *testing.T) {
 		w.run(t, 10*second, w.well)
 		t.Logf("%d have joined by %d swaps in %v", n, w.swaps, took)
 	}
+}
+
+// Eight processes join at once, and half of the answers of the store are lost: no life is a member twice,
+// also where others exclude it before it knows that it has joined.
+func TestJoinTogetherWithoutAnswers(t *testing.T) {
+	join := func(seed uint64, forgets bool) *leaseSim {
+		w := newLeaseSim(leaseSimSetup{n: 8, rate: 0.01, proves: true, loses: 50, forgets: forgets}, seed)
+		w.calm = true
+		for w.wrong == "" && !w.well() {
+			require.Less(t, w.now, int64(300*second))
+			w.step()
+		}
+		return w
+	}
+	var took, lives int64
+	for seed := range uint64(100) {
+		w := join(seed, false)
+		require.Empty(t, w.wrong, "seed %d", seed)
+		took, lives = took+w.now/100, lives+int64(w.lives)-8
+	}
+	t.Logf("all act after %v; in a hundred runs %d lives were followed by others", time.Duration(took), lives)
+	seed := uint64(0)
+	for join(seed, true).wrong == "" {
+		seed++
+	}
+	require.Contains(t, join(seed, true).wrong, "a life is a member twice")
 }
 
 // Members that leave together are gone soon.

@@ -97,6 +97,7 @@ type leaseSetup struct {
 	lease, wait int    // in units
 	epochs      uint64 // beside the first
 	fresh       bool   // there is no record at the beginning
+	joining     bool   // there is one, with the first life alone: what the others ask to join may be slow
 	proves      bool   // the store can prove that a process is dead
 	unproved    int    // but not for this place, from 1
 	homed       bool   // each place has an address
@@ -127,6 +128,9 @@ func (s leaseSetup) name() string {
 	name := fmt.Sprintf("%d, lease %d, wait %d, epochs %d, fresh %v, %+v", s.n, s.lease, s.wait, s.epochs, s.fresh, s.faults)
 	if s.proves {
 		name += fmt.Sprintf(", proves but for %d", s.unproved)
+	}
+	if s.joining {
+		name += ", joining"
 	}
 	if s.homed {
 		name += ", homed"
@@ -199,7 +203,11 @@ func newLeaseWorld(s leaseSetup) *leaseWorld {
 		},
 		places: make([]leasePlace, s.n), left: leaseFaults{wipes: s.faults.wipes},
 	}
-	for i := range w.places {
+	began := len(w.places)
+	if w.joining {
+		began = 1
+	}
+	for i := range began {
 		must(w.Do(action{start, i, 0}))
 		if !w.fresh {
 			w.settle()
@@ -207,6 +215,9 @@ func newLeaseWorld(s leaseSetup) *leaseWorld {
 	}
 	w.last = max(w.stored().Epoch, 1) + w.epochs
 	w.left = s.faults
+	for i := began; i < len(w.places); i++ {
+		must(w.Do(action{start, i, 0}))
+	}
 	return w
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
@@ -28,6 +29,9 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Flag(b, " spent", m.spent)
 	b = canon.Flag(b, " begun", m.begun)
 	b = canon.Flag(b, " unsure", m.unsure)
+	if m.asked != dmutex.None {
+		b = canon.Number(b, " asked=", uint64(m.asked))
+	}
 	b = canon.Flag(b, " stale", m.stale)
 	b = canon.Flag(b, " hinted", m.hintAt != never)
 	if m.due != m.record.Unclean {

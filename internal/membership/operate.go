@@ -24,6 +24,9 @@ func (m *LeaseMachine) Done(now int64, value []byte, err error) Output {
 	switch {
 	case err == ErrConflict:
 	case err != nil:
+		if number := m.next.number(m.cfg.Life); op == Swap && m.self == dmutex.None && number != dmutex.None {
+			m.asked = number // the join may have been done
+		}
 		if again { // in a row
 			m.unanswered()
 		}

@@ -377,10 +377,10 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.belong(now, sent, was, &former)
 	} else if m.leaving {
 		m.end(Left, nil)
-	} else if err := m.misfit(r.Members); err != nil && (!m.cfg.Proves || was != dmutex.None || m.exclusions > 0) { // 5.7: one that was a member never looks
+	} else if excluded, err := was != dmutex.None || m.missed(&r), m.misfit(r.Members); err != nil && (!m.cfg.Proves || excluded || m.exclusions > 0) { // 5.7: one that was a member never looks
 		m.stop(err)
 	} else {
-		if was != dmutex.None {
+		if excluded {
 			m.excluded(now)
 		}
 		if m.runsOther() || len(r.Members) >= MaxMembers { // until others have joined, or one leaves
@@ -399,7 +399,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 // belong takes in a record of which this life is a member.
 func (m *LeaseMachine) belong(now, sent int64, was dmutex.NodeID, former *Record) {
 	if was == dmutex.None {
-		m.joinedAt = now
+		m.joinedAt, m.asked = now, dmutex.None
 		m.emit(Event{Kind: Joined, Self: m.self})
 	}
 	if m.term.Over(now) { // rule 5.3: what it held is lost
@@ -501,7 +501,7 @@ func (m *LeaseMachine) excluded(now int64) {
 }
 
 // Rejoin goes on as another life, drawn like that of [LeaseConfig], when this one was excluded.
-// No life joins twice: nothing that was sent from or to the former one counts for the new one.
+// Nothing that was sent from or to the former one counts for the new one.
 func (m *LeaseMachine) Rejoin(now int64, life uint64) Output {
 	if m.spent && life != 0 {
 		m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life
