@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -105,6 +106,8 @@ func (c *Cmd) Validate() error {
 	switch {
 	case (c.Store == nil) == (len(c.At) == 0):
 		return errors.New("give either --store=URL or --at=HOST:PORT (or DMUTEX_STORE, DMUTEX_AT)")
+	case strings.ContainsRune(strings.Join(c.At, ""), utf8.RuneError): // kong puts it in the place of such bytes
+		return errors.New("--at: a byte of it is not UTF-8: give hosts and names at NATS in UTF-8")
 	case c.Lock == "":
 		return errors.New("give --lock=NAME")
 	case c.Shared && c.Store != nil:
@@ -215,7 +218,7 @@ func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
 		return client.Config{Members: c.At, TLS: security}, func() {}, err
 	}
 	var p tool.Place
-	switch err := p.UnmarshalText([]byte(at)); {
+	switch err := p.Parse(at); {
 	case err != nil:
 		return cfg, nil, fmt.Errorf("--at: %w", err)
 	case p.Name == "":

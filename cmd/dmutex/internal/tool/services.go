@@ -11,6 +11,9 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
@@ -60,14 +63,25 @@ type Place struct {
 	Database      string
 }
 
-// UnmarshalText reads a path, or a URL such as nats://HOST:PORT/NAME.
-func (p *Place) UnmarshalText(text []byte) error {
-	scheme, rest, isURL := strings.Cut(string(text), "://")
+// Decode implements [kong.MapperValue].
+func (p *Place) Decode(line *kong.DecodeContext) error {
+	text, err := verbatim(line)
+	if err != nil {
+		return err
+	}
+	return p.Parse(text)
+}
+
+// Parse reads a path, or a URL such as nats://HOST:PORT/NAME. A path may have any bytes.
+func (p *Place) Parse(text string) error {
+	scheme, rest, isURL := strings.Cut(text, "://")
 	switch {
 	case !isURL:
-		p.Path = string(text)
+		p.Path = text
+	case !utf8.ValidString(text):
+		return errors.New("a byte of this URL is not UTF-8: choose a name in UTF-8, or write %XX for the byte in file:///directory or a password")
 	case scheme == "file":
-		u, err := url.Parse(string(text))
+		u, err := url.Parse(text)
 		if err != nil {
 			return err
 		}
@@ -84,7 +98,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 		}
 		p.Servers, p.Name = scheme+"://"+servers, name
 	case scheme == "postgres" || scheme == "postgresql":
-		p.Database = string(text)
+		p.Database = text
 	default:
 		return fmt.Errorf("this tool has no store for %s://, only files, nats:// and postgres://: for another, write a program", scheme)
 	}

@@ -74,6 +74,11 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames(), "version": version()},
 		kong.Writers(con.Out, con.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.KindMapper(reflect.String, kong.MapperFunc(func(line *kong.DecodeContext, flag reflect.Value) error {
+			text, err := verbatim(line)
+			flag.SetString(text)
+			return err
+		})),
 		kong.WithBeforeReset(lineWins),
 		kong.WithBeforeApply(filled),
 		kong.WithBeforeApply(bound),
@@ -127,6 +132,13 @@ func version() string {
 		return "dmutex without module information"
 	}
 	return fmt.Sprint("dmutex ", build.Main.Version, " ", build.GoVersion)
+}
+
+// verbatim returns the text of a flag or an argument byte by byte. Kong's own mappers pass it through JSON, which
+// replaces what is not UTF-8: another file would be meant, and another lock.
+func verbatim(line *kong.DecodeContext) (string, error) {
+	t, err := line.Scan.PopValue("string")
+	return t.String(), err
 }
 
 // lineWins leaves the variables of a flag on the command line, and of those that it excludes, unread.

@@ -58,7 +58,7 @@ func TestPlace(t *testing.T) {
 		"nats://me:a/b@h:1,nats://me:a/b@i:2/bu": {Servers: "nats://me:a/b@h:1,nats://me:a/b@i:2", Name: "bu"},
 	} {
 		var p Place
-		require.NoError(t, p.UnmarshalText([]byte(text)))
+		require.NoError(t, p.Parse(text))
 		require.Equal(t, want, p)
 	}
 }
