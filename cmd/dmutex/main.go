@@ -10,8 +10,8 @@
 //	dmutex trace     the traces of nodes, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //	dmutex completion  for bash, zsh or fish
-//
-// dmutex --version prints which build this is.
+//	dmutex help      what a command does, and its flags; the same as --help
+//	dmutex version   which build this is; the same as --version
 //
 // A build with -tags nats can also use NATS: demo --link nats, run --store
 // nats://HOST:PORT/BUCKET, and serve --group nats://HOST:PORT/NAME; one with -tags postgres,
@@ -49,6 +49,8 @@ type commands struct {
 	Quorum quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
 
 	Completion tool.Completion `cmd:"" help:"Print what makes a shell complete command lines of this tool."`
+	Manual     tool.Help       `cmd:"" name:"help" help:"Print the help of a command: dmutex help run is dmutex run --help."`
+	Build      tool.Version    `cmd:"" name:"version" help:"Print which build this is."`
 }
 
 // running is the grammar of run alone. Programs call run often, and to build the grammar of all

@@ -67,6 +67,26 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// help and version are commands, too.
+func TestHelpAndVersionAsCommands(t *testing.T) {
+	for _, c := range [][2]string{
+		{"help", "--help"}, {"help run", "run --help"}, {"help trace draw", "trace draw --help"}, {"help help", "help --help"},
+		{"help demo", "demo --help"}, {"version", "--version"},
+	} {
+		status, stdout, stderr := invoke(strings.Fields(c[0])...)
+		require.Equal(t, tool.StatusOK, status, stderr)
+		require.Empty(t, stderr)
+		_, want, _ := invoke(strings.Fields(c[1])...)
+		require.Equal(t, want, stdout)
+	}
+	for _, line := range []string{"help dmeo", "help trace drew", "version --no"} {
+		status, stdout, stderr := invoke(strings.Fields(line)...)
+		require.Equal(t, tool.StatusUsage, status, stderr)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "\nTry: dmutex ")
+	}
+}
+
 // The grammar of run alone is the same as the grammar of run among all commands.
 func TestGrammarOfRun(t *testing.T) {
 	line := []string{"run", "--help"}

@@ -97,6 +97,8 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		return StatusOK
 	case errors.Is(err, ErrFailed):
 		return StatusFailed
+	case errors.As(err, new(*kong.ParseError)): // of the command after help
+		return wrongLine(con, err)
 	case errors.As(err, &its):
 		return int(its)
 	default:
@@ -212,6 +214,26 @@ func ConstructionNames() string {
 		names = append(names, c.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Help is dmutex help.
+type Help struct {
+	Command []string `arg:"" optional:"" help:"The command, such as run or trace draw."`
+}
+
+// Run prints the help of a command, or of the tool.
+func (h *Help) Run(app *kong.Kong) error {
+	_, err := app.Parse(append(h.Command, "--help"))
+	return err
+}
+
+// Version is dmutex version.
+type Version struct{}
+
+// Run prints which build this is.
+func (*Version) Run(con *Console) error {
+	fmt.Fprintln(con, version())
+	return nil
 }
 
 // Completion is dmutex completion.
