@@ -2,14 +2,19 @@ package node_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/tcplink"
@@ -93,5 +98,149 @@ func TestCycleOverTCP(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A stranger on a plain link takes the place of member 3 at member 1 while the two are not connected. It claims
+// a life of tomorrow and says nothing. Member 3 is refused there again and again. It grants nothing meanwhile,
+// keeps what it holds, and goes on when the stranger has gone. Another stranger does not end it either.
+func TestSilentStrangerInAPlace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	members, peers := []dmutex.NodeID{1, 2, 3}, map[dmutex.NodeID]string{1: "", 2: "", 3: ""}
+	var links []*tcplink.Link
+	for _, id := range members {
+		l, err := tcplink.New(tcplink.Config{Self: id, Listen: "127.0.0.1:0", Peers: peers})
+		require.NoError(t, err)
+		links = append(links, l)
+	}
+	one := links[0].Addr().String()
+	way := newWay(t, one) // from member 3 to member 1
+	require.NoError(t, links[1].SetPeer(1, one))
+	require.NoError(t, links[2].SetPeer(2, links[1].Addr().String()))
+	require.NoError(t, links[2].SetPeer(1, way.Addr().String()))
+	var nodes []*node.Node
+	for i, l := range links { // the higher number dials
+		n, err := node.OpenStrict(ctx, members[i], members, l, node.Config{Algorithm: central.New})
+		require.NoError(t, err)
+		nodes = append(nodes, n)
+	}
+	t.Cleanup(func() { closeAll(t, nodes) })
+	for _, n := range nodes {
+		require.NoError(t, n.Ready(ctx))
+	}
+	held, err := nodes[2].Mutex("held").Acquire(ctx)
+	require.NoError(t, err)
+	for range 2 {
+		way.close()
+		stranger := takePlace(t, one, 3, 1, nodes[2].Status().Life+uint64(23*time.Hour))
+		way.open()
+		for range 3 { // at the third attempt it has been refused twice
+			select {
+			case <-way.used:
+			case <-nodes[2].Done():
+				require.NoError(t, nodes[2].Status().Err)
+			}
+		}
+		stranger.Close()
+		for i, n := range nodes {
+			h, err := n.Mutex(fmt.Sprint("free ", i)).Acquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, h.Release())
+		}
+		require.NoError(t, held.Err())
+		require.NoError(t, nodes[2].Status().Err)
+	}
+	require.NoError(t, held.Release())
+}
+
+// takePlace connects in the name of a node, as soon as the other one has lost its connection with it.
+func takePlace(t *testing.T, address string, from, to dmutex.NodeID, life uint64) net.Conn {
+	greeting, err := binary.Append([]byte("dmutex\x00\x02"), binary.BigEndian, [4]uint64{uint64(from), uint64(to), life, 0})
+	require.NoError(t, err)
+	answer := make([]byte, len(greeting))
+	for {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		_, err = c.Write(greeting)
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, answer)
+		require.NoError(t, err)
+		if binary.BigEndian.Uint64(answer[len(answer)-8:]) == 0 {
+			return c
+		}
+		c.Close()
+	}
+}
+
+// A way carries connections to an address while it is open.
+type way struct {
+	net.Listener
+	used chan struct{} // receives one for each connection while the way is open
+
+	mu     sync.Mutex
+	closed bool
+	conns  []net.Conn
+}
+
+func newWay(t *testing.T, address string) *way {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &way{Listener: l, used: make(chan struct{}, 1000)}
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	t.Cleanup(w.close)
+	t.Cleanup(func() { l.Close() })
+	running.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", address)
+			w.mu.Lock()
+			if w.closed || err != nil {
+				w.mu.Unlock()
+				near.Close()
+				if far != nil {
+					far.Close()
+				}
+				continue
+			}
+			w.conns = append(w.conns, near, far)
+			w.used <- struct{}{}
+			w.mu.Unlock()
+			carry := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				to.Close()
+				from.Close()
+			}
+			running.Go(func() { carry(far, near) })
+			running.Go(func() { carry(near, far) })
+		}
+	})
+	return w
+}
+
+func (w *way) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, c := range w.conns {
+		c.Close()
+	}
+	w.conns = nil
+}
+
+// open opens the way. What used it before counts no more.
+func (w *way) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = false
+	for len(w.used) > 0 {
+		<-w.used
 	}
 }

@@ -12,10 +12,13 @@ import (
 // decides and installs nothing, and asks all that are there, by PREPARE of a round that it will not
 // decide. It ends
 //
-//	at once         when a second member says so, too, or the same one again after a contradiction:
-//	                they would never talk again, and every lock that needs both would wait
+//	at once         when a second member says so, too
 //	after a second  when nobody has contradicted: where the others are gone, or cut off,
 //	                no second word can be had
+//	after ten       when a member says so again after a contradiction, and does not take it back by
+//	                contradicting itself: the two would never talk again, and every lock that needs
+//	                both would wait. A stranger may have taken this life's place at that member, and
+//	                a link gives up a stranger who says nothing before that
 //
 // It goes on as before when a member q of its view, perhaps the one that said so, contradicts: q
 // promises that round, is not leaving, and has installed no later view than this life's, but one that
@@ -30,8 +33,9 @@ import (
 // view that was contradicted once is not believed by hearsay again, so questions end.
 
 const (
-	maxDoubt = second
-	askPause = 100 * millisecond // also between two doubts, so that a liar uses up no epochs
+	maxDoubt   = second
+	maxDispute = 10 * second       // tcplink gives up a silent connection after eight
+	askPause   = 100 * millisecond // also between two doubts, so that a liar uses up no epochs
 )
 
 // accused takes the word of p that there is another life of this number. A life in no view
@@ -49,6 +53,9 @@ func (m *Machine) accuses(p *member) bool { return p.later != 0 || m.outside(p.c
 
 // insists reports whether p will say so again: but for a former life, which may end yet.
 func (m *Machine) insists(p *member) bool { return p.later > m.life || m.outside(p.complete) }
+
+// disputes reports whether p says so again after a contradiction.
+func (m *Machine) disputes(p *member) bool { return p.denied && m.insists(p) }
 
 // outside reports whether the others go on without this life in a view, or are said to.
 func (m *Machine) outside(v View) bool {
@@ -92,7 +99,7 @@ func (m *Machine) doubt(now int64) {
 		if m.accuses(p) {
 			words++
 			later = max(later, p.later)
-			again = again || p.denied && m.insists(p)
+			again = again || m.disputes(p)
 		}
 		for _, v := range []View{p.complete, p.rumor} {
 			if m.outside(v) && v.Epoch > told.Epoch {
@@ -110,10 +117,12 @@ func (m *Machine) doubt(now int64) {
 	case m.doubtAt == never:
 		m.emit(Event{Kind: Doubted})
 		m.round = 0
-		m.doubtAt = now + maxDoubt
+		if m.doubtAt = now + maxDoubt; again {
+			m.doubtAt = now + maxDispute
+		}
 	}
 	switch {
-	case words > 1 || again || m.leaving || now >= m.doubtAt:
+	case words > 1 || m.leaving || now >= m.doubtAt:
 		m.doubtAt, m.later = never, later
 		m.end(Stopped)
 	case now < m.askAt:
@@ -130,22 +139,26 @@ func (m *Machine) doubt(now int64) {
 	}
 }
 
-// answered takes the answer of p to the question: it may contradict what was said.
+// answered takes the answer of p to the question: it may contradict what was said, but not what another
+// member disputes.
 func (m *Machine) answered(p *member, promise *Message) {
 	v := &promise.Installed
 	if promise.Leaving || p.life != p.newest || !m.view.Has(p.node, p.life) || v.Epoch > m.view.Epoch && !v.Has(m.me().node, m.life) {
 		return
 	}
 	for i := range m.members {
-		p := &m.members[i]
-		p.denied = p.denied || m.insists(p)
-		for _, v := range []View{p.complete, p.rumor} {
+		q := &m.members[i]
+		if q != p && m.disputes(q) {
+			continue
+		}
+		q.denied = q != p && (q.denied || m.insists(q))
+		for _, v := range []View{q.complete, q.rumor} {
 			if m.outside(v) {
 				m.denied = max(m.denied, v.Epoch)
 			}
 		}
-		if p.later, p.rumor = 0, (View{}); m.outside(p.complete) {
-			p.complete = View{}
+		if q.later, q.rumor = 0, (View{}); m.outside(q.complete) {
+			q.complete = View{}
 		}
 	}
 }

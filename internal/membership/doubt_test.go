@@ -96,19 +96,55 @@ var doubts = []struct {
 		s.is(Acting)
 	}},
 
-	// A member that says it again will say it for good, and the two never talk again.
-	{"a word that is said again ends it", func(t *testing.T, s *soloist) {
+	// Only the member itself takes back what it says again. Until then the two do not talk.
+	{"a word that is said again ends it after ten seconds", func(t *testing.T, s *soloist) {
 		s.input(s.Taken(s.now, 3, 11))
 		s.hears(from(20).promise(2, first, first))
 		s.is(Acting)
 		s.input(s.Taken(s.now, 3, 11))
+		said := s.now
+		for s.now < said+maxDispute {
+			s.is(Frozen)
+			s.waits()
+			s.hears(from(20).promise(s.question, first, first))
+		}
 		s.is(Stopped)
 		require.EqualValues(t, 11, s.Later())
+		require.Equal(t, said+maxDispute, s.now)
 	}},
-	{"a later view that is told again ends it", func(t *testing.T, s *soloist) {
+	{"a later view that is told again ends it, too", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 30)), from(20).promise(3, first, first))
 		s.is(Acting)
 		s.hears(from(30).complete(view(2, 30)))
+		for s.now < maxDispute {
+			s.is(Frozen)
+			s.waits()
+		}
+		s.is(Stopped)
+	}},
+	{"a member takes back what it has said again", func(t *testing.T, s *soloist) {
+		for range 3 {
+			s.input(s.Taken(s.now, 3, 11))
+			if s.is(Frozen); s.out == nil {
+				s.waits()
+			}
+			s.hears(from(20).promise(s.question, first, first))
+			s.is(Acting)
+			s.input(s.Taken(s.now, 3, 11))
+			s.is(Frozen)
+			s.waits()
+			s.hears(from(20).promise(s.question, first, first))
+			s.is(Frozen)
+			s.hears(from(30).promise(s.question, first, first))
+			s.is(Acting)
+		}
+	}},
+	{"a dispute covers for nobody else", func(t *testing.T, s *soloist) {
+		s.input(s.Taken(s.now, 3, 11))
+		s.hears(from(20).promise(2, first, first))
+		s.input(s.Taken(s.now, 3, 11))
+		s.is(Frozen)
+		s.input(s.Taken(s.now, 2, 11))
 		s.is(Stopped)
 	}},
 	{"a former life may end yet", func(t *testing.T, s *soloist) {

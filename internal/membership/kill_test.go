@@ -89,7 +89,11 @@ func TestKill(t *testing.T) {
 		{"doubts with an open round", "		m.round = 0\n", "", "TestDoubt"},
 		{"ends on one word", "words > 1", "words > 0", "TestDoubt"},
 		{"ends on no second word", "words > 1 ||", "", "TestDoubt"},
-		{"leaves in doubt", "again || m.leaving", "again", "TestDoubt"},
+		{"leaves in doubt", " || m.leaving || now", " || now", "TestDoubt"},
+		{"disputes without end", "if m.doubtAt = now + maxDoubt; again {", "if m.doubtAt = now + maxDoubt; false {", "TestDoubt"},
+		{"another contradicts what is disputed", "q != p && m.disputes(q)", "false && m.disputes(q)", "TestDoubt"},
+		{"nobody takes it back", "q != p && m.disputes(q)", "m.disputes(q)", "TestDoubt"},
+		{"never forgets a dispute", "q.denied = q != p && (", "q.denied = (", "TestDoubt"},
 		{"doubts without end", " || now >= m.doubtAt:", ":", "TestDoubt"},
 		{"asks once", "m.nextRound(), now+askPause", "m.nextRound(), never", "TestDoubt"},
 		{"asks without a pause", "	case now < m.askAt:\n", "", "TestDoubt"},
@@ -99,8 +103,8 @@ func TestKill(t *testing.T) {
 		{"contradicted by a stranger", "!m.view.Has(p.node, p.life) || ", "", "TestDoubt"},
 		{"goes on without contradiction", "|| v.Epoch > m.view.Epoch && !v.Has(m.me().node, m.life) {", "|| v == nil {", "TestDoubt"},
 		{"no later view contradicts", "|| v.Epoch > m.view.Epoch && !v.Has(m.me().node, m.life) {", "|| v.Epoch > m.view.Epoch {", "TestDoubt"},
-		{"remembers", "p.later, p.rumor = 0, (View{});", "p.rumor = (View{});", "TestDoubt"},
-		{"remembers a view", "			p.complete = View{}\n", "", "TestDoubt"},
+		{"remembers", "q.later, q.rumor = 0, (View{});", "q.rumor = (View{});", "TestDoubt"},
+		{"remembers a view", "			q.complete = View{}\n", "", "TestDoubt"},
 	})
 	machinetest.Kill(t, "leave.go", []machinetest.Edit{
 		{"stayed", "m.stayed = true, true, m.highest", "m.stayed = true, true, 0", "TestRules"},
