@@ -207,7 +207,8 @@ type Machine interface {
 
 	// Cancel withdraws the request: Waiting to Idle. The other nodes are not
 	// told: when the request is granted, the machine passes the grant on. A
-	// Request before that resumes the withdrawn one.
+	// Request before that resumes the withdrawn one. Only a request that keeps out
+	// nodes that share, see [Sharer], is taken back at once, and a Request is then a new one.
 	Cancel() ([]Message, error)
 
 	// Release leaves the critical section: Held to Idle.
@@ -224,8 +225,8 @@ type Machine interface {
 	Fence() uint64
 
 	// Pending reports whether a request awaits its grant, withdrawn or not. A
-	// withdrawn request still gets its turn, and if its node stops for good
-	// before that, the other nodes wait.
+	// withdrawn request still gets its turn, unless it is taken back, and if its
+	// node stops for good before that, the other nodes wait.
 	Pending() bool
 
 	// WaitsFor appends the peers from which the request, withdrawn or not, needs
@@ -306,10 +307,14 @@ type Excluder interface {
 // share. Two requests, or holds, conflict unless both share; those that conflict are granted in
 // order. Request, Cancel and Release are as in any machine, and so are all messages and states
 // while no node shares.
+//
+// A withdrawn request keeps out no node that shares: one to hold the lock alone gives up its turn
+// as soon as its machine learns that it does so. Once everything sent has arrived, no request is
+// pending if all nodes that wait for the lock, or hold it, share it.
 type Sharer interface {
-	// Share asks for the lock as Request does, and lets others that share in. It resumes a
-	// withdrawn request of either kind; if that does not share, neither does the hold. But
-	// Request returns [ErrMisuse] until a withdrawn request to share has had its turn.
+	// Share asks for the lock as Request does, and lets others that share in. Each of the two
+	// resumes a withdrawn request of its own kind, and returns [ErrMisuse] while one of the
+	// other kind is pending.
 	Share() ([]Message, error)
 
 	// Shared reports whether this node's request, pending, withdrawn or held, shares.

@@ -23,12 +23,20 @@
 // waits for all that share it, and those that come later wait behind it. While a request
 // waits, each node that shares the lock gets one INQUIRE, which tells it that it keeps others out.
 //
+// A withdrawn REQUEST still gets its turn, which costs nothing. But it must not keep out nodes that
+// share. So a node whose REQUEST waits while nodes share the lock gets one INQUIRE, too. From then on
+// the request, once it is withdrawn, is over: its node sends RELEASE, which takes it out of the queue. If
+// no request waits then, each node that shares the lock gets a second INQUIRE, which says so, and a third
+// when another request waits. So that they may overtake each other, each has its number in Clock, counted
+// from 0.
+//
 // Progress. Every GRANT is answered by a RELEASE, and then the head of the queue is
 // granted. Requests are granted in the order in which they reach the coordinator.
 //
 // Order and count. The channels may reorder messages, but not repeat them. An
 // entry costs exactly 3 messages, and none for the coordinator's own; sharing adds an INQUIRE for
-// each node that shares the lock while another request waits. The delay
+// each node that shares the lock while another request waits, and one for a REQUEST that waits for
+// them. The delay
 // is two message hops when no other node is interested, two hops from a release
 // to the next entry, and half of that where one end is the coordinator. A crash
 // of the coordinator or of the holder stops all nodes. So does a crash of a
@@ -72,7 +80,9 @@ type machine struct {
 	given       dmutex.NodeID // by At: the coordinator of all locks, or none
 	witnessed   bool          // by Witnessed; even so, a group of one has no witness
 
-	wanted bool // another request waits until our hold to share is over
+	// How many INQUIREs about our request were sent, as far as we know. If it shares, another request waits
+	// while this is odd; if not, it keeps out nodes that share unless this is 0.
+	inquiries uint64
 
 	// The coordinator's half; empty at the other nodes.
 	granted []ask // the requests that have the lock: one alone, or several that share it
@@ -84,8 +94,8 @@ type machine struct {
 // An ask is a request in one of the two modes.
 type ask struct {
 	dmutex.Stamp
-	shares   bool
-	inquired bool // the node that shares was told that another request waits
+	shares    bool
+	inquiries uint64 // how many INQUIREs about it were sent
 }
 
 // New is a [dmutex.Algorithm]. [dmutex.Start.Home] is the coordinator.
@@ -150,6 +160,15 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
+// Cancel implements [dmutex.Machine].
+func (m *machine) Cancel() ([]dmutex.Message, error) {
+	if _, err := m.Site.Cancel(); err != nil {
+		return nil, err
+	}
+	m.tryWithdraw()
+	return m.Out(), nil
+}
+
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err
@@ -159,7 +178,11 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if msg.Kind == dmutex.Grant || msg.Kind == dmutex.Reply || msg.Kind == dmutex.Inquire {
 		about.Node = msg.To
 	}
-	m.hear(msg.Kind, about)
+	if msg.Kind == dmutex.Inquire {
+		m.inquired(about, msg.Clock+1)
+	} else {
+		m.hear(msg.Kind, about)
+	}
 	return m.Out(), nil
 }
 
@@ -175,8 +198,6 @@ func (m *machine) hear(kind dmutex.Kind, r dmutex.Stamp) {
 	switch {
 	case kind == dmutex.Grant || kind == dmutex.Reply:
 		m.enter(r)
-	case kind == dmutex.Inquire:
-		m.wanted = m.wanted || r == m.Stamp()
 	case kind == dmutex.Release && m.coordinates():
 		m.release(r)
 	case kind == dmutex.Release: // this node is the witness
@@ -202,17 +223,41 @@ func (m *machine) enter(r dmutex.Stamp) {
 
 // leave tells the nodes that know of the grant that it is over.
 func (m *machine) leave(over dmutex.Stamp) {
-	m.wanted = false
+	m.inquiries = 0
 	m.say(dmutex.Release, m.coordinator, over)
 	if m.coordinates() && m.witness != dmutex.None {
 		m.Send(dmutex.Release, m.witness, over.Clock)
 	}
 }
 
+// inquired hears of the n-th INQUIRE about a request.
+func (m *machine) inquired(r dmutex.Stamp, n uint64) {
+	if r == m.Stamp() {
+		m.inquiries = max(m.inquiries, n)
+		m.tryWithdraw()
+	}
+}
+
+// tryWithdraw ends a withdrawn request that keeps out nodes that share. If it has been granted
+// meanwhile, the RELEASE serves as well.
+func (m *machine) tryWithdraw() {
+	if m.inquiries == 0 || m.asksWitness() {
+		return
+	}
+	if over, withdrawn := m.Withdraw(); withdrawn {
+		m.inquiries = 0
+		m.say(dmutex.Release, m.coordinator, over)
+	}
+}
+
 // The coordinator's half.
 
-// request grants or queues; a repeated or outdated REQUEST is ignored.
+// request grants or queues; a repeated or outdated REQUEST is ignored. A new one may have overtaken
+// the RELEASE of one that was withdrawn.
 func (m *machine) request(r ask) {
+	if waits := m.waiting(r.Node); waits != 0 && waits < r.Clock {
+		m.release(dmutex.Stamp{Clock: waits, Node: r.Node})
+	}
 	switch {
 	case m.knows(r.Stamp):
 	case len(m.queue) == 0 && m.fits(r):
@@ -245,17 +290,20 @@ func (m *machine) waiting(node dmutex.NodeID) uint64 {
 	return 0
 }
 
-// place returns the place of a request among those that are granted, -1 if it is none of them.
-func (m *machine) place(r dmutex.Stamp) int {
-	return slices.IndexFunc(m.granted, func(g ask) bool { return g.Stamp == r })
+// place returns the place of a request among others, -1 if it is none of them.
+func place(all []ask, r dmutex.Stamp) int {
+	return slices.IndexFunc(all, func(a ask) bool { return a.Stamp == r })
 }
 
+// release takes a request out, whether it is granted or waits.
 func (m *machine) release(r dmutex.Stamp) {
-	i := m.place(r)
-	if i < 0 {
+	if i := place(m.granted, r); i >= 0 {
+		m.granted = slices.Delete(m.granted, i, i+1)
+	} else if i := place(m.queue, r); i >= 0 {
+		m.queue = slices.Delete(m.queue, i, i+1)
+	} else {
 		return
 	}
-	m.granted = slices.Delete(m.granted, i, i+1)
 	for len(m.queue) > 0 && m.fits(m.queue[0]) {
 		next := m.queue[0]
 		m.queue = slices.Delete(m.queue, 0, 1)
@@ -276,13 +324,28 @@ func (m *machine) grant(r ask) {
 	}
 }
 
-// inquire tells each node that shares the lock, once, that a request waits.
+// inquire tells each node that shares the lock whether a request waits, and each node whose request
+// waits for those, once, that it keeps out nodes that share.
 func (m *machine) inquire() {
+	waits := len(m.queue) > 0
 	for i := range m.granted {
-		if g := &m.granted[i]; len(m.queue) > 0 && g.shares && !g.inquired {
-			g.inquired = true
-			m.say(dmutex.Inquire, g.Node, g.Stamp)
+		if g := &m.granted[i]; g.shares && waits != (g.inquiries%2 == 1) {
+			m.tell(g)
 		}
+	}
+	for i := 0; i < len(m.queue) && m.granted[0].shares; i++ {
+		if q := &m.queue[i]; !q.shares && q.inquiries == 0 {
+			m.tell(q) // our own may be over now, and all was told
+		}
+	}
+}
+
+func (m *machine) tell(a *ask) {
+	a.inquiries++
+	if a.Node == m.Self() {
+		m.inquired(a.Stamp, a.inquiries)
+	} else {
+		m.Send(dmutex.Inquire, a.Node, a.Clock).Clock = a.inquiries - 1
 	}
 }
 

@@ -24,6 +24,7 @@ func (m *machine) impossible(msg dmutex.Message) string {
 		case m.witnesses() && msg.From == m.coordinator:
 		case !m.coordinates():
 			return "this node is not the coordinator"
+		case m.mayWithdraw(msg.From):
 		case msg.Kind != dmutex.Release && waits != 0 && waits < msg.Attempt:
 			return "the sender's last request still waits"
 		case msg.Kind == dmutex.Release && waits == msg.Attempt:
@@ -33,8 +34,8 @@ func (m *machine) impossible(msg dmutex.Message) string {
 		switch {
 		case msg.From != m.coordinator:
 			return "the sender is not the coordinator"
-		case msg.Kind == dmutex.Inquire && msg.Attempt == m.Stamp().Clock && !m.Shared():
-			return "the request does not share"
+		case msg.Kind == dmutex.Inquire && msg.Attempt == m.Stamp().Clock && !m.Shared() && msg.Clock > 0:
+			return "the request does not share, so there is only one"
 		}
 	case dmutex.Reply:
 		switch {
@@ -47,6 +48,11 @@ func (m *machine) impossible(msg dmutex.Message) string {
 		return "the central algorithm has no such message"
 	}
 	return ""
+}
+
+// mayWithdraw reports whether a node was told that its request in the queue keeps out nodes that share.
+func (m *machine) mayWithdraw(node dmutex.NodeID) bool {
+	return slices.ContainsFunc(m.queue, func(a ask) bool { return a.Node == node && a.inquiries > 0 })
 }
 
 // WaitsFor implements [dmutex.Machine]: only the coordinator grants, and the witness agrees to
@@ -63,7 +69,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 }
 
 // asksWitness reports whether the coordinator's own pending request is granted but for the REPLY.
-func (m *machine) asksWitness() bool { return m.place(m.Stamp()) >= 0 }
+func (m *machine) asksWitness() bool { return place(m.granted, m.Stamp()) >= 0 }
 
 // Lends implements [dmutex.Lender]. Only the coordinator lends, and none while nodes share the lock.
 func (m *machine) Lends() dmutex.NodeID {
@@ -97,7 +103,7 @@ func (m *machine) ExcludesAlone(peer dmutex.NodeID) bool {
 }
 
 // Wanted implements [dmutex.Sharer].
-func (m *machine) Wanted() bool { return m.wanted }
+func (m *machine) Wanted() bool { return m.Shared() && m.inquiries%2 == 1 }
 
 // Sharers implements [dmutex.Sharer]: the coordinator knows all, the others themselves.
 func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
@@ -144,12 +150,12 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	}
 	b = canon.Number(b, " seen=", m.seen.Clock)
 	b = canon.Flag(b, " seen-shared", m.seen.shares)
-	return canon.Flag(b, " wanted", m.wanted), nil
+	return canon.Number(b, " inquiries=", m.inquiries), nil
 }
 
 func (r ask) appendTo(b []byte) []byte {
 	b = r.Stamp.AppendTo(append(b, ' '))
-	return canon.Flag(canon.Flag(b, "-shared", r.shares), "-inquired", r.inquired)
+	return canon.Number(canon.Flag(b, "-shared", r.shares), "-inquiries=", r.inquiries)
 }
 
 func (m *machine) Clone() dmutex.Machine {

@@ -136,7 +136,7 @@ func TestMutants(t *testing.T) {
 			Name: "inquire-ignored",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				out, err := m.Handle(msg)
-				m.wanted = false
+				m.inquiries = 0
 				return out, err
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1}, Shares: []int{1},
@@ -317,13 +317,49 @@ func TestMutantsShared(t *testing.T) {
 			// What a node was told of its last request, it believes of the next.
 			Name: "share-still-wanted",
 			Algorithm: mutant{Release: func(m *machine) ([]dmutex.Message, error) {
-				wanted := m.wanted
+				inquiries := m.inquiries
 				out, err := m.Release()
-				m.wanted = wanted
+				m.inquiries = inquiries
 				return out, err
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 2},
 			Want: dmutextest.ErrContract,
+		},
+		{
+			// A withdrawn request keeps its turn although it keeps out nodes that share.
+			Name: "share-withdrawn",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Inquire && !m.Shared() {
+					return nil, nil
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1}, Cancels: []int{0, 1, 0},
+			Want: dmutextest.ErrApart,
+		},
+		{
+			// A node that shares does not hear that no request waits any more.
+			Name: "share-wanted-for-good",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Inquire && msg.Clock%2 == 1 {
+					return nil, nil
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 1}, Cancels: []int{1, 0},
+			Want: dmutextest.ErrWanted,
+		},
+		{
+			// The last INQUIRE to arrive counts, not the last that was sent.
+			Name: "share-told-out-of-order",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Inquire && m.Shared() {
+					m.inquiries = 0
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1, 0}, Shares: []int{0, 1}, Cancels: []int{1, 0},
+			Network: unordered, Want: dmutextest.ErrWanted,
 		},
 		{
 			// The coordinator knows which nodes share, not by which request: the next one of a node
@@ -409,7 +445,7 @@ func TestKill(t *testing.T) {
 		{"next request of the holder ignored", " && g.Clock >= r.Clock", "", "TestExplore"},
 		{"repeated request of a waiter", "m.waiting(r.Node) != 0 ||", "false ||", "TestRefuses"},
 		{"request lost", "m.queue = append(m.queue, r)", "", "TestExplore"},
-		{"any release", "\t\treturn\n\t}\n\tm.granted = slices.Delete", "\t\ti = 0\n\t}\n\tm.granted = slices.Delete", "TestRefuses"},
+		{"any release", "return a.Stamp == r", "return a.Clock >= r.Clock", "TestRefuses"},
 		{"queue forgotten", "m.grant(next)", "_ = next", "TestExplore"},
 		{"granted again", "m.queue = slices.Delete(m.queue, 0, 1)", "_ = slices.Clone(m.queue)", "TestExplore"},
 		{"last come, first served", "next := m.queue[0]", "next := m.queue[len(m.queue)-1]", "TestExplore"},
@@ -455,10 +491,24 @@ func TestShareKill(t *testing.T) {
 		{"the carried sharer unwitnessed", "m.witnesses() && id == m.coordinator:", "m.witnesses() && id == s.Holder && id == m.coordinator:", killer},
 		{"the carried sharer witnessed as alone", "m.seen = carried", "m.seen = ask{Stamp: carried.Stamp}", "TestWitnessShared"},
 		{"asks alone", "m.say(kind, m.coordinator", "m.say(dmutex.Request, m.coordinator", killer},
-		{"any inquiry", "m.wanted || r == m.Stamp()", "true", "TestInquireOfFormer"},
-		{"not wanted", "m.wanted = m.wanted || r == m.Stamp()", "", killer},
-		{"an inquiry only while held", "m.wanted || r == m.Stamp()", "m.wanted || r == m.Stamp() && !m.Pending()", killer},
-		{"still wanted", "m.wanted = false", "", killer},
+		{"any inquiry", "if r == m.Stamp() {\n\t\tm.inquiries", "{\n\t\tm.inquiries", "TestInquireOfFormer"},
+		{"not wanted", "m.inquiries = max(m.inquiries, n)", "", killer},
+		{"the last inquiry counts", "m.inquiries = max(m.inquiries, n)", "m.inquiries = n", killer},
+		{"an inquiry only while held", "if r == m.Stamp() {\n\t\tm.inquiries", "if r == m.Stamp() && !m.Pending() {\n\t\tm.inquiries", killer},
+		{"no number", "msg.Clock+1", "1", killer},
+		{"still wanted", "m.inquiries = 0\n\tm.say", "m.say", killer},
+		{"an inquiry of the last request", "m.inquiries = 0\n\t\tm.say", "m.say", killer},
+		{"not withdrawn when it is canceled", "\tm.tryWithdraw()\n\treturn m.Out(), nil", "\treturn m.Out(), nil", killer},
+		{"not withdrawn when it is inquired", "m.inquiries = max(m.inquiries, n)\n\t\tm.tryWithdraw()", "m.inquiries = max(m.inquiries, n)", killer},
+		{"withdrawn though it keeps out nobody", "m.inquiries == 0 || m.asksWitness()", "m.asksWitness()", "TestExplore"},
+		{"withdrawn from the witness", "m.inquiries == 0 || m.asksWitness()", "m.inquiries == 0", "TestExploreShared"},
+		{"withdrawn without a word", "m.inquiries = 0\n\t\tm.say(dmutex.Release, m.coordinator, over)", "m.inquiries = 0\n\t\t_ = over", killer},
+		{"the withdrawn request stays", "m.queue = slices.Delete(m.queue, i, i+1)", "", killer},
+		{"a new request is lost behind the withdrawn one", "waits != 0 && waits < r.Clock {", "false {", killer},
+		{"the one who keeps others out is not told", "m.tell(q) //", "//", killer},
+		{"told before anybody shares", "len(m.queue) && m.granted[0].shares; i++", "len(m.queue); i++", "TestExplore"},
+		{"told again", "!q.shares && q.inquiries == 0", "!q.shares", "TestSharedMessages"},
+		{"told though it shares", "!q.shares && q.inquiries == 0", "q.inquiries == 0", killer},
 		{"a sharer is granted the lock alone", "ask{Stamp: r, shares: kind == dmutex.Share})\n\tdefault", "ask{Stamp: r})\n\tdefault", killer},
 		{"all share", "ask{Stamp: r, shares: kind == dmutex.Share})\n\tdefault", "ask{Stamp: r, shares: true})\n\tdefault", killer},
 		{"witnessed as alone", "m.remember(ask{Stamp: r, shares: kind == dmutex.Share})", "m.remember(ask{Stamp: r})", "TestWitnessShared"},
@@ -469,14 +519,14 @@ func TestShareKill(t *testing.T) {
 		{"sharers let all in", "r.shares && m.granted[0].shares", "m.granted[0].shares", killer},
 		{"sharers let none in", "len(m.granted) == 0 || r.shares && m.granted[0].shares", "len(m.granted) == 0", killer},
 		{"repeated request of a sharer", "g.Node == r.Node && g.Clock >= r.Clock", "!g.shares && g.Node == r.Node && g.Clock >= r.Clock", "TestRefusesShared"},
-		{"a sharer is a node", "return g.Stamp == r })", "return g.Node == r.Node })", "TestRefusesShared"},
+		{"a sharer is a node", "return a.Stamp == r })", "return a.Node == r.Node })", "TestRefusesShared"},
 		{"a sharer stays", "m.granted = slices.Delete(m.granted, i, i+1)", "if !m.granted[i].shares {\n\t\tm.granted = slices.Delete(m.granted, i, i+1)\n\t}", killer},
 		{"one sharer at a time", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "if len(m.queue) > 0 && m.fits(m.queue[0]) {", killer},
 		{"grants what does not fit", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "for len(m.queue) > 0 {", killer},
 		{"the new holder is not told who waits", "\tm.inquire()\n}", "}", killer},
 		{"a sharer is not noted", "m.granted = append(m.granted, r)", "if !r.shares {\n\t\tm.granted = append(m.granted, r)\n\t}", killer},
-		{"told twice", "g.inquired = true", "", "TestArrivalOrder"},
-		{"told for no reason", "len(m.queue) > 0 && g.shares", "g.shares", killer},
+		{"told twice", "waits != (g.inquiries%2 == 1)", "(waits || g.inquiries%2 == 1)", "TestArrivalOrder"},
+		{"told for no reason", "waits := len(m.queue) > 0", "waits := true", killer},
 		{"the witness is asked to hold alone", "m.Send(dmutex.Share, m.witness", "m.Send(dmutex.Request, m.witness", "TestWitnessShared"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
@@ -489,7 +539,11 @@ func TestShareKill(t *testing.T) {
 		{"forgets sharers", " && len(m.granted) == 0", " && m.Lends() == dmutex.None", killer},
 		{"the last request of a sharer waits", "msg.Kind != dmutex.Release && waits", "msg.Kind == dmutex.Request && waits", "TestRefusesShared"},
 		{"any peer inquires", "case dmutex.Grant, dmutex.Inquire:", "case dmutex.Inquire:\n\tcase dmutex.Grant:", "TestRefusesShared"},
-		{"an inquiry of a request that does not share", " && !m.Shared():", " && false:", "TestRefusesShared"},
-		{"does not wait for the witness", "return m.place(m.Stamp()) >= 0", "return m.place(m.Stamp()) >= 0 && !m.Shared()", "TestWitnessShared"},
+		{"a second inquiry of a request that does not share", " && msg.Clock > 0:", " && false:", "TestRefusesShared"},
+		{"any node withdraws", "a.Node == node && a.inquiries > 0", "a.Node == node", "TestRefusesShared"},
+		{"no node withdraws", "a.Node == node && a.inquiries > 0", "false", killer},
+		{"wanted alone", "m.Shared() && m.inquiries%2", "m.inquiries%2", killer},
+		{"wanted for good", "m.inquiries%2 == 1", "m.inquiries > 0", killer},
+		{"does not wait for the witness", "return place(m.granted, m.Stamp()) >= 0", "return place(m.granted, m.Stamp()) >= 0 && !m.Shared()", "TestWitnessShared"},
 	})
 }

@@ -152,7 +152,8 @@ func TestRefusesShared(t *testing.T) {
 		{kind: dmutex.Share, from: 3, to: 1, attempt: 9, why: "the sender's last request still waits"},
 		{kind: dmutex.Release, from: 3, to: 1, attempt: 5, why: "the sender was not granted it"},
 		{kind: dmutex.Inquire, from: 3, to: 2, attempt: 5, why: "the sender is not the coordinator"},
-		{kind: dmutex.Inquire, from: 1, to: 4, attempt: 5, why: "the request does not share"},
+		{kind: dmutex.Inquire, from: 1, to: 4, attempt: 5, clock: 1, why: "the request does not share, so there is only one"},
+		{kind: dmutex.Inquire, from: 1, to: 4, attempt: 5},
 		{kind: dmutex.Share, from: 2, to: 1, attempt: 5},
 		{kind: dmutex.Share, from: 3, to: 1, attempt: 5},
 		{kind: dmutex.Release, from: 2, to: 1, attempt: 4},
@@ -177,6 +178,7 @@ type refusal struct {
 	kind     dmutex.Kind
 	from, to dmutex.NodeID
 	attempt  uint64
+	clock    uint64
 	why      string // "" if it is ignored
 }
 
@@ -187,7 +189,7 @@ func refuse(t *testing.T, nodes map[dmutex.NodeID]dmutex.Machine, all []refusal)
 		m := nodes[c.to]
 		before, err := m.AppendText(nil)
 		require.NoError(t, err)
-		out, err := m.Handle(dmutex.Message{Kind: c.kind, From: c.from, To: c.to, Attempt: c.attempt})
+		out, err := m.Handle(dmutex.Message{Kind: c.kind, From: c.from, To: c.to, Attempt: c.attempt, Clock: c.clock})
 		if c.why == "" {
 			require.NoError(t, err)
 		} else {

@@ -7,7 +7,7 @@ import (
 )
 
 func TestScripts(t *testing.T) {
-	machinetest.Scripts(t, New, "textbook", "cancel")
+	machinetest.Scripts(t, New, "textbook", "cancel", "withdrawn")
 	machinetest.Scripts(t, At(3), "carried-over", "shared")
 	machinetest.Scripts(t, Witnessed, "witness")
 }

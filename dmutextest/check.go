@@ -50,7 +50,8 @@ var (
 	// see [Config.Stamped].
 	ErrOvertaken = errors.New(pkg + "overtaken")
 
-	// ErrApart: a node waits although all that is pending or held shares, and no message is in flight.
+	// ErrApart: a request is pending, no message is in flight, and all nodes that wait for the lock or
+	// hold it share it. A withdrawn request does not wait, but is pending.
 	ErrApart = errors.New(pkg + "apart")
 
 	// ErrWanted: a node shares the lock, no message is in flight, and its Wanted does not say whether
@@ -106,7 +107,8 @@ var inPhase = map[verb]dmutex.Phase{request: dmutex.Idle, share: dmutex.Idle, ca
 // lawful reports whether a node may do v.
 func (v verb) lawful(l *local) bool {
 	only, limited := inPhase[v]
-	return (!limited || l.phase == only) && (v != request || !l.pending || !l.shared)
+	other := l.pending && (v == request && l.shared || v == share && !l.shared) // a withdrawn request of the other kind
+	return (!limited || l.phase == only) && !other
 }
 
 // Nodes returns the nodes 1 to n.
@@ -203,8 +205,8 @@ func (c *Config) contract(m dmutex.Machine, was *local, do verb, out []dmutex.Me
 		(do == cancel || do == release) && is != dmutex.Idle,
 		(do == tick || do == deliver) && is != was.phase && !(was.phase == dmutex.Waiting && is == dmutex.Held):
 		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was.phase, is)
-	case shares(m) != was.shared && is != dmutex.Idle && (do != share || was.pending),
-		do == share && !was.pending && !shares(m), is == dmutex.Idle && !m.Pending() && shares(m):
+	case shares(m) != was.shared && is != dmutex.Idle && do != share,
+		do == share && !shares(m), is == dmutex.Idle && !m.Pending() && shares(m):
 		return search.Wrong(ErrContract, "%v makes %d share: %v", do, self, shares(m))
 	case is != dmutex.Held && fence != 0:
 		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, fence)

@@ -230,7 +230,7 @@ func (w *world) Steps(list []action) []action {
 			if p.left[request] > 0 && request.lawful(p.local) {
 				list = append(list, action{request, i})
 			}
-			if p.left[share] > 0 && p.sharer {
+			if p.left[share] > 0 && p.sharer && share.lawful(p.local) {
 				list = append(list, action{share, i})
 			}
 		case p.phase == dmutex.Waiting && p.left[cancel] > 0:
@@ -400,15 +400,17 @@ func (w *world) shares() error {
 	if len(w.wire) > 0 || !w.places[0].sharer {
 		return nil
 	}
-	apart, all := dmutex.None, true
+	apart, some, all := dmutex.None, false, true
 	for _, p := range w.places {
 		if p.pending {
 			apart = p.self
 		}
-		all = all && (p.shared || !p.pending && p.phase != dmutex.Held)
+		if p.phase != dmutex.Idle {
+			some, all = true, all && p.shared
+		}
 	}
-	if all && apart != dmutex.None {
-		return search.Wrong(ErrApart, "%d has a pending request, and all nodes that request or hold the lock share it", apart)
+	if some && all && apart != dmutex.None {
+		return search.Wrong(ErrApart, "%d has a pending request, and all nodes that wait for the lock or hold it share it", apart)
 	}
 	for _, p := range w.places {
 		wanted := slices.ContainsFunc(w.places, func(o place) bool { return o.pending && !o.shared })

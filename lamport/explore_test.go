@@ -55,16 +55,19 @@ func TestMixed(t *testing.T) {
 func TestExploreShared(t *testing.T) {
 	one, two := []int{1}, []int{2}
 	machinetest.ExploreAll(t, []machinetest.Exploration{
-		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, States: 44_121},
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, States: 48_498},
 		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: one, States: 98_669},
 		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: two, States: 1_525_657, Long: true},
 		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Sharers: []dmutex.NodeID{1, 2}, States: 26_922},
-		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, Forgets: one, States: 444_948, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, Forgets: one, States: 480_738, Long: true},
+		{Name: "New", Algorithm: New, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 0}, Sharers: []dmutex.NodeID{3}, Cancels: []int{1, 0, 0}, States: 256_083},
 		{Name: "New", Algorithm: New, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 913_575, Long: true},
-		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, States: 27_942},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: one, Shares: one, Cancels: one, States: 28_632},
 		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: two, Shares: one, States: 46_508},
 		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: two, Shares: two, States: 629_802, Long: true},
 		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 2, Stamped: true, Requests: one, Shares: one, Sharers: []dmutex.NodeID{1, 2}, States: 14_058},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 0}, Sharers: []dmutex.NodeID{3}, Cancels: []int{1, 0, 0}, States: 114_881},
+		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, Cancels: []int{1, 0, 0}, States: 1_260_025, Long: true},
 		{Name: "OmitReplies", Algorithm: OmitReplies, Nodes: 3, Stamped: true, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 365_896, Long: true},
 	})
 }

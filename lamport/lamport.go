@@ -32,6 +32,10 @@
 // with others that share. The queue says which requests share, and L2 is about requests that
 // conflict with ours: two that share do not.
 //
+// A withdrawn REQUEST still awaits its turn, which costs nothing more than the entry would have. But it must
+// not keep out nodes that share. So as soon as its node has one that shares in its queue, it sends RELEASE,
+// as after an entry. Every node hears of every request, so that it can tell.
+//
 // Progress. No message is ever deferred: every peer sends a REPLY, which is
 // later (L1), and one of the pending requests goes before all others (L2).
 //
@@ -104,6 +108,25 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
+// Cancel implements [dmutex.Machine].
+func (m *machine) Cancel() ([]dmutex.Message, error) {
+	if _, err := m.Site.Cancel(); err != nil {
+		return nil, err
+	}
+	m.tryWithdraw()
+	return m.Out(), nil
+}
+
+// tryWithdraw ends a withdrawn request that keeps out nodes that share.
+func (m *machine) tryWithdraw() {
+	if !slices.Contains(m.shares, true) {
+		return
+	}
+	if over, withdrawn := m.Withdraw(); withdrawn {
+		m.sayOver(over)
+	}
+}
+
 func (m *machine) sayOver(mine dmutex.Stamp) {
 	m.Advance()
 	m.broadcast(dmutex.Release, mine)
@@ -133,6 +156,7 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		m.release(j, msg)
 	}
 	m.tryEnter()
+	m.tryWithdraw()
 	return m.Out(), nil
 }
 

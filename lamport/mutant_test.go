@@ -130,6 +130,26 @@ func TestMutantsShared(t *testing.T) {
 			return slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })
 		}}.Of(New), Nodes: 2, Shares: one, Want: dmutextest.ErrWanted},
 
+		// A withdrawn request keeps its turn although it keeps out nodes that share.
+		{Name: "share-withdrawn", Algorithm: probe{
+			Cancel: func(m *machine) ([]dmutex.Message, error) { return m.Site.Cancel() },
+			Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if m.Phase() != dmutex.Idle || !m.Pending() {
+					return m.Handle(msg)
+				}
+				j, err := m.Check(msg, m.impossible)
+				m.hear(j, msg)
+				switch msg.Kind {
+				case dmutex.Share:
+					m.request(j, msg)
+				case dmutex.Release:
+					m.release(j, msg)
+				}
+				m.tryEnter()
+				return m.Out(), err
+			},
+		}.Of(New), Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1}, Cancels: []int{0, 1, 0}, Want: dmutextest.ErrApart},
+
 		// A node that shares the lock says that no other node holds it.
 		{Name: "share-excludes", Algorithm: probe{Excludes: func(m *machine, peer dmutex.NodeID) bool {
 			return m.ExcludesAlone(peer)
@@ -196,6 +216,10 @@ func TestShareKill(t *testing.T) {
 		{"shares with all", "!(m.shares[j] && m.Shared())", "!m.Shared()", killer},
 		{"lets sharers in", "!(m.shares[j] && m.Shared())", "!m.shares[j]", killer},
 		{"shares with nobody", " && !(m.shares[j] && m.Shared())", "", killer},
+		{"not withdrawn when it is canceled", "\tm.tryWithdraw()\n\treturn m.Out(), nil\n}\n\n// tryWithdraw", "\treturn m.Out(), nil\n}\n\n// tryWithdraw", killer},
+		{"not withdrawn when a share is heard", "\tm.tryWithdraw()\n\treturn m.Out(), nil\n}\n\n// hear", "\treturn m.Out(), nil\n}\n\n// hear", killer},
+		{"withdrawn though it keeps out nobody", "if !slices.Contains(m.shares, true) {", "if false {", "TestExplore"},
+		{"withdrawn without a word", "withdrawn := m.Withdraw(); withdrawn {\n\t\tm.sayOver(over)", "withdrawn := m.Withdraw(); withdrawn {\n\t\t_ = over", killer},
 	})
 	machinetest.Kill(t, "omit.go", []machinetest.Edit{
 		{"omits for sharers", "ours = false // the", "// the", killer},

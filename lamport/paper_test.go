@@ -88,3 +88,30 @@ func TestTextbookRule(t *testing.T) {
 		}
 	}
 }
+
+// A request that is withdrawn while nodes share sends its RELEASE at once: it costs what an entry costs.
+func TestSharedMessages(t *testing.T) {
+	const n = 4
+	machines := make(map[dmutex.NodeID]dmutex.Machine)
+	for _, id := range dmutextest.Nodes(n) {
+		m, err := New(dmutex.Start{Self: id, Members: dmutextest.Nodes(n)})
+		require.NoError(t, err)
+		machines[id] = m
+	}
+	do := func(input func() ([]dmutex.Message, error)) (sent int) {
+		out, err := input()
+		require.NoError(t, err)
+		for channel := slices.Clone(out); len(channel) > 0; sent++ {
+			out, err := machines[channel[0].To].Handle(channel[0])
+			require.NoError(t, err)
+			channel = append(channel[1:], slices.Clone(out)...)
+		}
+		return sent
+	}
+	require.Equal(t, 2*(n-1), do(machines[1].(dmutex.Sharer).Share))
+	require.Equal(t, 2*(n-1), do(machines[2].Request))
+	require.Equal(t, n-1, do(machines[2].Cancel))
+	require.False(t, machines[2].Pending())
+	require.Equal(t, 2*(n-1), do(machines[2].(dmutex.Sharer).Share))
+	require.Equal(t, dmutex.Held, machines[2].Phase())
+}

@@ -22,7 +22,10 @@ func (m *core) impossible(msg dmutex.Message) string {
 }
 
 func (m *machine) impossible(msg dmutex.Message) string {
-	if msg.Kind == dmutex.Share {
+	switch {
+	case msg.Kind == dmutex.Inquire && msg.Attempt == m.Stamp().Clock && m.Shared():
+		return "the request shares"
+	case msg.Kind == dmutex.Share || msg.Kind == dmutex.Inquire || msg.Kind == dmutex.Release:
 		return ""
 	}
 	return m.core.impossible(msg)
@@ -68,7 +71,14 @@ func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 	return canon.Set(b, " kept ", m.Peers(), m.kept), err
 }
 
-func (m *machine) Clone() dmutex.Machine { return &machine{m.clone()} }
+func (m *machine) AppendText(b []byte) ([]byte, error) {
+	b, err := m.core.AppendText(b)
+	return canon.Set(b, " inquires ", m.Peers(), m.inquires), err
+}
+
+func (m *machine) Clone() dmutex.Machine {
+	return &machine{m.clone(), slices.Clone(m.inquires)}
+}
 
 func (m *carvalho) Clone() dmutex.Machine {
 	return &carvalho{m.clone(), slices.Clone(m.kept)}

@@ -42,13 +42,19 @@ func TestExplore(t *testing.T) {
 func TestExploreShared(t *testing.T) {
 	one, two := []int{1}, []int{2}
 	machinetest.ExploreAll(t, []machinetest.Exploration{
-		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: one, Shares: one, Cancels: one, States: 5_153},
-		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: two, Shares: two, States: 42_743},
-		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: two, Shares: two, Cancels: one, States: 322_800, Long: true},
-		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: one, Shares: two, Cancels: one, Forgets: one, States: 882_394, Long: true},
-		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 5_041},
-		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 1, 0}, Shares: []int{0, 0, 1}, Sharers: []dmutex.NodeID{2, 3}, States: 3_125},
-		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{1, 1, 1}, States: 97_508, Long: true},
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: one, Shares: one, Cancels: one, States: 14_546},
+		{Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: two, States: 24_337},
+		{Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: one, Cancels: one, States: 26_845},
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: two, Shares: one, Cancels: one, States: 293_918, Long: true},
+		{Algorithm: New, Nodes: 2, Stamped: true, Network: unordered, Requests: two, Shares: two, States: 1_502_794, Long: true},
+		{Algorithm: New, Nodes: 2, Stamped: true, Requests: two, Shares: two, Cancels: one, States: 223_136, Long: true},
+		{Algorithm: New, Nodes: 2, Stamped: true, Requests: one, Shares: two, Cancels: one, Forgets: one, States: 604_915, Long: true},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, States: 10_723},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{0, 1, 1}, Cancels: []int{1, 0, 0}, States: 29_502},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 1, 0}, Shares: []int{0, 0, 1}, Sharers: []dmutex.NodeID{2, 3}, States: 20_591},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1}, Cancels: []int{0, 1, 0}, Forgets: one, States: 1_260_812, Long: true},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{0, 1, 1}, Shares: []int{1, 0, 1}, Cancels: []int{0, 1, 1}, States: 1_091_419, Long: true},
+		{Algorithm: New, Nodes: 3, Stamped: true, Network: unordered, Requests: []int{1, 0, 0}, Shares: []int{1, 1, 1}, States: 148_279, Long: true},
 	})
 }
 

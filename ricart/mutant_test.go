@@ -196,6 +196,16 @@ func meets(conflicts func(m *machine, theirs dmutex.Kind) bool) handler {
 	}
 }
 
+// deafTo drops the messages of a kind.
+func deafTo(kind dmutex.Kind) func(*machine, dmutex.Message) ([]dmutex.Message, error) {
+	return func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+		if msg.Kind == kind {
+			return nil, nil
+		}
+		return m.Handle(msg)
+	}
+}
+
 // The same for the rules by which nodes share.
 func TestMutantsShared(t *testing.T) {
 	machinetest.ExploreAll(t, []machinetest.Exploration{
@@ -225,6 +235,32 @@ func TestMutantsShared(t *testing.T) {
 			Name:      "share-not-wanted",
 			Algorithm: mutant{Wanted: func(*machine) bool { return false }}.Of(New),
 			Nodes:     2, Requests: []int{1}, Shares: []int{1},
+			Network: unordered, Want: dmutextest.ErrWanted,
+		},
+		{
+			// A withdrawn request keeps its turn although it keeps out nodes that share.
+			Name:      "share-withdrawn",
+			Algorithm: mutant{Handle: deafTo(dmutex.Inquire)}.Of(New),
+			Nodes:     3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1}, Cancels: []int{0, 1, 0},
+			Network: unordered, Want: dmutextest.ErrApart,
+		},
+		{
+			// A node that shares does not hear that a request is withdrawn.
+			Name:      "share-withdrawn-unheard",
+			Algorithm: mutant{Handle: deafTo(dmutex.Release)}.Of(New),
+			Nodes:     2, Requests: []int{1, 0}, Shares: []int{0, 1}, Cancels: []int{1, 0},
+			Network: unordered, Want: dmutextest.ErrWanted,
+		},
+		{
+			// An INQUIRE about a request that is over is not answered.
+			Name: "share-withdrawn-before",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Inquire && m.Idle() {
+					return nil, nil
+				}
+				return m.Handle(msg)
+			}}.Of(New),
+			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1}, Cancels: []int{0, 1, 0},
 			Network: unordered, Want: dmutextest.ErrWanted,
 		},
 		{
@@ -390,7 +426,7 @@ func TestCarvalhoLateReplyThrownAway(t *testing.T) {
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "ricart.go", []machinetest.Edit{
 		{"clock not moved", "m.Witness(msg.Attempt, msg.Fence)", "m.Witness(0, msg.Fence)", "TestExplore"},
-		{"fence of a reply not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
+		{"fence of a reply not heard", "m.Witness(0, msg.Fence)\n\tif m.answers", "if m.answers", "TestExplore"},
 		{"answers while held", "m.Phase() == dmutex.Held || ", "", "TestExplore"},
 		{"answers while pending", " || m.Pending() && m.Stamp().Less(theirs)", "", "TestExplore"},
 		{"defers all while pending", " && m.Stamp().Less(theirs)", "", "TestExplore"},
@@ -433,9 +469,25 @@ func TestShareKill(t *testing.T) {
 		{"shares with all", "msg.Kind == dmutex.Request || !m.Shared()", "!m.Shared()", killer},
 		{"lets sharers in", "msg.Kind == dmutex.Request || !m.Shared()", "msg.Kind == dmutex.Request", killer},
 		{"shares with nobody", "msg.Kind == dmutex.Request || !m.Shared()", "true", killer},
+		{"no inquiry", "m.Send(dmutex.Inquire, msg.From, msg.Attempt)", "", killer},
+		{"an inquiry of a repeated request", "m.deferred[j] == msg.Attempt && m.Shared()", "m.Shared()", "TestSharedMessages"},
+		{"an inquiry though nobody shares", "m.deferred[j] == msg.Attempt && m.Shared()", "m.deferred[j] == msg.Attempt", "TestExplore"},
+		{"an inquiry of any request", "case msg.Attempt != m.Stamp().Clock:", "case false:", killer},
+		{"an inquiry after the reply", "case m.awaiting[j]:", "default:", killer},
+		{"remembers no inquiry", "m.inquires[j] = true", "", killer},
+		{"remembers the inquiry of a reply", "m.inquires[j] = false", "", killer},
+		{"not withdrawn when it is canceled", "\tm.tryWithdraw()\n\treturn m.Out(), nil", "\treturn m.Out(), nil", killer},
+		{"not withdrawn when it is inquired", "m.inquires[j] = true\n\t\tm.tryWithdraw()", "m.inquires[j] = true", killer},
+		{"withdrawn though it keeps out nobody", "if !slices.Contains(m.inquires, true) {", "if false {", "TestExplore"},
+		{"deferred when it is withdrawn", "\tm.replyDeferred()\n\tfor j, peer", "\tfor j, peer", killer},
+		{"withdrawn without a word", "m.Send(dmutex.Release, peer, over.Clock)", "_ = over", killer},
+		{"withdrawn and awaited", "clear(m.awaiting)", "", killer},
+		{"withdrawn and inquired", "clear(m.inquires)", "", killer},
+		{"any request is released", "if m.deferred[j] == msg.Attempt {\n\t\tm.deferred", "{\n\t\tm.deferred", killer},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"a share is refused", "msg.Kind == dmutex.Share {", "false {", killer},
+		{"a share is refused", "msg.Kind == dmutex.Share || ", "", killer},
+		{"an inquiry of a request that shares", "msg.Attempt == m.Stamp().Clock && m.Shared():", "false:", "TestRefusesShared"},
 		{"never wanted", "return t != 0 })", "return false })", killer},
 	})
 }
@@ -475,7 +527,7 @@ func (m *sharing) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), err
 }
 
-func (m *sharing) Wanted() bool                              { return (&machine{m.core}).Wanted() }
+func (m *sharing) Wanted() bool                              { return (&machine{core: m.core}).Wanted() }
 func (m *sharing) Sharers(b []dmutex.NodeID) []dmutex.NodeID { return b }
 func (m *sharing) Clone() dmutex.Machine                     { return &sharing{*m.carvalho.Clone().(*carvalho)} }
 

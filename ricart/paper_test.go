@@ -30,6 +30,49 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// An entry that waits for nodes that share costs an INQUIRE from each of them, and one that is withdrawn
+// a RELEASE to each, so that a repeated REQUEST is not inquired about again.
+func TestSharedMessages(t *testing.T) {
+	for readers := range 8 {
+		members := dmutextest.Nodes(readers + 2)
+		machines := make(map[dmutex.NodeID]dmutex.Machine)
+		for _, id := range members {
+			m, err := New(dmutex.Start{Self: id, Members: members})
+			require.NoError(t, err)
+			machines[id] = m
+		}
+		do := func(input func() ([]dmutex.Message, error)) (sent int) {
+			out, err := input()
+			require.NoError(t, err)
+			for channel := slices.Clone(out); len(channel) > 0; sent++ {
+				out, err := machines[channel[0].To].Handle(channel[0])
+				require.NoError(t, err)
+				channel = append(channel[1:], slices.Clone(out)...)
+			}
+			return sent
+		}
+		sharing, writer := members[:readers], machines[members[readers]]
+		n := 2 * (len(members) - 1)
+		for _, id := range sharing {
+			require.Equal(t, n, do(machines[id].(dmutex.Sharer).Share))
+		}
+		sent := do(writer.Request)
+		if readers > 0 {
+			require.Equal(t, readers, do(writer.Cancel), "a RELEASE to each")
+			for _, id := range sharing {
+				require.False(t, machines[id].(dmutex.Sharer).Wanted())
+			}
+			require.Equal(t, sent, do(writer.Request), "it is a new request")
+		}
+		for _, id := range sharing {
+			require.Equal(t, dmutex.Waiting, writer.Phase())
+			sent += do(machines[id].Release)
+		}
+		require.Equal(t, dmutex.Held, writer.Phase())
+		require.Equal(t, n+readers, sent+do(writer.Release), "%d nodes share", readers)
+	}
+}
+
 // "... unbounded sequence numbers are used to provide first-come first-served
 // priority into the critical section." (Ricart and Agrawala, abstract.) In the
 // order of the grants the requests' stamps rise: the explorer checks this if the

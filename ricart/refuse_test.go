@@ -9,6 +9,22 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
+// The same of what only nodes that share send: nobody inquires about a request that shares.
+func TestRefusesShared(t *testing.T) {
+	m, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2), Clock: 4})
+	require.NoError(t, err)
+	_, err = m.(dmutex.Sharer).Share() // number 5
+	require.NoError(t, err)
+	before, _ := m.AppendText(nil)
+	_, err = m.Handle(dmutex.Message{Kind: dmutex.Inquire, From: 2, To: 1, Attempt: 5})
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	require.ErrorContains(t, err, "the request shares")
+	_, err = m.Handle(dmutex.Message{Kind: dmutex.Release, From: 2, To: 1, Attempt: 5})
+	require.NoError(t, err, "it is not deferred")
+	after, _ := m.AppendText(nil)
+	require.Equal(t, string(before), string(after))
+}
+
 // A message that no correct peer sends is refused, and one that is repeated or late is
 // ignored. Neither changes anything.
 func TestRefuses(t *testing.T) {
@@ -19,7 +35,7 @@ func TestRefuses(t *testing.T) {
 	}{
 		{kind: dmutex.Reply, attempt: 6, why: "it answers a request that was never made"},
 		{kind: dmutex.Reply, attempt: 4},
-		{kind: dmutex.Release, attempt: 5, why: "Ricart-Agrawala has no such message"},
+		{kind: dmutex.Yield, attempt: 5, why: "Ricart-Agrawala has no such message"},
 		{kind: dmutex.Token, attempt: 5, why: "Ricart-Agrawala has no such message"},
 	} {
 		for _, algorithm := range []dmutex.Algorithm{New, Carvalho} {

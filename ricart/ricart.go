@@ -25,11 +25,19 @@
 // REPLY to a SHARE: the two do not conflict. ("Readers and writers by a simple modification", says
 // the paper's abstract.) The rest holds for each two requests that conflict.
 //
+// A withdrawn REQUEST still awaits its turn, which costs nothing. But it must not keep out nodes that
+// share, and its node does not know that it does. So a node whose own request, pending or held, shares
+// and that defers the REPLY to a REQUEST sends INQUIRE. Then a withdrawn REQUEST is over at once: its
+// node replies to all that it has deferred, and sends RELEASE to those that have sent INQUIRE, which owe
+// it no REPLY any more. If an INQUIRE comes later, so does the RELEASE. Until a REQUEST is withdrawn, its
+// node remembers from which nodes it has INQUIRE.
+//
 // Progress. The request with the smallest stamp is deferred only by a node in
 // the critical section, which leaves.
 //
 // Order and count. The channels may reorder messages: what a node answers depends on
-// stamps, not on arrival. Every entry costs exactly 2(N-1) messages. The delay is two
+// stamps, not on arrival. Every entry costs exactly 2(N-1) messages, and one that waits for nodes
+// that share an INQUIRE from each of them. The delay is two
 // message hops when no other node is interested, and one hop from a release to the next
 // entry. A node that stops answering stops all nodes.
 //
@@ -52,7 +60,10 @@ type core struct {
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
 }
 
-type machine struct{ core }
+type machine struct {
+	core
+	inquires []bool // by peer: we await its REPLY, and have its INQUIRE
+}
 
 // New makes the machine of one lock at one node. It is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
@@ -60,7 +71,7 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &machine{newCore(own)}, nil
+	return &machine{newCore(own), make([]bool, len(own.Peers()))}, nil
 }
 
 func newCore(own site.Site) core {
@@ -101,6 +112,15 @@ func (m *core) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
+// Cancel implements [dmutex.Machine].
+func (m *machine) Cancel() ([]dmutex.Message, error) {
+	if _, err := m.Site.Cancel(); err != nil {
+		return nil, err
+	}
+	m.tryWithdraw()
+	return m.Out(), nil
+}
+
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg, m.impossible)
 	if err != nil {
@@ -109,10 +129,59 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	switch msg.Kind {
 	case dmutex.Request, dmutex.Share:
 		m.request(j, msg)
+		if m.deferred[j] == msg.Attempt && m.Shared() {
+			m.Send(dmutex.Inquire, msg.From, msg.Attempt)
+		}
 	case dmutex.Reply:
+		if m.answers(j, msg) {
+			m.inquires[j] = false
+		}
 		m.reply(j, msg)
+	case dmutex.Inquire:
+		m.inquire(j, msg)
+	case dmutex.Release:
+		m.release(j, msg)
 	}
 	return m.Out(), nil
+}
+
+// inquire notes that our pending request keeps out nodes that share. If it is over, the peer must know.
+func (m *machine) inquire(j int, msg dmutex.Message) {
+	m.Witness(0, msg.Fence)
+	switch {
+	case msg.Attempt != m.Stamp().Clock:
+		m.Send(dmutex.Release, msg.From, msg.Attempt)
+	case m.awaiting[j]:
+		m.inquires[j] = true
+		m.tryWithdraw()
+	}
+}
+
+// tryWithdraw ends a withdrawn request that keeps out nodes that share.
+func (m *machine) tryWithdraw() {
+	if !slices.Contains(m.inquires, true) {
+		return
+	}
+	over, withdrawn := m.Withdraw()
+	if !withdrawn {
+		return
+	}
+	m.replyDeferred()
+	for j, peer := range m.Peers() {
+		if m.inquires[j] {
+			m.Send(dmutex.Release, peer, over.Clock)
+		}
+	}
+	clear(m.awaiting)
+	clear(m.inquires)
+}
+
+// release forgets a deferred REPLY that the peer does not await any more.
+func (m *machine) release(j int, msg dmutex.Message) {
+	m.Witness(0, msg.Fence)
+	if m.deferred[j] == msg.Attempt {
+		m.deferred[j] = 0
+	}
 }
 
 func (m *core) request(j int, msg dmutex.Message) {

@@ -146,8 +146,7 @@ func (s *Site) ExcludesAlone(peer dmutex.NodeID) bool {
 	return s.phase == dmutex.Held && peer != s.Self()
 }
 
-// Shared implements [dmutex.Sharer]. A withdrawn request to hold the lock alone stays one when it is
-// resumed, also by Share.
+// Shared implements [dmutex.Sharer].
 func (s *Site) Shared() bool { return s.shared }
 
 // Sharers implements [dmutex.Sharer]: a node knows about itself; under most algorithms it
@@ -171,10 +170,10 @@ func (s *Site) Idle() bool { return s.phase == dmutex.Idle && !s.ghost }
 
 // Ask begins a request of a kind, dmutex.Request or, for one that shares, dmutex.Share. A fresh
 // request gets the next tick of the clock as its attempt number, so it is later than anything that
-// this node has sent or seen. If the last request was withdrawn and is still pending, Ask resumes it,
-// as it is: then fresh is false and there is nothing to send; see [Site.Shared]. The error is
-// [dmutex.ErrMisuse] while Waiting or Held, or for a Request while a withdrawn Share is pending, and
-// [dmutex.ErrExhausted] near [dmutex.Start.Limit].
+// this node has sent or seen. If the last request was withdrawn and is still pending, Ask resumes it:
+// then fresh is false and there is nothing to send. The error is [dmutex.ErrMisuse] while Waiting or
+// Held, or while a withdrawn request of the other kind is pending, and [dmutex.ErrExhausted] near
+// [dmutex.Start.Limit].
 func (s *Site) Ask(kind dmutex.Kind) (fresh bool, err error) {
 	s.Begin()
 	switch {
@@ -184,6 +183,8 @@ func (s *Site) Ask(kind dmutex.Kind) (fresh bool, err error) {
 		return false, dmutex.Misuse("Request while Held: locks are not re-entrant")
 	case s.ghost && s.shared && kind != dmutex.Share:
 		return false, dmutex.Misuse("Request while a withdrawn Share is pending: wait until it has had its turn")
+	case s.ghost && !s.shared && kind == dmutex.Share:
+		return false, dmutex.Misuse("Share while a withdrawn Request is pending: wait until it has had its turn")
 	case s.ghost:
 		s.phase, s.ghost = dmutex.Waiting, false
 		return false, nil
@@ -205,6 +206,18 @@ func (s *Site) Cancel() ([]dmutex.Message, error) {
 	}
 	s.phase, s.ghost = dmutex.Idle, true
 	return nil, nil
+}
+
+// Withdraw ends a withdrawn request that keeps out nodes that share: one to hold the lock alone, before
+// its grant. It returns the request that is over, and the algorithm must tell the nodes that know of it. It
+// does nothing, and ok is false, unless such a request is pending.
+func (s *Site) Withdraw() (over dmutex.Stamp, ok bool) {
+	if !s.ghost || s.shared {
+		return dmutex.Stamp{}, false
+	}
+	over = s.Stamp()
+	s.ghost, s.attempt = false, 0
+	return over, true
 }
 
 // Enter takes the grant of the pending request: this node is Held, with the next fence. If

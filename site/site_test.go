@@ -173,8 +173,22 @@ func TestSiteShared(t *testing.T) {
 	require.NoError(t, err)
 	cancel(t, &s)
 	_, err = s.Ask(dmutex.Share)
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, "Share while a withdrawn Request is pending")
+	over, ok := s.Withdraw()
+	require.True(t, ok)
+	require.Equal(t, "1@3", over.String())
+	require.Equal(t, "1 idle clock=3 known=3", text(t, &s))
+	_, ok = s.Withdraw()
+	require.False(t, ok, "nothing is withdrawn")
+
+	_, err = s.Ask(dmutex.Share)
 	require.NoError(t, err)
-	require.False(t, s.Shared(), "it resumes a request that does not share")
+	_, ok = s.Withdraw()
+	require.False(t, ok, "it waits")
+	cancel(t, &s)
+	_, ok = s.Withdraw()
+	require.False(t, ok, "it keeps out no node that shares")
 }
 
 func TestSiteMisuse(t *testing.T) {

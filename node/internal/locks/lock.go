@@ -261,7 +261,6 @@ func (l *lock) withdraw() {
 		panic("node: " + err.Error()) // only called while Waiting
 	}
 	l.send(trace.Cancel, nil, out)
-	l.settle()
 }
 
 func (l *lock) fail(why error) {

@@ -30,9 +30,9 @@ func (l *lock) open() bool {
 	return l.waiters[0].Shares && l.held[0].Noticed() == nil && l.shares() && !l.sharer().Wanted()
 }
 
-// turns reports whether the first waiter has to wait until a withdrawn request to share has had
-// its turn.
-func (l *lock) turns() bool { return !l.waiters[0].Shares && l.machine.Pending() && l.shares() }
+// turns reports whether the first waiter has to wait until a withdrawn request of the other mode has had
+// its turn, or is taken back.
+func (l *lock) turns() bool { return l.machine.Pending() && l.shares() != l.waiters[0].Shares }
 
 // wanted reports whether a request waits, here or elsewhere, for a hold that shares.
 func (l *lock) wanted() bool {

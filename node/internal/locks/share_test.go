@@ -53,6 +53,40 @@ func TestSharerGivesUp(t *testing.T) {
 	require.False(t, next.Over())
 }
 
+// Readers that wait behind a writer of this node do not go on waiting for what it has asked, when it gives
+// up: the request is withdrawn, and they ask to share as soon as that has had its turn.
+func TestWriterGivesUp(t *testing.T) {
+	table, _ := alone(t)
+	view(table, 2, 1, 2)
+	table.Act(2, nil, nil)
+	w, next := table.later(t, "x", false), table.later(t, "x", true)
+	machine := table.locks["x"].machine
+	require.Equal(t, dmutex.Waiting, machine.Phase())
+	require.False(t, table.locks["x"].shares())
+	w.GiveUp(errors.New("too long"))
+	require.Equal(t, dmutex.Idle, machine.Phase(), "the next one does not ask alone")
+	require.True(t, machine.Pending())
+	require.False(t, next.Over())
+	again := table.later(t, "x", false)
+	next.GiveUp(errors.New("too long"))
+	require.Equal(t, dmutex.Waiting, machine.Phase(), "a writer resumes it")
+	require.False(t, again.Over())
+}
+
+// A reader need not wait for former members that are waited for only by a writer before it.
+func TestWriterBeforeFormerGivesUp(t *testing.T) {
+	table, _ := alone(t)
+	view(table, 2, 1)
+	table.Act(2, nil, nil)
+	former := []membership.Former{{Node: 3, Epoch: 1}}
+	table.past = &membership.Past{Former: former}
+	w, next := table.later(t, "x", false), table.later(t, "x", true)
+	table.past = &membership.Past{}
+	require.False(t, next.Over())
+	w.GiveUp(errors.New("too long"))
+	require.True(t, next.Over(), "it does not go on waiting")
+}
+
 // A client that lies about the mode of what it holds gets no lock while a withdrawn request to share it
 // has not had its turn.
 func TestClaimBehindSharer(t *testing.T) {

@@ -121,7 +121,8 @@ func (w *Waiter) Quit(why error) (quit bool) { return w.quit(why, false) }
 // GiveUp ends the wait, and gives back a grant that has come first.
 func (w *Waiter) GiveUp(why error) { w.quit(why, true) }
 
-// quit takes the request back with the last waiter, and with a claim.
+// quit takes the request back with the last waiter, with a claim, and if the next waiter asks in the
+// other mode.
 func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 	l := w.lock
 	t := l.table
@@ -131,14 +132,10 @@ func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 		quit = true
 		l.waiters = slices.DeleteFunc(l.waiters, func(o *Waiter) bool { return o == w })
 		w.finish(nil, why)
-		switch {
-		case l.in(dmutex.Waiting) && (len(l.waiters) == 0 || w.Claims != nil || l.shares() && !l.waiters[0].Shares):
+		if l.in(dmutex.Waiting) && (len(l.waiters) == 0 || w.Claims != nil || l.shares() != l.waiters[0].Shares) {
 			l.withdraw()
-		case len(l.waiters) > 0 && l.shares(): // the next one may share, too
-			l.settle()
-		default:
-			l.rest()
 		}
+		l.settle() // the next one may need another answer, or none
 	case giveBack && w.held != nil:
 		l.leave(w.held, released)
 	}

@@ -211,30 +211,93 @@ func TestSharedViews(t *testing.T) {
 	})
 }
 
-// A caller that resumes a withdrawn request to hold the lock alone does not open it for others.
-func TestSharedResumed(t *testing.T) {
+// A caller that wants the lock alone and gives up keeps no reader out: while readers hold it, readers of
+// all nodes come in at once and meet, also those that waited behind it at its own node, and those that
+// come later. So it is for each home of the lock, and each node of the first reader and of the writer.
+//
+// LESSONS L53.
+func TestWriterGivesUp(t *testing.T) {
 	eachShared(t, func(t *testing.T, g *group) {
-		g.open(2)
+		g.open(3)
+		for k := range 3 * 3 * 3 {
+			first, writer, tries := g.members[k%3], g.members[k/3%3], k/9
+			name := fmt.Sprint("x", k)
+			held := []lock.Held{g.share(first, name)}
+			behind := make(chan lock.Held, 3)
+			switch tries {
+			case 0:
+				_, err := g.nodes[writer].Mutex(name).TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy)
+				behind <- g.share(writer, name)
+			case 1: // its deadline passes, and readers wait behind it, at every node
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				alone := g.acquireLater(ctx, writer, name)
+				time.Sleep(20 * time.Millisecond)
+				for _, id := range g.members {
+					go func() { behind <- g.share(id, name) }()
+				}
+				require.ErrorIs(t, (<-alone).err, context.DeadlineExceeded)
+				cancel()
+			case 2: // another one still waits
+				ctx, cancel := context.WithCancel(t.Context())
+				all := []<-chan outcome{g.acquireLater(ctx, writer, name), g.acquireLater(ctx, writer%3+1, name)}
+				time.Sleep(20 * time.Millisecond)
+				_, err := g.nodes[first%3+1].Mutex(name).TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy)
+				go func() { behind <- g.share(first%3+1, name) }()
+				time.Sleep(time.Second)
+				require.Empty(t, behind)
+				cancel()
+				for _, o := range all {
+					require.Error(t, (<-o).err)
+				}
+			}
+			time.Sleep(time.Second)
+			require.NotEmpty(t, behind, "first %d writer %d tries %d", first, writer, tries)
+			for len(behind) > 0 {
+				held = append(held, <-behind)
+			}
+			for _, id := range g.members {
+				h, err := g.nodes[id].Mutex(name).Shared().TryAcquire(t.Context())
+				require.NoError(t, err, "first %d writer %d tries %d", first, writer, tries)
+				held = append(held, h)
+			}
+			for _, h := range held {
+				require.NoError(t, h.Err())
+				require.NoError(t, h.Release())
+			}
+			h := g.acquire(writer, name)
+			require.Greater(t, h.Fence(), held[0].Fence())
+			require.NoError(t, h.Release())
+		}
+	})
+}
+
+// A reader behind a writer of its own node that gives up does not get the lock alone: readers meet, also
+// when another node held the lock alone before.
+func TestReaderBehindQuitter(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
 		h := g.acquire(2, "x")
 		ctx, cancel := context.WithCancel(t.Context())
 		quitter := g.acquireLater(ctx, 1, "x")
 		time.Sleep(50 * time.Millisecond)
-		cancel()
-		require.Error(t, (<-quitter).err)
-		readers := make(chan lock.Held)
-		for range 2 {
-			go func() { readers <- g.share(1, "x") }()
+		readers := make(chan lock.Held, 6)
+		for _, id := range append(g.members, g.members...) {
+			go func() { readers <- g.share(id, "x") }()
 		}
 		time.Sleep(50 * time.Millisecond)
+		cancel()
+		require.Error(t, (<-quitter).err)
+		time.Sleep(time.Second)
+		require.Empty(t, readers)
 		require.NoError(t, h.Release())
-		first, second := <-readers, <-readers
-		for _, id := range g.members {
-			_, err := g.nodes[id].Mutex("x").Shared().TryAcquire(t.Context())
-			require.ErrorIs(t, err, node.ErrBusy, "%d", id)
+		time.Sleep(time.Second)
+		require.Len(t, readers, 6, "all at once")
+		for range 6 {
+			require.NoError(t, (<-readers).Release())
 		}
-		require.NoError(t, first.Release())
-		require.NoError(t, second.Release())
-		require.NoError(t, g.share(2, "x").Release())
+		require.NoError(t, g.acquire(3, "x").Release())
 	})
 }
 
@@ -267,8 +330,8 @@ func TestSharedAsked(t *testing.T) {
 	})
 }
 
-// Under central a writer costs one message more for each other node that shares the lock: an INQUIRE
-// from the coordinator. The first reader of a node costs three messages, and further ones none.
+// Under central a writer costs one message more for each other node that shares the lock, an INQUIRE
+// from the coordinator, and one for itself. The first reader of a node costs three messages, and further ones none.
 func TestSharedCost(t *testing.T) {
 	for _, nodes := range []int{3, 5, 9} {
 		bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
@@ -302,7 +365,7 @@ func TestSharedCost(t *testing.T) {
 			}
 			require.NoError(t, (<-alone).held.Release())
 			after, r := sent(), uint64(len(readers))
-			for kind, want := range map[dmutex.Kind]uint64{dmutex.Share: r, dmutex.Grant: r + 1, dmutex.Request: 1, dmutex.Inquire: r, dmutex.Release: r + 1} {
+			for kind, want := range map[dmutex.Kind]uint64{dmutex.Share: r, dmutex.Grant: r + 1, dmutex.Request: 1, dmutex.Inquire: r + 1, dmutex.Release: r + 1} {
 				require.Equal(t, want, after[kind]-before[kind], "%v", kind)
 			}
 		})

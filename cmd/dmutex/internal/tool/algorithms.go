@@ -51,11 +51,14 @@ func (a Algorithm) Shares() bool {
 	return ok && err == nil
 }
 
-// Shared returns the algorithm with its formula for requests of which some share the lock. The coordinator
-// asks each node that shares at most once to make way.
+// Shared returns the algorithm with its formula for requests of which some share the lock. Each request
+// is the subject of at most one INQUIRE from the coordinator, and under ricart of one from each other node.
 func (a Algorithm) Shared() Algorithm {
-	if a.Formula == "3" {
+	switch a.Formula {
+	case "3":
 		a.Formula, a.Messages = "3..4", func(int) (least, greatest int) { return 3, 4 }
+	case "2(N-1)":
+		a.Formula, a.Messages = "2(N-1)..3(N-1)", func(n int) (least, greatest int) { return 2 * (n - 1), 3 * (n - 1) }
 	}
 	return a
 }
