@@ -108,10 +108,10 @@ func TestPastShared(t *testing.T) {
 		states                         []int
 	}{
 		{"central", 3, 3, 1, 0, 0, []int{20_740}},
-		{"central", 2, 2, 1, 1, 0, []int{3_521, 6_362}},
-		{"central", 2, 2, 1, 1, 1, []int{3_521, 6_362}},
-		{"central.Witnessed", 2, 2, 1, 1, 0, []int{8_078, 13_291}},
-		{"ricart", 2, 2, 1, 1, 0, []int{5_338, 8_342}},
+		{"central", 2, 2, 1, 1, 0, []int{3_864, 6_805}},
+		{"central", 2, 2, 1, 1, 1, []int{3_864, 6_805}},
+		{"central.Witnessed", 2, 2, 1, 1, 0, []int{8_778, 14_205}},
+		{"ricart", 2, 2, 1, 1, 0, []int{5_981, 9_217}},
 		{"lamport", 2, 2, 1, 1, 0, []int{47_439, 66_975}},
 		{"central", 3, 2, 1, 1, 0, []int{443_810}},
 	} {
@@ -146,8 +146,8 @@ func TestPastSharedTwice(t *testing.T) {
 		states   int
 		long     bool
 	}{
-		{"central", 3, "rwr", 0, false, 61_726, false},
-		{"central", 2, "r-w", 0, false, 50_070, false},
+		{"central", 3, "rwr", 0, false, 74_200, false},
+		{"central", 2, "r-w", 0, false, 52_000, false},
 		{"central", 3, "rwr", 0, true, 399_393, true},
 		{"central", 2, "r-w", 0, true, 177_411, true},
 		{"central.Witnessed", 2, "r-w", 0, false, 86_053, true},
