@@ -14,7 +14,7 @@ func Example() {
 			value string
 			fence uint64
 		}
-		gate = fence.NewGate(stored.fence) // as the server starts
+		gate = fence.NewGate(fence.Seen{Alone: stored.fence}) // as the server starts
 	)
 	write := func(f uint64, value string) error {
 		return gate.Do(f, func() error {
@@ -31,4 +31,23 @@ func Example() {
 	// <nil>
 	// fence: stale: 33 is lower than 34, which a later holder has used
 	// by the holder of grant 34
+}
+
+// A file that is written by those that hold the lock alone, and annotated by those that share it, goes on
+// after a restart with both numbers.
+func ExampleSeen() {
+	none := func() error { return nil }
+	var gate fence.Gate
+	fmt.Println(gate.Do(33, none), gate.Share(35, none), gate.Share(34, none))
+	stored := gate.Seen()
+	fmt.Printf("%+v\n", stored)
+
+	again := fence.NewGate(stored)
+	fmt.Println(again.Share(34, none))
+	fmt.Println(again.Do(34, none))
+	// Output:
+	// <nil> <nil> <nil>
+	// {Alone:33 Shared:35}
+	// <nil>
+	// fence: stale: 34 is lower than 35, which a later holder has used
 }

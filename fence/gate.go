@@ -15,8 +15,8 @@
 //
 // Use one Gate per lock: fences of different locks cannot be compared.
 //
-// The highest fence must last as long as the data. A Gate is lost with its process,
-// and a new one would admit a former holder. So store the fence with the data, in
+// The highest fences must last as long as the data. A Gate is lost with its process,
+// and a new one would admit a former holder. So store what the Gate has [Seen] with the data, in
 // one step, and pass it to [NewGate] when the process starts again.
 //
 // Send the fence with the first read too: otherwise a late write of a former holder may
@@ -43,20 +43,25 @@ var ErrStale = errors.New("fence: stale")
 // copied.
 type Gate struct {
 	running sync.RWMutex // the functions of Share run at the same time, those of Do alone
-	alone   uint64       // the highest fence that Do has admitted; written only while Do runs
-
-	mu     sync.Mutex
-	shared uint64 // the highest that Share has admitted
+	mu      sync.Mutex   // guards seen.Shared while the functions of Share run
+	seen    Seen         // Alone is written only while Do runs
 }
 
-// NewGate returns a Gate that has already seen highest: the fence stored with the
-// data, or 0 if there is none yet.
-func NewGate(highest uint64) *Gate { return NewSharedGate(highest, 0) }
+// Seen is what a [Gate] has admitted, to be stored and to make the next Gate from. It has two numbers,
+// because the fence of a hold alone shuts out holders that share, and the fence of a hold that shares must
+// not.
+//
+// A function that stores the fence with its data knows its own: after [Gate.Do] with fence f, Seen is
+// {Alone: f} and the Shared of before, which has no effect any more. After [Gate.Share], Shared is
+// at least f. If Shared is not stored, a new Gate may admit, until the next call of Do, the late write of a
+// former holder alone while others share.
+type Seen struct {
+	Alone  uint64 // the highest fence that Do has admitted, 0 if none
+	Shared uint64 // the highest that Share has admitted
+}
 
-// NewSharedGate is NewGate for a lock that is shared, with the highest fence of a hold alone, and
-// the highest of one that shares. If the second is not stored, give 0. Then, until the next call of
-// Do, a new Gate may admit the late write of a former holder while others share.
-func NewSharedGate(alone, shared uint64) *Gate { return &Gate{alone: alone, shared: shared} }
+// NewGate returns a Gate that goes on where another has ended.
+func NewGate(seen Seen) *Gate { return &Gate{seen: seen} }
 
 // Do runs f if the fence passes, and returns f's error; otherwise it returns an [ErrStale].
 // While f runs, other calls wait, even with a higher fence, so no write begins before an
@@ -65,10 +70,10 @@ func NewSharedGate(alone, shared uint64) *Gate { return &Gate{alone: alone, shar
 func (g *Gate) Do(fence uint64, f func() error) error {
 	g.running.Lock()
 	defer g.running.Unlock()
-	if err := passes(fence, max(g.alone, g.shared)); err != nil {
+	if err := passes(fence, max(g.seen.Alone, g.seen.Shared)); err != nil {
 		return err
 	}
-	g.alone = fence
+	g.seen.Alone = fence
 	return f()
 }
 
@@ -77,11 +82,11 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 func (g *Gate) Share(fence uint64, f func() error) error {
 	g.running.RLock()
 	defer g.running.RUnlock()
-	if err := passes(fence, g.alone); err != nil {
+	if err := passes(fence, g.seen.Alone); err != nil {
 		return err
 	}
 	g.mu.Lock()
-	g.shared = max(g.shared, fence)
+	g.seen.Shared = max(g.seen.Shared, fence)
 	g.mu.Unlock()
 	return f()
 }
@@ -100,11 +105,11 @@ func passes(fence, highest uint64) error {
 // pass before the caller's next step: to read or write, use [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }
 
-// Highest returns the highest fence that has passed.
-func (g *Gate) Highest() uint64 {
+// Seen returns what has passed. It waits for the calls of Do.
+func (g *Gate) Seen() Seen {
 	g.running.RLock()
 	defer g.running.RUnlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(g.alone, g.shared)
+	return g.seen
 }

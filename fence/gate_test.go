@@ -16,7 +16,7 @@ import (
 // LESSONS L2, L45: a fence lower than one that was seen is refused.
 func TestGate(t *testing.T) {
 	var g fence.Gate
-	require.Zero(t, g.Highest())
+	require.Zero(t, g.Seen())
 	require.NoError(t, g.Admit(3))
 	require.NoError(t, g.Admit(3), "a holder may write twice")
 	require.NoError(t, g.Admit(5))
@@ -24,7 +24,7 @@ func TestGate(t *testing.T) {
 		err := g.Admit(old)
 		require.ErrorIs(t, err, fence.ErrStale)
 		require.EqualError(t, err, fmt.Sprintf("fence: stale: %d is lower than 5, which a later holder has used", old))
-		require.EqualValues(t, 5, g.Highest(), "a refusal has changed something")
+		require.Equal(t, fence.Seen{Alone: 5}, g.Seen(), "a refusal has changed something")
 	}
 }
 
@@ -32,11 +32,11 @@ func TestGate(t *testing.T) {
 func TestGateRefusesNoFence(t *testing.T) {
 	var g fence.Gate
 	require.ErrorIs(t, g.Admit(0), fence.ErrStale)
-	require.EqualError(t, fence.NewGate(7).Admit(0), "fence: stale: 0 is the fence of no grant")
+	require.EqualError(t, fence.NewGate(fence.Seen{Alone: 7}).Admit(0), "fence: stale: 0 is the fence of no grant")
 }
 
 func TestGateGoesOnFromStored(t *testing.T) {
-	g := fence.NewGate(7)
+	g := fence.NewGate(fence.Seen{Alone: 7})
 	require.ErrorIs(t, g.Admit(6), fence.ErrStale)
 	require.NoError(t, g.Admit(7))
 }
@@ -91,7 +91,7 @@ func TestGateConcurrently(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, i))
 			for range 1000 {
-				f := 1 + g.Highest()/2 + rng.Uint64N(100)
+				f := 1 + g.Seen().Alone/2 + rng.Uint64N(100)
 				err := g.Do(f, func() error {
 					passed = append(passed, f)
 					return nil

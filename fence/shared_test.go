@@ -23,6 +23,26 @@ type single struct{ fence.Gate }
 
 func (g *single) Share(f uint64, do func() error) error { return g.Do(f, do) }
 
+// A restarted is a gate whose process ends before each call and starts again with what was stored.
+type restarted struct {
+	stored fence.Seen
+	store  func(fence.Seen) fence.Seen
+}
+
+func (g *restarted) Do(f uint64, do func() error) error {
+	again := fence.NewGate(g.stored)
+	defer func() { g.stored = g.store(again.Seen()) }()
+	return again.Do(f, do)
+}
+
+func (g *restarted) Share(f uint64, do func() error) error {
+	again := fence.NewGate(g.stored)
+	defer func() { g.stored = g.store(again.Seen()) }()
+	return again.Share(f, do)
+}
+
+func all(seen fence.Seen) fence.Seen { return seen }
+
 // play makes a history of a lock from the data, in which fences rise between grants that conflict
 // and only there, and lets present and former holders use the gate. It returns what goes wrong: a
 // present holder is refused, or a former one admitted after the use of a later hold that conflicts.
@@ -80,12 +100,18 @@ var oneFails = []byte{1, 0, 1, 1, 3, 1, 3, 0}
 func FuzzShare(f *testing.F) {
 	f.Add(oneFails)
 	f.Add([]byte{0, 0, 3, 0, 2, 0, 1, 0, 1, 1, 3, 2, 3, 1, 3, 0, 2, 1, 2, 2, 0, 0, 3, 3, 3, 1, 3, 2})
-	f.Fuzz(func(t *testing.T, data []byte) { require.NoError(t, play(new(fence.Gate), data)) })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		require.NoError(t, play(new(fence.Gate), data))
+		require.NoError(t, play(&restarted{store: all}, data))
+	})
 }
 
-// One number for both modes is not enough.
+// One number for both modes is not enough, nor is it to store one.
 func TestShareWithOneNumber(t *testing.T) {
 	require.ErrorIs(t, play(new(single), oneFails), fence.ErrStale)
+	higher := func(seen fence.Seen) fence.Seen { return fence.Seen{Alone: max(seen.Alone, seen.Shared)} }
+	require.ErrorIs(t, play(&restarted{store: higher}, oneFails), fence.ErrStale)
+	require.NoError(t, play(&restarted{store: all}, oneFails))
 }
 
 func TestShare(t *testing.T) {
@@ -95,11 +121,11 @@ func TestShare(t *testing.T) {
 	require.NoError(t, g.Share(4, none), "it shares with 5")
 	require.ErrorIs(t, g.Do(4, none), fence.ErrStale)
 	require.ErrorIs(t, g.Share(0, none), fence.ErrStale)
-	require.EqualValues(t, 5, g.Highest())
+	require.Equal(t, fence.Seen{Shared: 5}, g.Seen())
 	require.NoError(t, g.Do(6, none))
 	require.EqualError(t, g.Share(5, none), "fence: stale: 5 is lower than 6, which a later holder has used")
 
-	again := fence.NewSharedGate(6, 8)
+	again := fence.NewGate(fence.Seen{Alone: 6, Shared: 8})
 	require.ErrorIs(t, again.Do(7, none), fence.ErrStale)
 	require.NoError(t, again.Share(7, none))
 	require.ErrorIs(t, again.Share(5, none), fence.ErrStale)

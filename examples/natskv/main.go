@@ -63,7 +63,7 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 		if err != nil {
 			return err
 		}
-		if err := fence.NewGate(stored.Fence).Admit(e.Fence); err != nil {
+		if err := fence.NewGate(fence.Seen{Alone: stored.Fence}).Admit(e.Fence); err != nil {
 			return err
 		}
 		if again && revision == 0 {
