@@ -330,10 +330,13 @@ func (c *Client) attach() (good bool, most time.Duration) {
 	})
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
+	if c.trouble.Err() == nil { // else what is known says more
+		c.trouble.Note(connecting{c.at, time.Now()})
+	}
 	nc, err := c.cfg.Dial(ctx, c.at)
 	if err != nil {
 		c.input(func(int64) {
-			c.note(err)
+			c.note(explain(err, false))
 			c.m.Unreached()
 		})
 		return false, most
@@ -353,7 +356,7 @@ func (c *Client) attach() (good bool, most time.Duration) {
 		msg, err = conn.Read()
 		c.input(func(now int64) {
 			if err != nil && !answered {
-				err = fmt.Errorf("no member answers there: give the address of Listeners in a node.Clients, and use TLS if they do: %w", err)
+				err = explain(err, true)
 			}
 			if err != nil && (!answered || c.conn == conn) {
 				c.note(err)

@@ -670,7 +670,29 @@ func TestStranger(t *testing.T) {
 				defer cancel()
 				_, err = c.Mutex("l").Acquire(ctx)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, `no session: member a:80: no member answers there: give the address of Listeners in a node.Clients, and use TLS if they do: `)
+				require.ErrorContains(t, err, `no session: member a:80: no member answers there: give the address of Listeners in a node.Clients, and use TLS if they do, and only then: `)
+			})
+		})
+	}
+}
+
+// A port that says nothing is named, also if the deadline is shorter than the attempt to connect.
+func TestSilentPort(t *testing.T) {
+	for name, dial := range map[string]func(ctx context.Context) (net.Conn, error){
+		"it does not accept": func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"it says nothing":    func(context.Context) (net.Conn, error) { near, _ := net.Pipe(); return near, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := client.New(client.Config{Members: []string{"a:80"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }})
+				require.NoError(t, err)
+				defer c.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), 1700*time.Millisecond)
+				defer cancel()
+				_, err = c.Mutex("l").Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, `no session: connecting with a:80 for 1.`)
+				require.ErrorContains(t, err, `s, without an answer: give the address`)
 			})
 		})
 	}

@@ -42,6 +42,7 @@ func TestTLS(t *testing.T) {
 			go done(7, 1, func(error) {}, nil)
 			return func(error) {}
 		},
+		Unmet:  func(net.Addr, error) {},
 		Left:   func() int64 { return int64(time.Hour) },
 		Lapsed: func() <-chan struct{} { return nil },
 		Why:    func() error { return nil },
@@ -72,10 +73,10 @@ func TestTLS(t *testing.T) {
 	}
 	err = refused(tlsConfig(theirs))
 	require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
-	require.ErrorContains(t, err, "no session: member "+listener.Addr().String()+": tls: failed to verify certificate")
+	require.ErrorContains(t, err, "no session: member "+listener.Addr().String()+": the member's certificate is not believed: tls: failed to verify certificate")
 
 	stranger := tlsConfig(theirs)
 	stranger.RootCAs, stranger.MaxVersion = ours.Pool(), tls.VersionTLS12 // so that the dial fails, not the first read
-	require.ErrorContains(t, refused(stranger), "tls: unknown certificate authority")
+	require.ErrorContains(t, refused(stranger), "the member refuses the certificate of this client, and its log says why: remote error: tls: unknown certificate authority")
 	require.Len(t, server.Status(), 1)
 }

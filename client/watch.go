@@ -2,10 +2,14 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"sync"
+	"net"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
@@ -84,6 +88,38 @@ func (c *Client) note(err error) {
 	c.log.Often(slog.LevelWarn, "client: a member is not reached", slog.String("address", c.at), slog.Any("err", err))
 }
 
+// connecting is what stands in the way while a member is dialed that has not answered yet.
+type connecting struct {
+	at    string
+	began time.Time
+}
+
+func (e connecting) Error() string {
+	return fmt.Sprintf("no session: connecting with %s for %v, without an answer: %s", e.at, time.Since(e.began).Round(100*time.Millisecond), hint)
+}
+
+const hint = "give the address of Listeners in a node.Clients, and use TLS if they do, and only then"
+
+// explain says what the end of a connection over which no message came means, or the end of an attempt to
+// dial.
+func explain(err error, dialed bool) error {
+	e, _ := errors.AsType[*net.OpError](err)
+	_, unbelieved := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case unbelieved:
+		return fmt.Errorf("the member's certificate is not believed: %w", err)
+	case e != nil && e.Op == "remote error" && strings.HasSuffix(e.Error(), "internal error"): // an alert of TLS
+		return fmt.Errorf("the member cannot use its own certificate, and its log says why: %w", err)
+	case e != nil && e.Op == "remote error":
+		return fmt.Errorf("the member refuses the certificate of this client, and its log says why: %w", err)
+	}
+	if dialed || plain || errors.Is(err, io.EOF) { // EOF ends a handshake
+		err = fmt.Errorf("no member answers there: %s: %w", hint, err)
+	}
+	return err
+}
+
 // seen tells the Observer, if there is one, how a call that began then has ended.
 func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 	o := c.cfg.Observer
@@ -98,13 +134,17 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		return
 	}
 	granted := time.Now()
-	tell := sync.OnceFunc(func() {
+	var told atomic.Bool // no sync.Once: a Release would wait while a lost hold is told of
+	tell := func() {
+		if told.Swap(true) {
+			return
+		}
 		e := lock.Event{Lock: name, Fence: h.Fence(), Took: time.Since(granted), Err: h.Err(), Outcome: "lost"}
 		if errors.Is(e.Err, lock.ErrReleased) {
 			e.Err, e.Outcome = nil, "released"
 		}
 		o.Hold(e)
-	})
+	}
 	c.mu.Lock()
 	h.tell = tell
 	c.mu.Unlock()

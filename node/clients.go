@@ -80,8 +80,15 @@ func (n *Node) serveClients() {
 		}
 		return err
 	}
+	unmet := func(from net.Addr, why error) {
+		host, _, err := net.SplitHostPort(from.String())
+		if err != nil {
+			host = from.String()
+		}
+		n.group.LogOften(slog.LevelWarn, "client's connection failed before it said hello", slog.String("from", host), slog.Any("err", why))
+	}
 	n.clients = lend.New(lend.Config{
-		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow,
+		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow, Unmet: unmet,
 		Take: n.lend, Busy: n.busy, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(), Why: n.locks.Why,
 	})
 }

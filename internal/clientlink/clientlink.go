@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
@@ -119,15 +121,22 @@ func New(nc net.Conn, most int) *Conn {
 }
 
 // Read reads a message, which is the Conn's until the next call. It returns [dmutex.ErrPeer] for
-// one that no correct program sends.
+// one that no correct program sends. It sees by three bytes that the other side speaks something else,
+// such as TLS or HTTP, and waits for no more of it.
 func (c *Conn) Read() (*clientsession.Message, error) {
 	head, err := c.from.Peek(2)
 	if err != nil {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint16(head)
-	if n > maxBody {
-		n = 0 // it is refused as an empty one is
+	if n == 0 || n > maxBody {
+		return nil, stranger(head)
+	}
+	if head, err = c.from.Peek(3); err != nil {
+		return nil, err
+	}
+	if head[2]>>4 != 9 { // no array of msgpack
+		return nil, stranger(head)
 	}
 	body := make([]byte, n)
 	_, _ = c.from.Discard(2)
@@ -136,6 +145,14 @@ func (c *Conn) Read() (*clientsession.Message, error) {
 	}
 	c.msg = clientsession.Message{}
 	return &c.msg, wire.Read(body, func(f *wire.Fields) { fields(f, &c.msg) })
+}
+
+// stranger is the error for the beginning of what is no message.
+func stranger(head []byte) error {
+	if head[0] == 0x16 && head[1] == 3 { // a record of TLS that begins a handshake
+		return dmutex.PeerMistake("the other side speaks TLS, and this one does not")
+	}
+	return dmutex.PeerMistake(fmt.Sprintf("what the other side says begins with %q: it is no client or member", head))
 }
 
 // Send sends messages, and does not wait until they are written. It must not be called with or after

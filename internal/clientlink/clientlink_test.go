@@ -124,6 +124,32 @@ func TestTooLong(t *testing.T) {
 	require.ErrorIs(t, err, dmutex.ErrPeer)
 }
 
+// What speaks something else is refused by its first bytes, and not waited for.
+func TestSpeaksSomethingElse(t *testing.T) {
+	for said, why := range map[string]string{
+		"\x16\x03\x01": "speaks TLS", "\x16\x03\x03": "speaks TLS", "GET": "\"GE\"", "\x00\x10G": "no client or member", "\x00\x00": "no client or member",
+	} {
+		_, err := New(&still{said: said}, 1000).Read()
+		require.ErrorIs(t, err, dmutex.ErrPeer)
+		require.ErrorContains(t, err, why)
+	}
+}
+
+// A still connection has said something, and would block if more were read.
+type still struct {
+	net.Conn
+	said string
+}
+
+func (s *still) Read(b []byte) (n int, err error) {
+	if s.said == "" {
+		panic("it is waited for")
+	}
+	n = copy(b, s.said)
+	s.said = s.said[n:]
+	return n, nil
+}
+
 // A tunnel is a connection without deadlines, such as a user's dialer may return.
 type tunnel struct{ net.Conn }
 

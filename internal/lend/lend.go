@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientlink"
@@ -25,6 +28,7 @@ type Config struct {
 	Length    time.Duration // S
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string, shared bool) error
+	Unmet     func(from net.Addr, why error) // a connection has failed before a client said hello
 
 	// Take begins to take a lock, alone or to share it, and calls done once, in a goroutine of its own. of
 	// lists the members that a claim names. node is the member's number. The Stop that Take returns makes it
@@ -64,7 +68,7 @@ type Server struct {
 	running sync.WaitGroup
 
 	Lost    atomic.Uint64 // sessions that ended without the client's word
-	Refused atomic.Uint64 // clients and requests that were not allowed, or too many
+	Refused atomic.Uint64 // clients and requests that were not allowed, or too many, and connections that failed before a hello
 	Claims  atomic.Uint64
 	Moved   atomic.Uint64 // claims that were granted
 
@@ -142,7 +146,10 @@ func (s *Server) serve(nc net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(clientlink.Patience))
 	var t *session
 	for more := true; more; {
-		msg, err := c.Read()
+		msg, err := c.Read() // the first shakes hands, if there is TLS
+		if t == nil {
+			s.unmet(c, err)
+		}
 		more = err == nil && msg.Kind < clientsession.Confirm && (msg.Kind == clientsession.Hello) == (t == nil)
 		if more && t == nil {
 			t = s.greet(c, msg)
@@ -158,6 +165,17 @@ func (s *Server) serve(nc net.Conn) {
 	s.mu.Lock()
 	s.tie(c)
 	s.mu.Unlock()
+}
+
+// unmet tells of a connection that has failed before a hello, but not of one that has only ended or said
+// nothing: a port is looked at by many.
+func (s *Server) unmet(c *clientlink.Conn, why error) {
+	switch {
+	case why == nil || errors.Is(why, io.EOF) || errors.Is(why, net.ErrClosed) || errors.Is(why, os.ErrDeadlineExceeded) || errors.Is(why, syscall.ECONNRESET):
+	case s.ctx.Err() == nil:
+		s.Refused.Add(1)
+		s.cfg.Unmet(c.RemoteAddr(), why)
+	}
 }
 
 // loosen counts a connection as one that no session has. The oldest of too many is closed, so that

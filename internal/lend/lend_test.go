@@ -34,6 +34,7 @@ type member struct {
 	lapsed   chan struct{}
 	why      atomic.Pointer[error] // why this member closes
 	returned []error
+	unmet    []string
 }
 
 func (m *member) Accept() (net.Conn, error) {
@@ -63,6 +64,7 @@ func serve(t *testing.T, test func(m *member)) {
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string, _ bool) error { return m.allow(name, lock) },
+			Unmet: func(_ net.Addr, why error) { m.unmet = append(m.unmet, why.Error()) },
 			Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, Stop, error)) Stop {
 				go func() {
 					if err := m.take(); err != nil {
@@ -187,6 +189,27 @@ func TestAtOnce(t *testing.T) {
 		c.say(clientsession.Message{Kind: clientsession.Bye})
 		c.hear(clientsession.Over)
 		require.Equal(t, uint64(1), m.Lost.Load(), "the client has ended it")
+	})
+}
+
+// A connection that fails before a hello is told of and counted, but not one that ends or says nothing.
+func TestUnmet(t *testing.T) {
+	serve(t, func(m *member) {
+		for _, says := range []string{"\x16\x03\x01\x02", "GET / HTTP/1.1", "", "\x00", "silent"} {
+			near, far := net.Pipe()
+			m.calls <- far
+			if says != "silent" {
+				_, _ = near.Write([]byte(says))
+				synctest.Wait()
+				near.Close()
+			}
+			time.Sleep(time.Minute)
+		}
+		require.Equal(t, []string{
+			"dmutex: peer's mistake: the other side speaks TLS, and this one does not",
+			`dmutex: peer's mistake: what the other side says begins with "GE": it is no client or member`,
+		}, m.unmet)
+		require.EqualValues(t, 2, m.Refused.Load())
 	})
 }
 

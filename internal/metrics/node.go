@@ -24,7 +24,7 @@ var (
 	drain    = ofNode.add(Gauge, "drain.timestamp", "s", "", "When the locks that former members may hold go on at the latest; absent if there are none.")
 	clients  = ofNode.add(Sum, "clients", "{client}", "", "Clients that this node serves. Only in the lease mode.")
 	lent     = ofNode.add(Sum, "client.locks", "{lock}", "state", "Locks that clients of this node hold (held) or wait for (waiting). Only in the lease mode.")
-	rejected = ofNode.add(Counter, "clients.refused", "{refusal}", "", "Clients and requests of clients that were not allowed, or too many. Only in the lease mode.")
+	rejected = ofNode.add(Counter, "clients.refused", "{refusal}", "", "Clients and requests of clients that were not allowed, or too many, and connections of clients that failed before a hello, for example because a certificate has expired. Only in the lease mode.")
 	gone     = ofNode.add(Counter, "clients.lost", "{session}", "", "Sessions of clients that ended although the client had not closed them: it was silent, or this node lost its lease. Only in the lease mode.")
 	claimed  = ofNode.add(Counter, "clients.claims", "{request}", "", "Requests of clients that do not reach another member to take over a lock that they hold by that one. Until that member is gone they are refused, and made again. Only in the lease mode.")
 	takeover = ofNode.add(Counter, "clients.moved", "{lock}", "", "Locks that this node has taken over for clients from members that were gone. Only in the lease mode.")

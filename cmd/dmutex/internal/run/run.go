@@ -214,8 +214,8 @@ func (c *Cmd) locks() (open func(name string) (lock.Mutex, error), stop func(), 
 func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
 	at := strings.Join(c.At, ",")
 	if !strings.Contains(at, "://") {
-		security, err := c.Config()
-		return client.Config{Members: c.At, TLS: security}, func() {}, err
+		dial, err := c.Dial()
+		return client.Config{Members: c.At, Dial: dial}, func() {}, err
 	}
 	var p tool.Place
 	switch err := p.Parse(at); {

@@ -3,7 +3,6 @@ package serve
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,7 +46,7 @@ func (Cmd) Help() string {
 
 The first grant of a new group comes after --lease, and so it does after all members were killed. When one is killed, another takes over what its clients hold. What they do not claim there waits for a lease, even with a file, because they may live.
 
-With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://, and for NATS alone without --listen. --creds, --nkey and --inbox are for NATS alone.
+With --cert, --key and --authority clients need a certificate of that authority. The files of --cert, --key and --authority are read anew for each connection. They are for NATS, too, if its URL begins with tls://, and for NATS alone without --listen. --creds, --nkey and --inbox are for NATS alone.
 
 A line of the file of --allow is WHO lock NAME, such as cert:alice lock invoices/*: a client with the name alice in its certificate may take the locks whose names begin with invoices/. With share for lock it may only share them. ` +
 		`WHO may also be nats:USER, the second word of the client's inbox, or * for all clients. A comment has a line of its own, which begins with #. At SIGHUP the file is read again; a file with an error changes nothing.
@@ -160,18 +159,16 @@ func (c *Cmd) join(ctx context.Context, cfg node.Config) (n *node.Node, leave fu
 }
 
 func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
-	security, err := c.Config()
-	if err != nil {
-		return nil, err
-	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("serve: --listen=%s: %w", c.Listen, err)
-	case security != nil:
-		return tls.NewListener(l, security), nil
 	}
-	return l, nil
+	secured, err := c.Security.Listen(l)
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	return secured, nil
 }
 
 // webServer returns an HTTP server that lets nobody keep a connection who does not use it.

@@ -3,6 +3,7 @@ package serve
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"io"
@@ -135,9 +136,9 @@ func dial(t *testing.T, security tool.Security, servers ...*process) *client.Cli
 	for _, s := range servers {
 		members = append(members, s.clients)
 	}
-	config, err := security.Config()
+	connect, err := security.Dial()
 	require.NoError(t, err)
-	c, err := client.New(client.Config{Members: members, TLS: config})
+	c, err := client.New(client.Config{Members: members, Dial: connect})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
@@ -199,6 +200,66 @@ func TestServeTLS(t *testing.T) {
 		_, err := dial(t, wrong, s).Mutex("x").TryAcquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
+}
+
+// A certificate that cannot be used is told of by the member that has it, and by the one that refuses it, and
+// counted. All files are read anew for each connection.
+func TestServeWithoutGoodCertificates(t *testing.T) {
+	a, host := certtest.New(t), func() *x509.Certificate {
+		return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	}
+	over := host()
+	over.NotBefore, over.NotAfter = time.Now().AddDate(0, 0, -2), time.Now().AddDate(0, 0, -1)
+	expired, ours := issue(t, a, over), issue(t, a, host())
+	status, _, stderr := tooltest.Run(new(grammar), "", "serve", "--group="+t.TempDir(), "--listen=127.0.0.1:0", "--cert="+expired.Cert, "--key="+expired.Key, "--authority="+expired.Authority)
+	require.Equal(t, 3, status)
+	require.Contains(t, stderr, "the certificate has expired at "+over.NotAfter.UTC().Format(time.RFC3339))
+
+	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"), "--cert="+ours.Cert, "--key="+ours.Key, "--authority="+ours.Authority)
+	good, err := os.ReadFile(ours.Cert)
+	require.NoError(t, err)
+	old := a.Issue(over)
+	refused := 0
+	fails := func(config *tls.Config, told, logged string) {
+		c, err := client.New(client.Config{Members: []string{s.clients}, TLS: config})
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), tooltest.TooLong)
+		defer cancel()
+		attempt := make(chan error, 1)
+		go func() { attempt <- c.Ready(ctx) }()
+		require.Contains(t, s.says("client's connection failed before it said hello"), logged)
+		for c.Status().Trouble == nil {
+			time.Sleep(time.Millisecond)
+		}
+		require.ErrorContains(t, c.Status().Trouble, told)
+		cancel()
+		require.ErrorContains(t, <-attempt, told)
+		refused++
+		require.NotContains(t, s.shows("/metrics"), "\ndmutex_clients_refused_total 0\n")
+	}
+	trusting := func(own ...tls.Certificate) *tls.Config {
+		return &tls.Config{RootCAs: a.Pool(), Certificates: own}
+	}
+	fails(trusting(old), "the member refuses the certificate of this client, and its log says why: ", "expired")
+	fails(trusting(), "the member refuses the certificate of this client, and its log says why: ", "didn't provide a certificate")
+	fails(nil, "no member answers there: ", "first record does not look like a TLS handshake")
+	fails(&tls.Config{RootCAs: certtest.New(t).Pool()}, "the member's certificate is not believed: ", "bad certificate")
+	require.NoError(t, os.WriteFile(ours.Cert, good[:len(good)/2], 0o600)) // torn
+	fails(trusting(a.Issue(host())), "the member cannot use its own certificate, and its log says why: ", "--cert=")
+	require.NoError(t, os.Remove(ours.Cert))
+	fails(trusting(a.Issue(host())), "the member cannot use its own certificate", "no such file")
+	require.NoError(t, os.WriteFile(ours.Cert, good, 0o600))
+
+	b := certtest.New(t) // the next authority
+	theirs := issue(t, b, host())
+	both, err := os.ReadFile(ours.Authority)
+	require.NoError(t, err)
+	next, err := os.ReadFile(theirs.Authority)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(ours.Authority, append(both, next...), 0o600))
+	theirs.Authority = ours.Authority
+	require.NoError(t, tooltest.Acquire(t, dial(t, theirs, s).Mutex("x")).Release())
 }
 
 // certificate makes a certificate and its authority.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path"
@@ -129,33 +130,61 @@ func (t Security) Check(nats, tcp bool) error {
 	return nil
 }
 
-// Config is for connections that both sides authenticate, or nil without a certificate. It reads
-// the certificate for each connection, so one that is renewed need not be announced.
-func (t Security) Config() (*tls.Config, error) {
+// Listen secures the connections of clients that a listener accepts, if there is a certificate. It reads
+// the files for each connection, so nobody need be told that one was renewed.
+func (t Security) Listen(l net.Listener) (net.Listener, error) {
+	if t.Cert == "" {
+		return l, nil
+	}
+	if _, err := t.read(); err != nil {
+		return nil, err
+	}
+	return tls.NewListener(l, &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.read() },
+	}), nil
+}
+
+// Dial returns what connects with a member over TCP: with TLS if there is a certificate. It reads the files
+// for each connection, too.
+func (t Security) Dial() (func(ctx context.Context, address string) (net.Conn, error), error) {
 	if t.Cert == "" {
 		return nil, nil
 	}
-	authority, err := os.ReadFile(t.Authority)
-	if err != nil {
+	if _, err := t.read(); err != nil {
 		return nil, err
 	}
-	load := func() (*tls.Certificate, error) {
-		c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		security, err := t.read()
 		if err != nil {
-			return nil, fmt.Errorf("--cert=%s --key=%s: %w", t.Cert, t.Key, err)
+			return nil, err
 		}
-		return &c, nil
+		return (&tls.Dialer{Config: security}).DialContext(ctx, "tcp", address)
+	}, nil
+}
+
+// read is for connections that both sides authenticate. It returns an error for a certificate that is
+// torn, missing or no longer valid: the other side could only say that it does not believe it.
+func (t Security) read() (*tls.Config, error) {
+	refuse := func(err error) (*tls.Config, error) {
+		return nil, fmt.Errorf("--cert=%s --key=%s: %w", t.Cert, t.Key, err)
 	}
-	if _, err := load(); err != nil {
-		return nil, err
+	own, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return refuse(err)
 	}
+	if end := own.Leaf.NotAfter; time.Now().After(end) {
+		return refuse(fmt.Errorf("the certificate has expired at %s: renew it", end.UTC().Format(time.RFC3339)))
+	}
+	authority, err := os.ReadFile(t.Authority)
 	all := x509.NewCertPool()
-	if !all.AppendCertsFromPEM(authority) {
-		return nil, errors.New("--authority=" + t.Authority + ": it has no certificate in PEM")
+	if err == nil && !all.AppendCertsFromPEM(authority) {
+		err = errors.New("it has no certificate in PEM")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--authority=%s: %w", t.Authority, err)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: all, ClientCAs: all, ClientAuth: tls.RequireAndVerifyClientCert,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() },
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, RootCAs: all, ClientCAs: all, ClientAuth: tls.RequireAndVerifyClientCert,
 	}, nil
 }
