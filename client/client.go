@@ -368,7 +368,7 @@ func (c *Client) attach() (good bool, most time.Duration) {
 				c.m.Disconnect()
 			case msg.Kind == clientsession.Confirm:
 				good = good || !c.m.Trying()
-				c.trouble.Note(nil)
+				c.trouble.Note(idle(c.at, msg))
 			case msg.Kind == clientsession.Over:
 				c.note(errors.New(msg.Text))
 			}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 )
@@ -96,6 +97,14 @@ type connecting struct {
 
 func (e connecting) Error() string {
 	return fmt.Sprintf("no session: connecting with %s for %v, without an answer: %s", e.at, time.Since(e.began).Round(100*time.Millisecond), hint)
+}
+
+// idle is what stands in the way when a member confirms a session for no time: nil if it does not.
+func idle(at string, confirm *clientsession.Message) error {
+	if confirm.For > 0 {
+		return nil
+	}
+	return fmt.Errorf("no session: member %s grants nothing yet: as a rule its group has just begun, and waits for a lease; its log says for what", at)
 }
 
 const hint = "give the address of Listeners in a node.Clients, and use TLS if they do, and only then"

@@ -485,7 +485,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 		alter func(*node.Config)
 		say   []string // both sides' values
 	}{
-		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{`here "algorithm central/1", there "algorithm ricart/1"; the record names members: if none of them runs any more, delete it`}},
+		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{`here "algorithm central/1", there "algorithm ricart/1"; the record has members: start this process with what they have, or close all of them first; only if they were killed, delete the record`}},
 		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", `here "lease 20s", there "lease 10s"`}},
 		"deadlock":  {func(c *node.Config) { c.Deadlock = time.Second }, []string{"deadlock 0s", "deadlock 1s"}},
 		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},

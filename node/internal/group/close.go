@@ -18,7 +18,7 @@ import (
 var (
 	ErrStopped     = errors.New("the node has stopped: let the process exit")
 	ErrClosed      = errors.New("the node is closed")
-	ErrConfig      = errors.New("configured differently: Members, Algorithm, Group, Deadlock and Lease must be the same in all members")
+	ErrConfig      = errors.New("configured differently: Members, Algorithm, Group, Deadlock and Lease must be the same in all members, and either all have Clients or none")
 	ErrNumberTaken = errors.New("another process uses this node's number: give each process its own, or stop the other one first")
 	ErrEvicted     = errors.New("evicted: the group goes on without this process; restart it to join again")
 	ErrFull        = fmt.Errorf("the group has %d members, which is the most: this process joins when one leaves; processes that only need locks can be clients of the members", membership.MaxMembers)

@@ -342,7 +342,7 @@ func (l *record) stopped() error {
 	describe := func(lease int64, settings string) string {
 		return fmt.Sprintf("lease %v, %s", time.Duration(lease), settings)
 	}
-	return fmt.Errorf("%w; the record names members: if none of them runs any more, delete it, as docs/operating.md says",
+	return fmt.Errorf("%w; the record has members: start this process with what they have, or close all of them first; only if they were killed, delete the record, as docs/operating.md says",
 		l.group.differs("member "+other.Member.String(), other.Speaks, describe(l.length, l.group.settings), describe(other.Lease, other.Settings)))
 }
 
