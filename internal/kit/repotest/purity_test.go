@@ -49,7 +49,7 @@ var rows = []struct {
 	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
 	{"internal/kit/certtest", false, nil},
 	{"internal/kit/child", false, nil},
-	{"internal/clientlink", false, []string{"internal/clientsession", "internal/wire", "transport"}},
+	{"internal/clientlink", false, []string{".", "internal/clientsession", "internal/wire", "transport"}},
 	{"internal/clientsession", true, []string{"internal/leases", "internal/protocol"}},
 	{"internal/clock", false, nil},
 	{"internal/epochs", true, nil},
