@@ -169,13 +169,6 @@ func (t Security) read() (*tls.Config, error) {
 	refuse := func(err error) (*tls.Config, error) {
 		return nil, fmt.Errorf("--cert=%s --key=%s: %w", t.Cert, t.Key, err)
 	}
-	own, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-	if err != nil {
-		return refuse(err)
-	}
-	if end := own.Leaf.NotAfter; time.Now().After(end) {
-		return refuse(fmt.Errorf("the certificate has expired at %s: renew it", end.UTC().Format(time.RFC3339)))
-	}
 	authority, err := os.ReadFile(t.Authority)
 	all := x509.NewCertPool()
 	if err == nil && !all.AppendCertsFromPEM(authority) {
@@ -183,6 +176,13 @@ func (t Security) read() (*tls.Config, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--authority=%s: %w", t.Authority, err)
+	}
+	own, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return refuse(err)
+	}
+	if end := own.Leaf.NotAfter; time.Now().After(end) {
+		return refuse(fmt.Errorf("the certificate has expired at %s: renew it", end.UTC().Format(time.RFC3339)))
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, RootCAs: all, ClientCAs: all, ClientAuth: tls.RequireAndVerifyClientCert,
