@@ -387,7 +387,10 @@ func (c *Client) loss(text string) error {
 
 // acquire takes the lock of that name.
 func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lock.Held, error) {
-	if len(name) == 0 || len(name) > transport.MaxName {
+	switch {
+	case c.m == nil:
+		return nil, errors.New("the client was not made by New")
+	case len(name) == 0 || len(name) > transport.MaxName:
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}
 	hold.Show(ctx, &c.trouble)

@@ -68,6 +68,9 @@ func NewGate(seen Seen) *Gate { return &Gate{seen: seen} }
 // earlier one is complete. f must not call the Gate. Even if f fails, the fence counts as
 // seen.
 func (g *Gate) Do(fence uint64, f func() error) error {
+	if f == nil {
+		return errNoFunction
+	}
 	g.running.Lock()
 	defer g.running.Unlock()
 	if err := passes(fence, max(g.seen.Alone, g.seen.Shared)); err != nil {
@@ -80,6 +83,9 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 // Share is Do for a hold that shares the lock: f may run at the same time as those of other calls of
 // Share, and the fence is compared only with those of holds alone.
 func (g *Gate) Share(fence uint64, f func() error) error {
+	if f == nil {
+		return errNoFunction
+	}
 	g.running.RLock()
 	defer g.running.RUnlock()
 	if err := passes(fence, g.seen.Alone); err != nil {
@@ -90,6 +96,8 @@ func (g *Gate) Share(fence uint64, f func() error) error {
 	g.mu.Unlock()
 	return f()
 }
+
+var errNoFunction = errors.New("fence: the function is nil: use Admit to ask whether a fence passes")
 
 func passes(fence, highest uint64) error {
 	switch {

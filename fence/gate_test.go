@@ -106,3 +106,11 @@ func TestGateConcurrently(t *testing.T) {
 	require.NotEmpty(t, passed)
 	require.IsNonDecreasing(t, passed)
 }
+
+// A nil function is said in words, and uses up no fence.
+func TestNilFunction(t *testing.T) {
+	g := new(fence.Gate)
+	require.ErrorContains(t, g.Do(5, nil), "the function is nil")
+	require.ErrorContains(t, g.Share(5, nil), "the function is nil")
+	require.Zero(t, g.Seen())
+}

@@ -347,7 +347,7 @@ func TestDo(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrBusy, "the end of ctx releases nothing")
 			return broken
 		}))
-		require.ErrorIs(t, s.one.Do(ctx, nil), context.Canceled)
+		require.ErrorIs(t, s.one.Do(ctx, func(context.Context, uint64) error { return nil }), context.Canceled)
 		require.Panics(t, func() {
 			_ = s.one.Do(t.Context(), func(context.Context, uint64) error { panic("f") })
 		})

@@ -75,7 +75,7 @@ func TestLevers(t *testing.T) {
 		synctest.Wait()
 		l.Fail(away)
 		require.ErrorIs(t, <-waits, away)
-		require.ErrorIs(t, l.Do(t.Context(), nil), away)
+		require.ErrorIs(t, l.Do(t.Context(), func(context.Context, uint64) error { return nil }), away)
 		require.NoError(t, h.Release())
 		_, err = l.TryAcquire(t.Context())
 		require.ErrorIs(t, err, away)

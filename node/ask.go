@@ -34,11 +34,14 @@ func (m *Mutex) Ask(ctx context.Context) error {
 
 // reach waits until the other members can be asked about the lock.
 func (m *Mutex) reach(ctx context.Context) error {
-	if err := lawful(m.name); err != nil {
+	switch err := lawful(m.name); {
+	case m.node == nil || m.node.group == nil:
+		return errUnmade
+	case err != nil:
 		return err
 	}
-	if ctx.Err() != nil {
-		return public(m.name, hold.ContextError(ctx))
+	if err := hold.ContextError(ctx); err != nil {
+		return public(m.name, err)
 	}
 	if err := m.node.Ready(ctx); err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -61,6 +63,32 @@ func (c *Clients) check(lease time.Duration) error {
 		return dmutex.Misuse("Config.Clients.Listeners has no listener, or one that is nil: where are clients to connect?")
 	}
 	return nil
+}
+
+// taken has the listeners of this process's nodes. One that two nodes had would give each connection to
+// either, and end with the first that closes.
+var taken sync.Map
+
+// claim makes listeners a node's, all or none of them.
+func claim(listeners []net.Listener) error {
+	for i, l := range listeners {
+		if !reflect.ValueOf(l).Comparable() {
+			continue
+		}
+		if _, twice := taken.LoadOrStore(l, true); twice {
+			disclaim(listeners[:i])
+			return dmutex.Misuse(fmt.Sprintf("Config.Clients.Listeners: %v serves another node, or is there twice: give each node listeners of its own", l.Addr()))
+		}
+	}
+	return nil
+}
+
+func disclaim(listeners []net.Listener) {
+	for _, l := range listeners {
+		if reflect.ValueOf(l).Comparable() {
+			taken.Delete(l)
+		}
+	}
 }
 
 func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, leases.Default) }

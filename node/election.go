@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -70,6 +71,9 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	if len(e.name) == 0 || len(e.name) > maxElection {
 		return notElected("", dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", maxElection, len(e.name))))
 	}
+	if lead == nil {
+		return notElected(e.mutex.name, hold.ErrNoFunction)
+	}
 	led := false
 	err := e.mutex.do(ctx, func(ctx context.Context, self dmutex.NodeID, epoch uint64) error {
 		led = true
@@ -117,6 +121,9 @@ func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 // The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
+		if hold.ContextError(ctx) != nil {
+			return
+		}
 		n := e.mutex.node
 		seen := n.terms.observe(e.name, 1)
 		defer n.terms.observe(e.name, -1)

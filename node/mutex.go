@@ -78,6 +78,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) {
 	return handle(m.acquire(ctx, true))
 }
 
+var errUnmade = dmutex.Misuse("the lock, election or transaction was not made by a Node: use the methods Mutex, Election and Txn of a Node that was opened")
+
 // lawful refuses what is not the name of a lock.
 func lawful(name string) error {
 	if len(name) == 0 || len(name) > transport.MaxName {
@@ -87,7 +89,10 @@ func lawful(name string) error {
 }
 
 func (m *Mutex) acquire(ctx context.Context, trying bool) (*locks.Held, error) {
-	if err := lawful(m.name); err != nil {
+	switch err := lawful(m.name); {
+	case m.node == nil || m.node.group == nil:
+		return nil, errUnmade
+	case err != nil:
 		return nil, err
 	}
 	if m.node.cfg.Observer == nil {
@@ -101,7 +106,7 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*locks.Held, error) {
 
 // wait is acquire without an Observer.
 func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
-	if ctx.Err() != nil {
+	if ctx == nil || ctx.Err() != nil {
 		return nil, public(m.name, hold.ContextError(ctx))
 	}
 	for {
@@ -203,6 +208,9 @@ func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 // Do runs f while it holds the lock, as [lock.Mutex] says. [Node.Close] waits for f, which
 // must not call it.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	if f == nil {
+		return public(m.name, hold.ErrNoFunction)
+	}
 	return m.do(ctx, func(ctx context.Context, _ dmutex.NodeID, fence uint64) error { return f(ctx, fence) })
 }
 

@@ -158,7 +158,7 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 	switch {
 	case refused != nil:
 		return nil, refused
-	case ctx.Err() != nil:
+	case hold.ContextError(ctx) != nil:
 		return nil, public("", hold.ContextError(ctx))
 	case !membership.IsName(cfg.Name):
 		return nil, dmutex.Misuse("Config.Name is printable text of at most 64 bytes")
@@ -174,6 +174,16 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 		if cfg.Algorithm = central.New; to.Store != nil {
 			cfg.Algorithm = central.Witnessed
 		}
+	}
+	if c := cfg.Clients; c != nil {
+		if err := claim(c.Listeners); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				disclaim(c.Listeners)
+			}
+		}()
 	}
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
 	to.Algorithm, to.Name, to.Group, to.Fence = cfg.Algorithm, cfg.Name, cfg.Group, cfg.Fence
@@ -257,6 +267,9 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // A process that exits without Close looks crashed, too. The message of a Release right before the
 // exit may be lost. Then the lock becomes free together with those that the process still held.
 func (n *Node) Close(ctx context.Context) error {
+	if ctx == nil {
+		return hold.ContextError(ctx)
+	}
 	if n.closing.Swap(true) {
 		select {
 		case <-n.closed:
@@ -268,6 +281,7 @@ func (n *Node) Close(ctx context.Context) error {
 	lost, err := n.group.Close(ctx) // the clients are told to leave when the locks end
 	if n.clients != nil {
 		n.clients.Close()
+		disclaim(n.cfg.Clients.Listeners)
 	}
 	close(n.quit)
 	n.running.Wait()

@@ -21,7 +21,12 @@ import (
 // A node may stop being ready while the group changes: for a few round trips, or, if
 // a member crashes during the change, until it is back, evicted or excluded. It stays
 // ready while only some locks wait for members that were excluded.
-func (n *Node) Ready(ctx context.Context) error { return n.waited(ctx, n.group.Ready(ctx)) }
+func (n *Node) Ready(ctx context.Context) error {
+	if ctx == nil {
+		return hold.ContextError(ctx)
+	}
+	return n.waited(ctx, n.group.Ready(ctx))
+}
 
 // waited says what the group was waiting for if ctx has ended.
 func (n *Node) waited(ctx context.Context, err error) error {
@@ -150,5 +155,8 @@ func (n *Node) silent(st locks.Status) error {
 // is not a member, before this node was in a view, and if one of the members has restarted
 // meanwhile: the group takes its new process in. If ctx ends first, the error is as for Ready.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
+	if ctx == nil {
+		return hold.ContextError(ctx)
+	}
 	return n.waited(ctx, n.group.Evict(ctx, members...))
 }

@@ -95,6 +95,9 @@ func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
 }
 
 func (t *Txn) acquire(ctx context.Context, name string) (*locks.Held, error) {
+	if t.node == nil || t.node.group == nil {
+		return nil, errUnmade
+	}
 	if !t.busy.CompareAndSwap(false, true) {
 		return nil, dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}

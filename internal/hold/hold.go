@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
@@ -138,9 +139,12 @@ func Show(ctx context.Context, t *Trouble) {
 	}
 }
 
-// ContextError is the error of a context that has ended. It wraps the cause, too, if there is
+// ContextError is the error of a context that has ended, or is nil. It wraps the cause, too, if there is
 // one, such as the signal that ended the context.
 func ContextError(ctx context.Context) error {
+	if ctx == nil {
+		return dmutex.Misuse("the context is nil: pass context.Background()")
+	}
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(cause, err) {
 		return cause
@@ -206,8 +210,14 @@ func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.take(
 // TryAcquire implements [lock.Mutex].
 func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.take(ctx, true) }
 
+// ErrNoFunction is for a nil function.
+var ErrNoFunction = dmutex.Misuse("the function is nil: there is nothing to run under the lock")
+
 // Do implements [lock.Mutex].
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	if f == nil {
+		return m.Error(ErrNoFunction)
+	}
 	h, err := m.take(ctx, false)
 	if err != nil {
 		return err

@@ -145,7 +145,7 @@ func TestRun(t *testing.T) {
 	m := &hold.Mutex{Package: "p", Lock: "l", Take: func(context.Context, bool, bool) (lock.Held, error) { return l.Acquire(t.Context()) }}
 	require.Equal(t, errBroken, m.Do(t.Context(), func(context.Context, uint64) error { return errBroken }))
 	m.Take = func(context.Context, bool, bool) (lock.Held, error) { return nil, errBroken }
-	require.EqualError(t, m.Do(t.Context(), nil), `p: lock "l": broken`)
+	require.EqualError(t, m.Do(t.Context(), func(context.Context, uint64) error { return nil }), `p: lock "l": broken`)
 	c := clock.New()
 	ended := hold.New(t.Context(), c, leases.From(c.Now(), int64(time.Hour)), 1, lapsed)
 	ended.End(errBroken)

@@ -40,7 +40,7 @@ type Semaphore struct {
 // as the method Mutex of a node or a client. With another number of permits all calls return an error.
 func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Semaphore {
 	s := &Semaphore{name: name}
-	if permits < 1 || permits > 64 {
+	if permits < 1 || permits > 64 || mutex == nil {
 		return s
 	}
 	s.locks = append(s.locks, mutex(name))
@@ -72,6 +72,9 @@ func (p *Permit) Release() error {
 // Acquire waits for a permit. It returns either a permit or an error, never both. The error says what the
 // last of the permits that the call waited for waits for.
 func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
+	if ctx == nil {
+		return nil, s.fail(hold.ContextError(ctx))
+	}
 	if len(s.locks) > 1 {
 		soon, cancel := context.WithTimeout(ctx, time.Second) // others may be free while nobody answers for this one
 		p, err := s.try(soon, int(s.next.Load()))
@@ -109,7 +112,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	return nil, s.fail(err)
 }
 
-var errNone = errors.New("it has no permits: choose 1 to 64")
+var errNone = errors.New("it has no permits: choose 1 to 64, and give New the method Mutex of a node or a client")
 
 // TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
@@ -128,6 +131,9 @@ func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
 
 // Do runs f while it holds a permit, like Do of a [lock.Mutex].
 func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit int, fence uint64) error) error {
+	if f == nil {
+		return s.fail(hold.ErrNoFunction)
+	}
 	p, err := s.Acquire(ctx)
 	if err != nil {
 		return err

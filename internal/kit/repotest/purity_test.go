@@ -58,7 +58,7 @@ var rows = []struct {
 	{"internal/kit/electiontest", false, []string{".", "dmutextest", "election", "internal/kit/search"}},
 	{"internal/kit/browsertest", false, nil},
 	{"internal/kit/goldentest", false, []string{"internal/kit/search"}},
-	{"internal/hold", false, []string{"internal/clock", "internal/leases", "lock"}},
+	{"internal/hold", false, []string{".", "internal/clock", "internal/leases", "lock"}},
 	{"internal/latelog", false, nil},
 	{"internal/leases", true, nil},
 	{"internal/lockrecord", true, []string{"internal/canon", "internal/leases"}},

@@ -288,7 +288,7 @@ func TestDo(t *testing.T) {
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 			return nil
 		}))
-		require.ErrorIs(t, m.Do(ctx, nil), context.Canceled)
+		require.ErrorIs(t, m.Do(ctx, func(context.Context, uint64) error { return nil }), context.Canceled)
 	})
 }
 

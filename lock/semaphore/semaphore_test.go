@@ -1,0 +1,25 @@
+package semaphore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/semaphore"
+	"github.com/dmutex/dmutex/locktest"
+)
+
+// A nil context and nil functions are said in words.
+func TestNil(t *testing.T) {
+	var none context.Context
+	s := semaphore.New("s", 2, func(name string) lock.Mutex { return locktest.New(name) })
+	_, err := s.Acquire(none)
+	require.ErrorContains(t, err, "the context is nil")
+	_, err = s.TryAcquire(none)
+	require.ErrorContains(t, err, "the context is nil")
+	require.ErrorContains(t, s.Do(t.Context(), nil), "the function is nil")
+	_, err = semaphore.New[lock.Mutex]("s", 2, nil).Acquire(t.Context())
+	require.ErrorContains(t, err, "give New the method Mutex")
+}

@@ -1,0 +1,77 @@
+package node_test
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A nil context, a nil function and what no Node has made are mistakes of the caller, and said in words.
+func TestNil(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	var none context.Context
+	ctx := t.Context()
+	_, err = node.Open(none, new(store.Memory), net.Link(dmutex.None), node.Config{})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	_, err = node.OpenStrict(none, 1, []dmutex.NodeID{1}, net.Link(1), node.Config{})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	n, err := node.OpenStrict(ctx, 2, []dmutex.NodeID{2}, net.Link(2), node.Config{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close(ctx)) }()
+	m, e := n.Mutex("x"), n.Election("x")
+	for name, call := range map[string]func() error{
+		"Acquire":            func() error { _, err := m.Acquire(none); return err },
+		"TryAcquire":         func() error { _, err := m.TryAcquire(none); return err },
+		"Shared":             func() error { _, err := m.Shared().Acquire(none); return err },
+		"Do":                 func() error { return m.Do(none, func(context.Context, uint64) error { return nil }) },
+		"Do, function":       func() error { return m.Do(ctx, nil) },
+		"Campaign":           func() error { return e.Campaign(none, func(context.Context, uint64) error { return nil }) },
+		"Campaign, function": func() error { return e.Campaign(ctx, nil) },
+		"Ask":                func() error { return m.Ask(none) },
+		"Holder":             func() error { _, err := m.Holder(none); return err },
+		"Txn":                func() error { _, err := n.Txn().Acquire(none, "y"); return err },
+		"AcquireAll":         func() error { _, err := n.AcquireAll(none, "y"); return err },
+		"Ready":              func() error { return n.Ready(none) },
+		"Evict":              func() error { return n.Evict(none, 1) },
+		"Close":              func() error { return n.Close(none) },
+		"zero Mutex":         func() error { _, err := new(node.Mutex).Acquire(ctx); return err },
+		"zero Node":          func() error { _, err := new(node.Node).Mutex("x").Acquire(ctx); return err },
+		"zero Node, Ask":     func() error { return new(node.Node).Mutex("x").Ask(ctx) },
+		"zero Txn":           func() error { _, err := new(node.Txn).Acquire(ctx, "x"); return err },
+	} {
+		require.ErrorIs(t, call(), dmutex.ErrMisuse, name)
+	}
+	for range e.Observe(none) {
+		t.Fatal("it yields")
+	}
+}
+
+// A listener serves one node.
+func TestListenerOfTwoNodes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	links, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	s := new(store.Memory)
+	open := func(listeners ...net.Listener) (*node.Node, error) {
+		return node.Open(t.Context(), s, links.Link(dmutex.None), node.Config{Clients: &node.Clients{Listeners: listeners}})
+	}
+	_, err = open(l, l)
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	n, err := open(l) // which the error has left alone
+	require.NoError(t, err)
+	_, err = open(l)
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, l.Addr().String())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = n.Close(ctx)
+}
