@@ -180,7 +180,8 @@ func (c *Client) Mutex(name string) lock.Sharable {
 }
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
-// return [ErrClosed].
+// return [ErrClosed]. Close waits for functions of the Observer that run, and until the handler of
+// Config.Logger has taken what was logged: if one of them blocks, so does Close.
 func (c *Client) Close() error {
 	var tell []func()
 	c.input(func(int64) {

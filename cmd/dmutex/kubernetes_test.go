@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"io"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -223,7 +225,32 @@ func TestKubernetesServe(t *testing.T) {
 	require.Equal(t, "http", policy.Ingress[1].Ports[0].Port)
 	require.NotEmpty(t, policy.Ingress[1].From[0].NamespaceSelector.MatchLabels)
 	require.Equal(t, "clients", policy.Ingress[0].Ports[0].Port)
-	require.NotEmpty(t, policy.Ingress[0].From[0].PodSelector.MatchLabels)
+	for _, from := range policy.Ingress[0].From { // of this namespace, and of others
+		require.Equal(t, map[string]string{"locks": "dmutex"}, from.PodSelector.MatchLabels)
+	}
+	require.Empty(t, policy.Ingress[0].From[0].NamespaceSelector.MatchLabels)
+	require.Equal(t, map[string]string{"locks": "dmutex"}, policy.Ingress[0].From[1].NamespaceSelector.MatchLabels)
+}
+
+// The names that the certificate of the members needs cover the addresses of the members for clients of
+// their namespace and of others.
+func TestKubernetesNames(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes/serve.yaml")
+	require.NoError(t, err)
+	_, line, _ := strings.Cut(string(text), "value: /tls/tls.crt} # for ")
+	line, _, _ = strings.Cut(line, "\n")
+	cert := &x509.Certificate{DNSNames: regexp.MustCompile(`\*[a-zA-Z.]+`).FindAllString(line, -1)}
+	require.Len(t, cert.DNSNames, 3)
+	addresses := regexp.MustCompile(`dmutex-0[a-zA-Z.]*`).FindAllString(string(text), -1)
+	require.Equal(t, []string{"dmutex-0.dmutex", "dmutex-0.dmutex.NAMESPACE.svc"}, addresses)
+	for _, address := range append(addresses, "dmutex-0.dmutex.NAMESPACE.svc.cluster.local") {
+		require.NoError(t, cert.VerifyHostname(address))
+	}
+	docs, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	for _, name := range cert.DNSNames {
+		require.Contains(t, string(docs), "`"+name+"`")
+	}
 }
 
 // Each file for Kustomize names files that are there, and the base is all of the lock service.
