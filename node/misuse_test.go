@@ -75,3 +75,23 @@ func TestListenerOfTwoNodes(t *testing.T) {
 	cancel()
 	_ = n.Close(ctx)
 }
+
+// A call that waits for a hold of its own process says so, also if that shares the lock: there is no upgrade.
+func TestBusyByThisProcess(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	var nodes []*node.Node
+	for id := range dmutex.NodeID(2) {
+		n, err := node.OpenStrict(t.Context(), id+1, []dmutex.NodeID{1, 2}, net.Link(id+1), node.Config{Name: "abc"[id : id+1]})
+		require.NoError(t, err)
+		nodes = append(nodes, n)
+	}
+	defer closeAll(t, nodes)
+	for _, n := range nodes { // the home of the lock, and the other
+		h, err := n.Mutex("x").Shared().Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = n.Mutex("x").TryAcquire(t.Context())
+		require.EqualError(t, err, `node: lock "x": lock is busy: shared by this process`)
+		require.NoError(t, h.Release())
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,7 +122,11 @@ func (n *Node) heldBy(st locks.Status, here string) string {
 	case len(st.Former) > 0 && st.Phase != dmutex.Held:
 		return fmt.Sprintf("waiting for the leases of former members %s, which may hold it: at most %v more", strings.Join(n.group.AllCalled(st.Former), ", "), st.Drains.Round(100*time.Millisecond))
 	case len(st.Sharers) > 0:
-		return "shared by " + strings.Join(n.group.AllCalled(st.Sharers), ", ")
+		names := n.group.AllCalled(st.Sharers)
+		if i := slices.Index(st.Sharers, n.Self()); i >= 0 {
+			names[i] = here
+		}
+		return "shared by " + strings.Join(names, ", ")
 	case st.Holder == dmutex.None:
 		return ""
 	case st.Phase != dmutex.Held:
