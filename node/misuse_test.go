@@ -87,11 +87,12 @@ func TestBusyByThisProcess(t *testing.T) {
 		nodes = append(nodes, n)
 	}
 	defer closeAll(t, nodes)
-	for _, n := range nodes { // the home of the lock, and the other
-		h, err := n.Mutex("x").Shared().Acquire(t.Context())
+	for i, n := range nodes { // of one lock they are the home and not, and of the other
+		lock := "xy"[i : i+1]
+		h, err := n.Mutex(lock).Shared().Acquire(t.Context())
 		require.NoError(t, err)
-		_, err = n.Mutex("x").TryAcquire(t.Context())
-		require.EqualError(t, err, `node: lock "x": lock is busy: shared by this process`)
+		_, err = n.Mutex(lock).TryAcquire(t.Context())
+		require.EqualError(t, err, `node: lock "`+lock+`": lock is busy: shared by this process`)
 		require.NoError(t, h.Release())
 	}
 }
