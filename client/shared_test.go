@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -58,5 +62,53 @@ func TestShared(t *testing.T) {
 		require.NoError(t, h.Err())
 		require.NoError(t, h.Release())
 		require.NoError(t, <-writer)
+	})
+}
+
+// A client that wants the lock alone and gives up keeps no reader out: clients of every member share it at once,
+// and meet.
+func TestWriterGivesUp(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		members := []*member{w.open("a"), w.open("b"), w.open("c")}
+		one, two, three := w.use("one", "a"), w.use("two", "b"), w.use("three", "c")
+		for k := range 6 { // homes
+			name := fmt.Sprint("l", k)
+			held := []lock.Held{}
+			share := func(m lock.Mutex) {
+				h, err := m.Acquire(nodetest.ContextFor(t, time.Second))
+				require.NoError(t, err, name)
+				held = append(held, h)
+			}
+			share(one.Mutex(name).Shared())
+			if k%2 == 0 {
+				_, err := two.Mutex(name).TryAcquire(t.Context())
+				require.ErrorIs(t, err, lock.ErrBusy)
+			} else {
+				deadline, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				writer := make(chan error, 1)
+				go func() {
+					_, err := two.Mutex(name).Acquire(deadline)
+					writer <- err
+				}()
+				time.Sleep(time.Second)
+				_, err := three.Mutex(name).Shared().Acquire(nodetest.ContextFor(t, 100*time.Millisecond))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, <-writer, context.DeadlineExceeded)
+				cancel()
+			}
+			for _, c := range []*user{one, two, three} {
+				share(c.Mutex(name).Shared())
+			}
+			for _, n := range members {
+				share(n.Mutex(name).Shared())
+			}
+			for _, h := range held {
+				require.NoError(t, h.Err())
+				require.NoError(t, h.Release())
+			}
+			h, err := two.Mutex(name).Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, h.Release())
+		}
 	})
 }

@@ -109,7 +109,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 		case h := <-q.answers:
 			if h.Fence != 0 {
 				h.Name = n.group.About(h.Node).Name
-				return h, nil
+				return h.Holder, nil
 			}
 			heard = append(heard, h.Node)
 		case <-look: // whether the view is another now
@@ -125,12 +125,19 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 // A question is a message that asks who holds a lock, and the answers to it.
 type question struct {
 	message
-	answers chan Holder
+	answers chan answer
+}
+
+// An answer says whether a node holds a lock, and for how long a call there has waited to hold it alone,
+// 0 if none does.
+type answer struct {
+	Holder
+	waited time.Duration
 }
 
 // question asks who holds a lock. The answers come until its number is deleted from asks.
 func (n *Node) question(name string) *question {
-	q := &question{message{says: saysWho, number: n.numbers.Add(1), name: name}, make(chan Holder, 64)}
+	q := &question{message{says: saysWho, number: n.numbers.Add(1), name: name}, make(chan answer, 64)}
 	n.asks.Store(q.number, q.answers)
 	return q
 }
@@ -147,9 +154,9 @@ func (n *Node) holds(name string) (own Holder) {
 // more than the peers have to give.
 func (n *Node) answered(from dmutex.NodeID, m *message) {
 	answers, _ := n.asks.Load(m.number)
-	c, _ := answers.(chan Holder)
+	c, _ := answers.(chan answer)
 	select {
-	case c <- Holder{Node: from, Fence: m.fence, Age: time.Duration(m.age) * time.Millisecond}:
+	case c <- answer{Holder{Node: from, Fence: m.fence, Age: time.Duration(m.age) * time.Millisecond}, time.Duration(m.waited) * time.Millisecond}:
 	default:
 	}
 }

@@ -129,7 +129,7 @@ func (n *Node) busy(lock string) (text string, busy bool) {
 		return "its member waits for others of the group", false
 	}
 	st := n.locks.Status(lock)
-	by := n.heldBy(st, n.group.Called(n.Self()))
+	by := n.heldBy(lock, st, n.group.Called(n.Self()), answer{})
 	text = cmp.Or(by, "its member does not know the holder")
 	if silent := n.silent(st); silent != nil {
 		text = fmt.Sprintf("waiting for %v: %s", silent, text)

@@ -25,7 +25,7 @@ func TestGolden(t *testing.T) {
 			Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "x"}}, Ask: []dmutex.NodeID{2}}}},
 		{"ask", message{says: saysAsk, name: "x"}},
 		{"who", message{says: saysWho, number: 7, name: "x"}},
-		{"hold", message{says: saysHold, number: 7, fence: 1 << 50, age: 300}},
+		{"hold", message{says: saysHold, number: 7, fence: 1 << 50, age: 300, waited: 200}},
 	} {
 		b := x.m.encode()
 		text += goldentest.Line(x.what, b)

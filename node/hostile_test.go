@@ -169,19 +169,20 @@ func TestNonsenseAboutHolders(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		question := func(name string) []byte { return (&message{says: saysWho, number: 7, name: name}).encode() }
 		hold := func(age uint64) []byte { return (&message{says: saysHold, number: 7, fence: 5, age: age}).encode() }
-		who, answer := question("x"), hold(1000)
+		who, held := question("x"), hold(1000)
+		waits := (&message{says: saysHold, number: 7, waited: maxAge + 1}).encode()
 		for i, bad := range [][]byte{
 			who[:len(who)-1], append(slices.Clone(who), 0), question(""), question(strings.Repeat("x", transport.MaxName+1)),
-			answer[:len(answer)-1], append(slices.Clone(answer), 0), hold(maxAge + 1),
+			held[:len(held)-1], append(slices.Clone(held), 0), hold(maxAge + 1), waits,
 		} {
 			one.group.Message(2, 1<<20, bad)
 			require.EqualValues(t, i+1, one.Status().Refused, "%x", bad)
 		}
 		refused := one.Status().Refused
-		answers := make(chan Holder, 64)
+		answers := make(chan answer, 64)
 		one.asks.Store(uint64(8), answers)
 		for range 1000 {
-			one.group.Message(2, 1<<20, answer)
+			one.group.Message(2, 1<<20, held)
 			one.group.Message(2, 1<<20, (&message{says: saysHold, number: 8}).encode())
 		}
 		require.Equal(t, refused, one.Status().Refused)

@@ -142,13 +142,13 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(m.node.waitError(m.name, Holder{}, hold.ContextError(ctx)))
+			w.GiveUp(m.node.waitError(m.name, answer{}, answer{}, hold.ContextError(ctx)))
 			return
 		case <-receipt:
 		}
 	}
 	st, busy := m.node.locks.Status(m.name), ErrBusy
-	if by := m.node.heldBy(st, "this process"); by != "" {
+	if by := m.node.heldBy(m.name, st, "this process", answer{}); by != "" {
 		busy = fmt.Errorf("%w: %s", ErrBusy, by)
 	}
 	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: busy})
@@ -170,14 +170,14 @@ func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 		left := time.Until(deadline)
 		ask = time.After(left - min(left/2, askBefore))
 	}
-	var answers <-chan Holder
-	var holder Holder // that has answered; its Age is less the time of the answer
+	var answers <-chan answer
+	var holder, writer answer // that have answered; times are less that of the answer
 	for {
 		select {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(n.waitError(m.name, holder, hold.ContextError(ctx)))
+			w.GiveUp(n.waitError(m.name, holder, writer, hold.ContextError(ctx)))
 			return
 		case <-lapsed:
 			if _, err := m.txn.holds(""); err != nil {
@@ -196,10 +196,15 @@ func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 			answers = q.answers
 			n.sendAll(&q.message)
 			n.mail.Flush()
-		case h := <-answers:
-			if h.Fence != 0 {
-				holder = h
-				holder.Age -= time.Duration(n.mail.Now())
+		case a := <-answers:
+			now := time.Duration(n.mail.Now())
+			if a.Fence != 0 {
+				holder = a
+				holder.Age -= now
+			}
+			if m.shared && a.waited > 0 {
+				writer = a
+				writer.waited -= now
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 		attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))), slog.Duration("held", st.HeldFor.Round(time.Second)))
 	}
 	if len(st.Former) > 0 {
-		attrs = append(attrs, slog.String("for", n.heldBy(st, "this process")))
+		attrs = append(attrs, slog.String("for", n.heldBy(lock, st, "this process", answer{})))
 	} else if why := n.silent(st); why != nil {
 		attrs = append(attrs, slog.String("for", why.Error()))
 	}
@@ -96,8 +96,9 @@ func (n *Node) logLongWait(lock string, waited time.Duration) {
 }
 
 // waitError is the error of an Acquire whose context has ended: it says what the call was waiting
-// for, and wraps why. holder is what another node has answered to awaitGrant, if this node knows none.
-func (n *Node) waitError(lock string, holder Holder, why error) error {
+// for, and wraps why. holder and writer are what other nodes have answered to awaitGrant, if this node knows
+// none: who holds the lock, and who waits to hold it alone and keeps out a call that shares.
+func (n *Node) waitError(lock string, holder, writer answer, why error) error {
 	if !n.group.Acting() {
 		return n.notReady(why)
 	}
@@ -106,7 +107,7 @@ func (n *Node) waitError(lock string, holder Holder, why error) error {
 	if st.Holder == dmutex.None && holder.Fence != 0 {
 		st.Holder, st.HeldFor = holder.Node, holder.Age+time.Duration(n.mail.Now())
 	}
-	if by := n.heldBy(st, "this process"); by != "" {
+	if by := n.heldBy(lock, st, "this process", writer); by != "" {
 		why = fmt.Errorf("%s: %w", by, why)
 	}
 	if silent != nil {
@@ -115,8 +116,28 @@ func (n *Node) waitError(lock string, holder Holder, why error) error {
 	return why
 }
 
-// heldBy says who holds a lock, or may hold it, as far as this node knows, which is called here.
-func (n *Node) heldBy(st locks.Status, here string) string {
+// heldBy says who holds a lock, or may hold it, and who keeps out those that would share it, as far as this
+// node knows, which is called here, or as the writer of another node has answered.
+func (n *Node) heldBy(lock string, st locks.Status, here string, writer answer) string {
+	by := n.holder(st, here)
+	alone, before, elsewhere := n.locks.Alone(lock)
+	switch {
+	case by == "" || len(st.Former) > 0:
+		return by
+	case alone > 0 && before:
+		writer.Name, writer.waited = here, alone
+	case writer.waited != 0:
+		writer.Name, writer.waited = n.group.Called(writer.Node), writer.waited+time.Duration(n.mail.Now())
+	case elsewhere:
+		return by + ", and a call of another process waits to hold it alone"
+	default:
+		return by
+	}
+	return fmt.Sprintf("%s, and a call of %s has waited %v to hold it alone", by, writer.Name, writer.waited.Round(100*time.Millisecond))
+}
+
+// holder says who holds a lock, or may hold it.
+func (n *Node) holder(st locks.Status, here string) string {
 	who := here
 	switch {
 	case len(st.Former) > 0 && st.Phase != dmutex.Held:

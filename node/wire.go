@@ -17,7 +17,8 @@ import (
 //	Probe   a chase.Chase
 //	Ask     lock: "its holder may give it back"
 //	Who     number of the question, lock: "do you hold it?"
-//	Hold    number of the question, fence or 0 for "no", milliseconds since the grant
+//	Hold    number of the question, fence or 0 for "no", milliseconds since the grant, milliseconds
+//	        that a call there has waited to hold it alone, at least 1, or 0 for "none does"
 type message struct {
 	says   uint64
 	number uint64 // of a question, or the epoch
@@ -25,6 +26,7 @@ type message struct {
 	leads  bool
 	fence  uint64
 	age    uint64
+	waited uint64
 	probe  chase.Chase
 }
 
@@ -72,6 +74,7 @@ func (m *message) fields(f *wire.Fields, members int) {
 		wire.Number(f, &m.number)
 		wire.Number(f, &m.fence)
 		wire.Uint(f, &m.age, maxAge)
+		wire.Uint(f, &m.waited, maxAge)
 	default:
 		f.Refuse(true, fmt.Sprintf("unknown kind of message: %d", m.says))
 	}
@@ -109,7 +112,11 @@ func (u up) Message(from dmutex.NodeID, b []byte) {
 		u.locks.Ask(m.name)
 	case m.says == saysWho:
 		own := u.holds(m.name)
-		_ = u.send(from, (&message{says: saysHold, number: m.number, fence: own.Fence, age: uint64(own.Age.Milliseconds())}).encode())
+		answer := message{says: saysHold, number: m.number, fence: own.Fence, age: uint64(own.Age.Milliseconds())}
+		if waited, _, _ := u.locks.Alone(m.name); waited > 0 {
+			answer.waited = max(1, uint64(waited.Milliseconds()))
+		}
+		_ = u.send(from, answer.encode())
 	case m.says == saysHold:
 		u.answered(from, m)
 	}

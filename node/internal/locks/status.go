@@ -80,6 +80,27 @@ func (l *lock) status() Status {
 	return st
 }
 
+// Alone returns for how long a call of this node has waited to hold a lock alone, 0 if none does; whether
+// one that would share it waits behind that; and whether, as far as a node that shares it knows, a call of
+// another node waits to hold it alone.
+func (t *Table) Alone(name string) (waited time.Duration, before, elsewhere bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.locks[name]
+	if l == nil {
+		return 0, false, false
+	}
+	for _, w := range l.waiters {
+		if before = waited > 0 && w.Shares; before {
+			break
+		}
+		if waited == 0 && !w.Shares {
+			waited = max(1, time.Duration(t.cfg.Mail.Now()-w.since))
+		}
+	}
+	return waited, before, l.in(dmutex.Held) && l.shares() && l.sharer().Wanted()
+}
+
 // drains returns in how long the locks that former members may hold go on at the latest.
 func (t *Table) drains() time.Duration { return time.Duration(max(t.drainAt-t.cfg.Clock(), 0)) }
 

@@ -371,3 +371,32 @@ func TestSharedCost(t *testing.T) {
 		})
 	}
 }
+
+// The error of a call that shares names the call that keeps it out: of this process, of another one, or only
+// that there is one.
+func TestErrorNamesTheWriter(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		h := g.share(1, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		alone := g.acquireLater(ctx, 2, "x")
+		time.Sleep(2 * time.Second)
+		for id, want := range map[dmutex.NodeID]string{
+			1: `(held|shared) by .*, and a call of web-2 \(node 2\) has waited [2-5].*s to hold it alone: context deadline exceeded$`,
+			2: `(held|shared) by .*, and a call of this process has waited [2-5]s to hold it alone: context deadline exceeded$`,
+			3: `(held|shared) by .*, and a call of web-2 \(node 2\) has waited [2-5].*s to hold it alone: context deadline exceeded$`,
+		} {
+			_, err := g.nodes[id].Mutex("x").Shared().Acquire(nodetest.ContextFor(t, time.Second))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Regexp(t, want, err)
+		}
+		_, err := g.nodes[1].Mutex("x").Shared().TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrBusy)
+		require.ErrorContains(t, err, "and a call of another process waits to hold it alone")
+		_, err = g.nodes[3].Mutex("x").Acquire(nodetest.ContextFor(t, time.Second))
+		require.NotContains(t, err.Error(), "alone", "only readers are kept out by it")
+		cancel()
+		require.Error(t, (<-alone).err)
+		require.NoError(t, h.Release())
+	})
+}
