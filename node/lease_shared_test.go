@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/lock"
@@ -19,7 +21,8 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 )
 
-// A dead reader delays writers for its lease, and readers not at all.
+// A dead reader delays writers for its lease, and readers not at all, if its death is reported and the lock
+// has a witness, or a living home.
 func TestSharedDeath(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New} {
 		t.Run(name, func(t *testing.T) {
@@ -120,5 +123,48 @@ func TestCarriedHolds(t *testing.T) {
 				all.Wait()
 			})
 		})
+	}
+}
+
+// How long other readers wait when a member that shares a lock falls silent, in leases: until it is excluded, if
+// a survivor knows that it does not hold the lock alone; else for its lease, too. A survivor that shares the lock
+// itself knows that under every algorithm, a coordinator or its witness under central.
+func TestSilentReader(t *testing.T) {
+	for _, a := range algorithms.All {
+		if !a.Shares {
+			continue
+		}
+		for _, shared := range []bool{false, true} {
+			for _, dead := range []bool{false, true} { // the home of the lock
+				t.Run(fmt.Sprintf("%s, a survivor shares it %v, its home is dead %v", a.Name, shared, dead), func(t *testing.T) {
+					bubbleLease(t, a.Algorithm, func(t *testing.T, g *leaseGroup) {
+						all := slices.Clone(g.open(3))
+						members := []dmutex.NodeID{all[0].Self(), all[1].Self(), all[2].Self()}
+						name := "x"
+						for i := 0; (locks.Home(name, members) == members[2]) != dead; i++ {
+							name = fmt.Sprint("x", i)
+						}
+						_, err := all[2].Mutex(name).Shared().Acquire(t.Context())
+						require.NoError(t, err)
+						if shared {
+							_, err := all[0].Mutex(name).Shared().Acquire(t.Context())
+							require.NoError(t, err)
+						}
+						time.Sleep(leaseOf / 10)
+						began := time.Now()
+						all[2].crash()
+						h, err := all[1].Mutex(name).Shared().Acquire(t.Context())
+						require.NoError(t, err)
+						waited := float64(time.Since(began)) / float64(leaseOf)
+						if shared || a.Name == "central.Witnessed" || a.Name == "central" && !dead {
+							require.Less(t, waited, 0.5)
+						} else {
+							require.InDelta(t, 1.5, waited, 0.04)
+						}
+						require.NoError(t, h.Release())
+					})
+				})
+			}
+		}
 	}
 }
