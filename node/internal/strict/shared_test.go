@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -14,11 +15,13 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -398,5 +401,38 @@ func TestErrorNamesTheWriter(t *testing.T) {
 		cancel()
 		require.Error(t, (<-alone).err)
 		require.NoError(t, h.Release())
+	})
+}
+
+// A trace has what a request that is taken back sends, and replays.
+func TestTraceOfAQuitter(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		nodetest.Today()
+		g.members = []dmutex.NodeID{1, 2, 3}
+		files := []*bytes.Buffer{g.recorded(1), g.recorded(2), g.recorded(3)}
+		h := g.share(1, "x")
+		for _, id := range g.members {
+			_, err := g.nodes[id].Mutex("x").TryAcquire(t.Context())
+			require.ErrorIs(t, err, node.ErrBusy)
+		}
+		require.NoError(t, g.share(3, "x").Release())
+		require.NoError(t, h.Release())
+		synctest.Wait()
+		for _, id := range g.members {
+			g.close(id)
+		}
+		withdrawn := 0
+		for i, file := range files {
+			tr, err := trace.Read(fmt.Sprint(i), file)
+			require.NoError(t, err)
+			_, err = dmutextest.Replay(tr, g.algorithm)
+			require.NoError(t, err)
+			for _, e := range tr.Events {
+				if e.What == trace.Cancel || e.What == trace.Handle && e.In.Kind == dmutex.Inquire {
+					withdrawn += len(e.Out)
+				}
+			}
+		}
+		require.Positive(t, withdrawn)
 	})
 }
