@@ -43,7 +43,7 @@ func TestTLS(t *testing.T) {
 			return func(error) {}
 		},
 		Unmet:  func(net.Addr, error) {},
-		Left:   func() int64 { return int64(time.Hour) },
+		Left:   func() time.Duration { return time.Hour },
 		Lapsed: func() <-chan struct{} { return nil },
 		Why:    func() error { return nil },
 	})

@@ -39,6 +39,7 @@ type leaseGroup struct {
 	log       *slog.Logger
 	trace     *trace.Recorder // of the next process
 	name      string          // likewise
+	clients   *node.Clients   // likewise
 	all       []*member
 }
 
@@ -133,7 +134,7 @@ func (s *member) newLink() transport.DynamicLink {
 
 func (g *leaseGroup) config(s *member) node.Config {
 	return node.Config{
-		Name: g.name, Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace,
+		Name: g.name, Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace, Clients: g.clients,
 		Observer: &node.Observer{
 			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()

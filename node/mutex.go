@@ -197,7 +197,7 @@ func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 			n.sendAll(&q.message)
 			n.mail.Flush()
 		case a := <-answers:
-			now := time.Duration(n.mail.Now())
+			now := n.mail.Now().Age()
 			if a.Fence != 0 {
 				holder = a
 				holder.Age -= now

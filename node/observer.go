@@ -2,8 +2,8 @@ package node
 
 import (
 	"errors"
-	"time"
 
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -69,12 +69,12 @@ func (n *Node) event(tell func()) {
 }
 
 // observe tells the Observer, if there is one, how a wait that began at this time has ended.
-func (m *Mutex) observe(called int64, h *locks.Held, err error) {
+func (m *Mutex) observe(called clock.Steady, h *locks.Held, err error) {
 	n := m.node
 	if n.cfg.Observer == nil || n.cfg.Observer.Wait == nil {
 		return
 	}
-	e := Event{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called), Outcome: hold.Outcome(err)}
+	e := Event{Lock: m.name, Err: err, Took: n.mail.Now().Sub(called), Outcome: hold.Outcome(err)}
 	if errors.Is(err, ErrDeadlock) {
 		e.Outcome = "deadlock"
 	}

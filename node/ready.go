@@ -105,7 +105,7 @@ func (n *Node) waitError(lock string, holder, writer answer, why error) error {
 	st := n.locks.Status(lock)
 	silent := n.silent(st)
 	if st.Holder == dmutex.None && holder.Fence != 0 {
-		st.Holder, st.HeldFor = holder.Node, holder.Age+time.Duration(n.mail.Now())
+		st.Holder, st.HeldFor = holder.Node, holder.Age+n.mail.Now().Age()
 	}
 	if by := n.heldBy(lock, st, "this process", writer); by != "" {
 		why = fmt.Errorf("%s: %w", by, why)
@@ -127,7 +127,7 @@ func (n *Node) heldBy(lock string, st locks.Status, here string, writer answer) 
 	case alone > 0 && before:
 		writer.Name, writer.waited = here, alone
 	case writer.waited != 0:
-		writer.Name, writer.waited = n.group.Called(writer.Node), writer.waited+time.Duration(n.mail.Now())
+		writer.Name, writer.waited = n.group.Called(writer.Node), writer.waited+n.mail.Now().Age()
 	case elsewhere:
 		return by + ", and a call of another process waits to hold it alone"
 	default:

@@ -1,4 +1,10 @@
-// Package clock is a clock that counts the sleep of the machine.
+// Package clock has the two clocks of a process, and a type for the instants of one of them.
+//
+// [Clock.Now] may run ahead of what has passed: it counts the sleep of the machine, and what the wall clock
+// was set forward by. What this process may hold ends by it. [Clock.Steady] may fall behind: it stands still
+// while the machine sleeps, and nobody can set it. What another process may hold has ended for sure when so
+// much has passed by it. An instant of one clock says nothing about the other, so the second has a type that
+// is made of nothing else: a comparison of both does not compile.
 package clock
 
 import (
@@ -83,6 +89,27 @@ func (c *Clock) look(passed, ahead int64) {
 		c.kernel = kernel
 	}
 }
+
+// Steady returns the time by the steady clock.
+func (c *Clock) Steady() Steady { return Steady{int64(time.Since(c.birth))} }
+
+// A Steady is an instant of the steady clock of a [Clock], and comparable with others of that one.
+type Steady struct{ age int64 }
+
+// Age returns how long before that its clock was made.
+func (s Steady) Age() time.Duration { return time.Duration(s.age) }
+
+// Sub returns how long before that t was.
+func (s Steady) Sub(t Steady) time.Duration { return time.Duration(s.age - t.age) }
+
+// Add returns the instant so much later.
+func (s Steady) Add(d time.Duration) Steady { return Steady{s.age + int64(d)} }
+
+// After reports whether t was earlier.
+func (s Steady) After(t Steady) bool { return s.age > t.age }
+
+// Latest returns the later of two instants.
+func Latest(s, t Steady) Steady { return Steady{max(s.age, t.age)} }
 
 // StepWall acts as if the wall clock had been set forward. Only tests call it.
 func (c *Clock) StepWall(d time.Duration) { c.ahead.Add(-int64(d)) }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 )
@@ -38,10 +39,10 @@ type Config struct {
 	// Busy says who holds a lock, or for what else its request waits: then it is not known to be busy.
 	Busy func(lock string) (text string, busy bool)
 
-	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
+	// Left is how long this member may surely hold locks. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
 	// tells of a later lease.
-	Left   func() int64
+	Left   func() time.Duration
 	Lapsed func() <-chan struct{}
 
 	// Ended is closed when this member closes, and from then on Why says so. No Take fails before
@@ -62,7 +63,7 @@ const (
 // A Server serves clients.
 type Server struct {
 	cfg     Config
-	birth   time.Time
+	clock   *clock.Clock
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -95,7 +96,7 @@ type taking struct{ stop Stop }
 
 // New begins to serve.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, birth: time.Now(), sessions: make(map[string]*session), owned: make(map[string]int)}
+	s := &Server{cfg: cfg, clock: clock.New(), sessions: make(map[string]*session), owned: make(map[string]int)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, l := range cfg.Listeners {
 		s.running.Go(func() { s.accept(l) })
@@ -237,8 +238,8 @@ func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *sessio
 	return t
 }
 
-// now is the time since the beginning, which is not set forward.
-func (s *Server) now() int64 { return int64(time.Since(s.birth)) }
+// now is the time of the sessions: nanoseconds by the steady clock.
+func (s *Server) now() int64 { return int64(s.clock.Steady().Age()) }
 
 // handle takes a message from a connection. It returns false if the session has another.
 func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Message) (more bool) {
@@ -274,7 +275,7 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 	if t.m.Over() || s.ctx.Err() != nil {
 		return
 	}
-	now, left := s.now(), s.cfg.Left() // first: what is lost is noticed before there is a later lease
+	now, left := s.now(), int64(s.cfg.Left()) // first: what is lost is noticed before there is a later lease
 	select {
 	case <-t.lapsed:
 		t.m.End(clientsession.Lapsed, "the member has lost its locks")

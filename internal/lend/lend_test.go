@@ -76,7 +76,7 @@ func serve(t *testing.T, test func(m *member)) {
 				return func(error) {}
 			},
 			Busy:   func(lock string) (string, bool) { return "somebody has " + lock, true },
-			Left:   func() int64 { return int64(time.Minute) },
+			Left:   func() time.Duration { return time.Minute },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  m.ended,
 			Why:    func() error { return *m.why.Load() },
@@ -222,7 +222,7 @@ func TestAcceptFails(t *testing.T) {
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 1,
 			Allow:  func(net.Conn, string, string, bool) error { return nil },
-			Left:   func() int64 { return int64(time.Minute) },
+			Left:   func() time.Duration { return time.Minute },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  m.ended,
 			Why:    func() error { return nil },

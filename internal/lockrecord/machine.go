@@ -59,7 +59,8 @@ import (
 //	Unprovable when it cannot, and Provable when it may again
 //	ends the hold a margin before Expiry, by a timer of its own, and then calls End. It
 //	does not if this life lasts
-//	calls Release when the caller does, and at Expiry for a hold that was lost
+//	calls Release when the caller does, and for a hold that was lost at Expiry, or a margin after
+//	the loss if the clock has leapt beyond that
 type Machine struct {
 	lock  string
 	life  string

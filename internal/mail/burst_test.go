@@ -42,7 +42,7 @@ func TestFlushSoon(t *testing.T) {
 		one, two, link := p.pair()
 		busy := make(chan bool)
 		one.tick = func(int64) int64 { <-busy; return never }
-		one.Wake(one.Now())
+		one.Wake(0)
 		synctest.Wait() // the goroutine that keeps time is in Tick
 		flushed := false
 		resume := link.hold(func() {

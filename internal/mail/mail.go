@@ -86,7 +86,7 @@ type Handler interface {
 	Closed(err error)
 
 	// Tick is called at the time that the last Tick returned, math.MaxInt64 for never, or that Wake
-	// has set, whichever is earlier, as [Mail.Now] counts. The first call needs a Wake.
+	// has set, whichever is earlier, in nanoseconds since New by the steady clock. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
 
@@ -110,7 +110,6 @@ const (
 // a mutex that the Handler takes.
 type Mail struct {
 	cfg   Config
-	birth time.Time
 	clock *clock.Clock
 	speak protocol.Versions
 	peers atomic.Pointer[[]*peer] // ascending; SetPeers replaces it, so who sends or receives needs no mutex
@@ -154,7 +153,6 @@ func New(cfg Config) (*Mail, error) {
 	}
 	m := &Mail{
 		cfg:   cfg,
-		birth: time.Now(),
 		clock: clock.New(),
 		speak: protocol.Spoken,
 		wake:  make(chan struct{}, 1),
@@ -284,7 +282,7 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 
 // Flush transmits to every peer the messages and acknowledgements that are due. It
 // never waits for the network.
-func (m *Mail) Flush() { m.flush(m.Now()) }
+func (m *Mail) Flush() { m.flush(m.now()) }
 
 // FlushSoon lets another goroutine call Flush, so the caller makes no system call. If the caller sends
 // more and calls Flush before that, all leaves in one frame, such as a release and the next request.
@@ -350,11 +348,16 @@ func (m *Mail) Backlog(to dmutex.NodeID) int {
 // MaxMessage returns the size of the largest message in bytes.
 func (m *Mail) MaxMessage() int { return m.maxFrame() - session.Overhead }
 
-// Now returns the time since New in nanoseconds, by the monotonic clock.
-func (m *Mail) Now() int64 { return int64(time.Since(m.birth)) }
+// Now returns the time by the steady clock, which begins with New.
+func (m *Mail) Now() clock.Steady { return m.clock.Steady() }
 
-// Wake asks for a Tick at that time, as [Mail.Now] counts, or earlier.
-func (m *Mail) Wake(at int64) {
+// now is the time of the sessions: nanoseconds since New by the steady clock.
+func (m *Mail) now() int64 { return int64(m.Now().Age()) }
+
+// Wake asks for a Tick after so long, or earlier.
+func (m *Mail) Wake(after time.Duration) { m.wakeAt(m.now() + max(int64(after), 0)) }
+
+func (m *Mail) wakeAt(at int64) {
 	for {
 		present := m.tickAt.Load()
 		if at >= present {
@@ -457,7 +460,7 @@ func (m *Mail) wakeBefore(deadline int64) {
 		return
 	}
 	m.planned.Store(deadline)
-	if wait := deadline - m.Now(); wait > 0 {
+	if wait := deadline - m.now(); wait > 0 {
 		m.timer.Reset(time.Duration(wait))
 	} else {
 		poke(m.wake)
@@ -488,13 +491,13 @@ func (m *Mail) flushSoon() {
 func (m *Mail) keepTime() {
 	wake := m.wake // all that the timer keeps when the Mail is closed
 	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
-	lookAt, slept := m.Now(), int64(0)
+	lookAt, slept := m.now(), int64(0)
 	for {
 		m.planned.Store(never) // first: what becomes due during this round sets the timer
-		now := m.Now()
+		now := m.now()
 		if now >= m.tickAt.Load() {
 			m.tickAt.Store(never)
-			m.Wake(m.cfg.Handler.Tick(now)) // a Wake meanwhile counts beside what Tick returns
+			m.wakeAt(m.cfg.Handler.Tick(now)) // a Wake meanwhile counts beside what Tick returns
 		}
 		if now >= lookAt {
 			// After a pause, or a sleep of the machine, another process may have this number, and the peers know.

@@ -338,26 +338,26 @@ func TestTick(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
 		one, two := boxes[0], boxes[1]
-		start := one.Now()
+		start := int64(one.Now().Age())
 		after := func(seconds int64) int64 { return start + seconds*int64(time.Second) }
 		var next []int64
 		one.tick = func(now int64) int64 {
 			one.say(2, time.Duration(now-start).String())
 			at := next[0]
 			if next = next[1:]; at == after(40) {
-				one.Wake(after(30))
+				one.Wake(time.Duration(after(30) - now))
 			}
 			return at
 		}
 		next = []int64{after(10), after(20), after(40), never}
 		time.Sleep(time.Second)
 		require.Empty(t, one.take(), "nobody has asked for a Tick")
-		one.Wake(after(60))
-		one.Wake(after(2))
-		one.Wake(after(90))
+		one.Wake(59 * time.Second)
+		one.Wake(time.Second)
+		one.Wake(89 * time.Second)
 		time.Sleep(time.Second)
 		time.Sleep(7 * time.Second)
-		one.Wake(after(11)) // later than what Tick has asked for
+		one.Wake(2 * time.Second) // later than what Tick has asked for
 		time.Sleep(time.Hour)
 		var at []string
 		for _, line := range two.take() {
@@ -410,7 +410,7 @@ func TestAlone(t *testing.T) {
 	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
 		b := p.new(p.config(1, 10))
 		b.tick = func(int64) int64 { return never }
-		b.Wake(int64(time.Hour))
+		b.Wake(time.Hour)
 		require.NoError(t, b.Open())
 		time.Sleep(time.Hour)
 		synctest.Wait()

@@ -68,7 +68,7 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	}
 	p.recv.Lock()
 	defer p.recv.Unlock()
-	now := m.Now()
+	now := m.now()
 	for _, frame := range frames {
 		if p.receive(now, frame) {
 			m.wakeBefore(p.transmit(now))
@@ -139,7 +139,7 @@ func (m *Mail) taken(by dmutex.NodeID, life uint64) {
 	p.recv.Lock()
 	defer p.recv.Unlock()
 	p.mu.Lock()
-	p.now = max(p.now, m.Now())
+	p.now = max(p.now, m.now())
 	believed := !p.gone && p.session.Refused(p.now, life)
 	p.mu.Unlock()
 	if believed {
@@ -220,7 +220,7 @@ func (p *peer) rename(s *session.Session) {
 	p.handler = busy
 	p.mu.Unlock()
 	if old.Peer() != 0 {
-		now := p.mail.Now()
+		now := p.mail.now()
 		old.Close()
 		for p.mail.link.Load() == open {
 			frame := old.Transmit(now, nil)
@@ -290,7 +290,7 @@ func (m *Mail) Status(peer dmutex.NodeID) Status {
 	s := p.session
 	st := Status{Life: s.Peer(), Left: s.Left(), Other: p.other, Unacked: s.Sent() - s.Acked(), Backlog: s.Backlog(), Stats: s.Stats()}
 	if p.spoke != 0 {
-		st.Silent = time.Duration(max(m.Now()-p.spoke, 1))
+		st.Silent = time.Duration(max(m.now()-p.spoke, 1))
 	}
 	return st
 }

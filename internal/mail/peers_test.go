@@ -554,7 +554,7 @@ func TestPause(t *testing.T) {
 		for pause, asks := range map[time.Duration]bool{time.Second: false, 2 * time.Second: true} {
 			require.Greater(t, one.Status(2).Silent, time.Second)
 			one.tick = func(int64) int64 { time.Sleep(pause); return never } // nobody keeps time meanwhile
-			one.Wake(one.Now())
+			one.Wake(0)
 			time.Sleep(pause)
 			synctest.Wait()
 			require.Equal(t, asks, one.Status(2).Silent < time.Second)

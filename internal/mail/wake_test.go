@@ -28,7 +28,7 @@ func TestWakeIsInTime(t *testing.T) {
 			return never
 		}
 		for _, after := range []time.Duration{300, 700, 1650} {
-			one.Wake(one.Now() + int64(after*time.Millisecond-time.Since(start)))
+			one.Wake(after*time.Millisecond - time.Since(start))
 			time.Sleep(after*time.Millisecond - time.Since(start) + time.Nanosecond)
 		}
 		synctest.Wait()
@@ -86,7 +86,7 @@ func TestLostFrameIsSentAgainInTime(t *testing.T) {
 
 // No timer keeps an unused Mail from being collected.
 func TestGarbage(t *testing.T) {
-	wake := func(b *box) { b.Wake(b.Now() + int64(time.Hour)) }
+	wake := func(b *box) { b.Wake(time.Hour) }
 	open := func(b *box) { require.NoError(t, b.Open()) }
 	shut := func(b *box) { require.NoError(t, b.Close(t.Context())) }
 	for name, life := range map[string][]func(*box){

@@ -44,6 +44,7 @@ type attempt struct {
 	life     store.Life // nil if the store has none
 	slept    int64
 	giveUpAt int64 // after a release
+	giveAt   int64 // when a hold that was lost is given back, as its holder has had time to stop; 0 if it was not
 
 	failed [lockrecord.Swap + 1]error // the last load and swap, until another succeeds
 	busy   error                      // who holds the lock, while that is what it waits for
@@ -53,8 +54,12 @@ type attempt struct {
 // now reads the clock, and tells the machine how far it has leapt.
 func (a *attempt) now() int64 {
 	now, slept := a.l.clock.Read()
-	a.m.Leapt(slept - a.slept)
+	leapt := slept - a.slept
 	a.slept = slept
+	a.m.Leapt(leapt)
+	if a.giveAt != 0 {
+		a.giveAt += leapt
+	}
 	return now
 }
 
@@ -125,8 +130,13 @@ func (a *attempt) follow(phase lockrecord.Phase, now int64) {
 	default:
 		a.End(a.lapsed())
 	}
-	if phase == lockrecord.Ended && now >= a.m.Expiry() { // nobody need call Release then
-		a.release()
+	if phase == lockrecord.Ended { // nobody need call Release
+		if a.giveAt == 0 {
+			a.giveAt = max(a.m.Expiry(), now+int64(a.l.lease/leases.Margin))
+		}
+		if now >= a.giveAt {
+			a.release()
+		}
 	}
 }
 
@@ -136,7 +146,10 @@ func (a *attempt) lapsed() error {
 }
 
 // left is how long it takes until the machine wants something.
-func (a *attempt) left() time.Duration { return time.Duration(a.m.Deadline() - a.now()) }
+func (a *attempt) left() time.Duration {
+	now := a.now()
+	return time.Duration(max(a.m.Deadline(), a.giveAt) - now)
+}
 
 // note says what stands in the way now.
 func (a *attempt) note() {

@@ -62,7 +62,7 @@ var rows = []struct {
 	{"internal/latelog", false, nil},
 	{"internal/leases", true, nil},
 	{"internal/lockrecord", true, []string{"internal/canon", "internal/leases"}},
-	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/protocol", "lock"}},
+	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/protocol", "lock"}},
 	{"internal/kit/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
 	{"internal/kit/racetest", false, nil},
@@ -87,9 +87,9 @@ var rows = []struct {
 	{"transport/channel", false, []string{".", "internal/mail", "internal/session", "internal/wire", "transport"}},
 
 	// layer 3
-	{"node/internal/locks", false, []string{".", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
+	{"node/internal/locks", false, []string{".", "internal/clock", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
-	{"node", false, []string{".", "central", "internal/chase", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
+	{"node", false, []string{".", "central", "internal/chase", "internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 	{"internal/kit/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/session", "node", "trace"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 	{"internal/metrics", false, []string{".", "client", "node"}},

@@ -93,7 +93,7 @@ func (c *consent) Report(now int64, holds []membership.Hold, _ *membership.Word)
 
 func (c *consent) now() int64 {
 	c.Clock(clockNow())
-	return c.group.Mail.Now()
+	return int64(c.group.Mail.Now().Age())
 }
 
 func (c *consent) halt(int64)                       {}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
@@ -177,7 +178,7 @@ type peer struct {
 	part    []byte   // of a message about views, until the rest of it is there
 	pending [][]byte // guarded by Group.mu: messages about views that found no room in the mail
 
-	clash atomic.Int64 // when another process with its number was last heard, as Mail.Now counts; 0 if none was
+	clash atomic.Pointer[clock.Steady] // when another process with its number was last heard, nil if none was
 }
 
 // About is what a process tells of itself, for people. The address is that of the record.
@@ -299,7 +300,8 @@ func (g *Group) Refused(from dmutex.NodeID, err error) {
 		})
 	}
 	if p := g.peer(from); p != nil && errors.Is(err, session.ErrOther) {
-		p.clash.Store(g.Mail.Now())
+		now := g.Mail.Now()
+		p.clash.Store(&now)
 	}
 	g.refused.Add(1)
 	g.LogOften(slog.LevelWarn, text, g.peerAttr(from), slog.Any("err", err))

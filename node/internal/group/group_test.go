@@ -101,7 +101,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 			now := g.who.now()
 			out := l.Hint(now) // begins a load, now or when its pause is over
 			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { return e.Op == membership.Load }) {
-				g.StepWall(time.Duration(g.Locks.Left()) + time.Millisecond)
+				g.StepWall(g.Locks.Left() + time.Millisecond)
 				w, _, _ = g.Locks.Join(t.Context(), "fresh", locks.Want{}, nil)
 				require.False(t, w.Over())
 				value, _, _ := g.cfg.Store.Load(t.Context())
@@ -154,6 +154,31 @@ func TestLifeEndsWithTheNode(t *testing.T) {
 			close(life.end)
 			closing.Wait()
 			require.True(t, free)
+		})
+	}
+}
+
+// LESSONS L55. A life of the store ends with the lease of this life. If the clock leaps beyond that, it ends
+// when code that has lost a lock then has had time to stop.
+func TestRetire(t *testing.T) {
+	for _, leaps := range []bool{true, false} {
+		alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
+			l, life := g.who.(*record), &slowLife{over: make(chan struct{}), end: make(chan struct{})}
+			close(life.end)
+			began, wait := time.Now(), time.Duration(leases.Default/leases.Margin)
+			g.mu.Lock()
+			now := l.now()
+			if leaps {
+				g.StepWall(2 * leases.Default)
+				now = l.now()
+			} else {
+				wait = time.Duration(l.lasts - now)
+			}
+			l.life = life
+			l.retire(now)
+			g.mu.Unlock()
+			<-life.over
+			require.Equal(t, wait, time.Since(began))
 		})
 	}
 }

@@ -59,7 +59,7 @@ func (g *Group) logTrouble(why error) {
 // trace records what happened to the node or to a peer, beside what its locks do.
 func (g *Group) trace(e trace.Event) {
 	if r := g.cfg.Trace; r != nil {
-		e.Time = g.Mail.Now()
+		e.Time = int64(g.Mail.Now().Age())
 		r.Record(&e)
 	}
 }

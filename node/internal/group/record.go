@@ -36,8 +36,10 @@ type record struct {
 
 	busy  chan struct{}  // full while the store has not returned
 	rev   store.Revision // of the record that the machine was shown last
+	asked clock.Steady   // when the store was asked last
 	err   error          // why the last operation failed; nil if it did not
 	over  bool           // the machine has ended
+	rests clock.Steady   // when code has had time to stop that has lost a lock with the last lease
 	slept int64          // by the clock, as the machine knows
 
 	proof
@@ -177,13 +179,14 @@ func (l *record) event(now int64, e *membership.Event) {
 	case membership.Renewed:
 		l.renewed(now, e.Term)
 	case membership.Waiting:
-		if g.Locks.Clear(e.Epoch, e.Until); e.Until == 0 {
+		if g.Locks.Clear(e.Epoch, time.Duration(e.Until-now)); e.Until == 0 {
 			g.timers[say] = timers.Never
 		}
 		g.timers[look] = timers.Never
 		l.seek(now)
 	case membership.Ask:
 		op, value, rev := e.Op, e.Value, l.rev
+		l.asked = g.Mail.Now()
 		g.running.Go(func() { l.operate(op, value, rev) })
 	case membership.Ended:
 		l.over = true
@@ -216,7 +219,7 @@ func (l *record) renewed(now int64, term leases.Term) {
 		l.lasts = term.Expiry()
 		g.trace(trace.Event{What: trace.Lease, N: uint64(term.Until() - now)})
 	}
-	l.gaveBack(g.Locks.Return(term.Expiry() - term.Length))
+	l.gaveBack(g.Locks.Return(l.asked))
 	g.Locks.SetTerm(term)
 	l.set(now)
 	g.Locks.Resume()
@@ -246,7 +249,7 @@ func (l *record) excluded(now int64) {
 	g.cause, g.ready = nil, nil
 	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
 	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
-	l.gaveBack(g.Locks.Return(math.MaxInt64))
+	l.gaveBack(g.Locks.ReturnAll())
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
@@ -429,7 +432,9 @@ func (l *record) set(now int64) {
 	if g.lease == state {
 		return
 	}
-	g.lease = state
+	if g.lease = state; state == leases.Ended {
+		l.rests = g.Mail.Now().Add(time.Duration(l.length / leases.Margin))
+	}
 	lease := l.status(now)
 	if state == leases.Late {
 		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Remains), slog.Any("err", l.err))

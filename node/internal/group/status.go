@@ -69,7 +69,7 @@ func (g *Group) covered() bool { return g.lease != leases.Ended }
 // Recheck asks the record whether this life is a member still, by an operation that is sent later than
 // now: then what was lent and lost is given back.
 func (g *Group) Recheck() {
-	g.do(func(now int64) membership.Output { return g.who.stranger(now + 1) })
+	g.do(g.who.stranger)
 	g.Mail.Flush()
 }
 
@@ -179,7 +179,7 @@ func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	switch {
 	case st.Other != (session.GroupError{}):
 		trouble = g.differs("it", st.Other.Versions, g.settings, st.Other.Settings)
-	case p != nil && p.clash.Load() != 0 && g.Mail.Now()-p.clash.Load() < int64(g.cfg.Lease): // a member is heard more often
+	case p != nil && p.clash.Load() != nil && g.Mail.Now().Sub(*p.clash.Load()) < g.cfg.Lease: // a member is heard more often
 		trouble = session.ErrOther
 	default:
 		trouble = g.cfg.Link.Trouble(id)

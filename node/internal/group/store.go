@@ -209,12 +209,13 @@ func (l *record) unwatch(id dmutex.NodeID) {
 	}
 }
 
-// retire ends the life of the store when the lease of this life has ended: until then, code
-// that has lost a lock has time to stop.
+// retire ends the life of the store when the lease of this life has ended: until then, code that has lost a
+// lock has time to stop. If the clock has leapt beyond that, it has as much time from the loss.
 func (l *record) retire(now int64) {
 	life := l.life
 	if l.life = nil; life != nil {
-		time.AfterFunc(time.Duration(max(l.lasts, now)-now), func() { _ = life.Close() })
+		wait := max(time.Duration(max(l.lasts, now)-now), l.rests.Sub(l.group.Mail.Now()))
+		time.AfterFunc(wait, func() { _ = life.Close() })
 	}
 }
 

@@ -139,11 +139,13 @@ func (g *Group) mayAct(now int64) {
 
 // wake asks for a Tick when there is something to do by time alone.
 func (g *Group) wake() {
-	at := min(g.who.Deadline(), g.timers.Next())
-	if g.clock != nil && at != timers.Never { // by the clock of the mail
-		at += g.Mail.Now() - g.clock()
+	at, now := min(g.who.Deadline(), g.timers.Next()), int64(g.Mail.Now().Age())
+	if g.clock != nil {
+		now = g.clock()
 	}
-	g.Mail.Wake(at)
+	if at != timers.Never {
+		g.Mail.Wake(time.Duration(at - now))
+	}
 }
 
 // send passes the pending messages to the mail, as far as there is room, and tries the rest again.

@@ -3,6 +3,7 @@ package locks
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dmutex/dmutex"
 	api "github.com/dmutex/dmutex/lock"
@@ -46,13 +47,16 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // A Cause is why a hold has ended. Holders get it as it is, so it names package node.
-type Cause struct{ Err error }
+type Cause struct {
+	Err error
+	at  time.Time // until when the lock was held; zero if nobody needs to know
+}
 
 func (c *Cause) Error() string { return "node: " + c.Err.Error() }
 func (c *Cause) Unwrap() error { return c.Err }
 
 var (
-	released = &Cause{api.ErrReleased}
+	released = &Cause{Err: api.ErrReleased}
 
 	// overruled ends a hold of a lock for which another member reports a higher fence:
 	// this process was paused or cut off, and missed the loss.
@@ -60,4 +64,4 @@ var (
 )
 
 // loss returns the cause of a hold that is lost for the reason given.
-func loss(why error) *Cause { return &Cause{fmt.Errorf("%w: %w", api.ErrLost, why)} }
+func loss(why error) *Cause { return &Cause{Err: fmt.Errorf("%w: %w", api.ErrLost, why)} }

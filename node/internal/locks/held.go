@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	api "github.com/dmutex/dmutex/lock"
 )
@@ -14,7 +15,7 @@ import (
 type Held struct {
 	lock  *lock
 	fence uint64
-	since int64                 // when it was granted, by Mail.Now
+	since clock.Steady          // when it was granted
 	why   atomic.Pointer[Cause] // it is no longer held; nil while it is
 	ctx   context.Context       // Join's
 
@@ -35,7 +36,7 @@ type holdContext struct {
 type Event = api.Event
 
 func (h *Held) outcome() Event {
-	e := Event{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since), Outcome: "released"}
+	e := Event{Lock: h.lock.name, Fence: h.fence, Took: h.lock.table.cfg.Mail.Now().Sub(h.since), Outcome: "released"}
 	if why := h.why.Load(); why != released {
 		e.Err, e.Outcome = why, "lost"
 	}
@@ -64,23 +65,27 @@ func (h *Held) Err() error {
 	return h.Noticed()
 }
 
-// Until returns until when the lease of this node runs, as of now; the zero time if it has none.
+// Until returns until when the lease of this node runs, as of now; the zero time if it has none. For a hold
+// that was lost it is the time of the loss, or the end of the lease if that was before.
 func (h *Held) Until() time.Time {
 	t := h.lock.table
 	switch {
 	case t.cfg.Clock == nil:
 		return time.Time{}
 	case h.Err() != nil:
+		if at := h.why.Load().at; !at.IsZero() {
+			return at
+		}
 		return time.Now()
 	}
 	now, left := time.Now(), t.Left() // in this order, so that a pause between them makes it no later
-	return now.Add(time.Duration(left))
+	return now.Add(left)
 }
 
 // Suspended reports whether the renewal of the lease is late.
 func (h *Held) Suspended() bool {
 	t := h.lock.table
-	return h.Err() == nil && t.cfg.Clock != nil && t.term.Load().State(t.cfg.Clock()) == leases.Late
+	return h.Err() == nil && t.cfg.Clock != nil && t.lease.Load().State(t.cfg.Clock()) == leases.Late
 }
 
 // Released reports whether the hold has ended with a Release.
@@ -173,9 +178,9 @@ func (h *Held) Release() error {
 
 // A use is why Close waits for a hold: a function runs under it, or it is lent to a client.
 type use struct {
-	lent   bool
-	client string
-	lostAt int64 // when it was lost while it was lent, by Config.Clock; 0 if it was not
+	lent, lost bool // lost while it was lent
+	client     string
+	over       clock.Steady // if it was lost, from when on the client surely holds it no more
 }
 
 // Work notes that a function runs under the hold until Rest is called, unless the hold has ended
@@ -227,13 +232,14 @@ func (h *Held) Lose(why error) {
 	mu := &h.lock.table.mu
 	mu.Lock()
 	defer mu.Unlock()
-	h.lose(loss(why))
+	h.lose(loss(why), h.lock.table.cfg.Mail.Now())
 }
 
-func (h *Held) lose(why *Cause) {
+// lose ends a hold. If it is lent, its client surely holds it no more from then on.
+func (h *Held) lose(why *Cause, over clock.Steady) {
 	t := h.lock.table
-	if u := t.uses[h]; u.lent && u.lostAt == 0 {
-		u.lostAt = t.cfg.Clock()
+	if u := t.uses[h]; u.lent && !u.lost {
+		u.lost, u.over = true, over
 		t.uses[h] = u
 	}
 	h.end(why)

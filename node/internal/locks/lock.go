@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/trace"
@@ -21,7 +22,7 @@ type lock struct {
 	waiters []*Waiter      // first come, first served
 
 	holder  dmutex.NodeID // what known returned after the last input
-	learned int64         // when known first returned that, by Mail.Now
+	learned clock.Steady  // when known first returned that
 
 	listed bool // in Table.resting
 	used   bool // since the list was last gone through
@@ -322,7 +323,7 @@ func (l *lock) forget() {
 func (l *lock) trace(e trace.Event) {
 	if r := l.table.cfg.Trace; r != nil {
 		if e.Time == 0 {
-			e.Time = l.table.cfg.Mail.Now()
+			e.Time = int64(l.table.cfg.Mail.Now().Age())
 		}
 		e.Lock = l.name
 		r.Record(&e)
@@ -335,7 +336,7 @@ func (l *lock) step(what trace.What, in *trace.Message) *trace.Event {
 	if l.table.cfg.Trace == nil {
 		return nil
 	}
-	e := &trace.Event{Time: l.table.cfg.Mail.Now(), What: what, Phase: l.machine.Phase(), Fence: l.machine.Fence(), Shared: l.in(dmutex.Held) && l.shares()}
+	e := &trace.Event{Time: int64(l.table.cfg.Mail.Now().Age()), What: what, Phase: l.machine.Phase(), Fence: l.machine.Fence(), Shared: l.in(dmutex.Held) && l.shares()}
 	if in != nil {
 		e.In = *in
 	}

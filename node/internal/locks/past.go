@@ -4,6 +4,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
+	"time"
 )
 
 // A newborn is the new machine of a free lock.
@@ -57,11 +58,11 @@ func (l *lock) former() (ids []dmutex.NodeID) {
 }
 
 // Clear lets the locks go on that only wait for members which were excluded in this epoch or
-// before. Those of the others are expected to go on at the time given, by Config.Clock.
-func (t *Table) Clear(epoch uint64, drainAt int64) {
+// before. Those of the others are expected to go on after so long.
+func (t *Table) Clear(epoch uint64, after time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.drainAt = drainAt; epoch <= t.cleared {
+	if t.drainAt = t.cfg.Mail.Now().Add(after); epoch <= t.cleared {
 		return
 	}
 	if t.cleared = epoch; t.past == nil || len(t.past.Former) == 0 {

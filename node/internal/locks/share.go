@@ -56,7 +56,7 @@ func (l *lock) isHeld() bool { return len(l.held) > 0 }
 
 // oldest returns the handle that is there for the longest.
 func (l *lock) oldest() *Held {
-	return slices.MinFunc(l.held, func(a, b *Held) int { return cmp.Compare(a.since, b.since) })
+	return slices.MinFunc(l.held, func(a, b *Held) int { return cmp.Compare(a.since.Age(), b.since.Age()) })
 }
 
 // add adds a handle to the present grant.

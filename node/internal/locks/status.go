@@ -47,7 +47,7 @@ func (l *lock) status() Status {
 	st := Status{Waiters: len(l.waiters)}
 	if l.machine != nil {
 		if st.Holder = l.holder; st.Holder != dmutex.None {
-			st.HeldFor = time.Duration(now - l.learned)
+			st.HeldFor = now.Sub(l.learned)
 		}
 		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
@@ -64,7 +64,7 @@ func (l *lock) status() Status {
 	switch {
 	case l.isHeld(): // also while the view does not act
 		h := l.oldest()
-		st.Phase, st.Fence, st.Age = dmutex.Held, h.fence, time.Duration(now-h.since)
+		st.Phase, st.Fence, st.Age = dmutex.Held, h.fence, now.Sub(h.since)
 		st.Client = l.table.uses[h].client
 		if st.Shared = l.shared; !l.shared {
 			st.Holder, st.HeldFor = l.table.start.Self, st.Age
@@ -75,7 +75,7 @@ func (l *lock) status() Status {
 			st.Sharers = append(st.Sharers, self)
 		}
 	case len(l.waiters) > 0:
-		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].since)
+		st.Phase, st.Age = dmutex.Waiting, now.Sub(l.waiters[0].since)
 	}
 	return st
 }
@@ -95,14 +95,14 @@ func (t *Table) Alone(name string) (waited time.Duration, before, elsewhere bool
 			break
 		}
 		if waited == 0 && !w.Shares {
-			waited = max(1, time.Duration(t.cfg.Mail.Now()-w.since))
+			waited = max(1, t.cfg.Mail.Now().Sub(w.since))
 		}
 	}
 	return waited, before, l.in(dmutex.Held) && l.shares() && l.sharer().Wanted()
 }
 
 // drains returns in how long the locks that former members may hold go on at the latest.
-func (t *Table) drains() time.Duration { return time.Duration(max(t.drainAt-t.cfg.Clock(), 0)) }
+func (t *Table) drains() time.Duration { return max(t.drainAt.Sub(t.cfg.Mail.Now()), 0) }
 
 // every returns all locks, to look at one after the other while others go on.
 func (t *Table) every() []*lock {
@@ -177,10 +177,10 @@ func (t *Table) Totals() (sum Totals) {
 			if sum.Held++; l.shared {
 				sum.Shared++
 			}
-			sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.oldest().since))
+			sum.OldestHold = max(sum.OldestHold, now.Sub(l.oldest().since))
 		case len(l.waiters) > 0:
 			sum.Waiting++
-			sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
+			sum.OldestWait = max(sum.OldestWait, now.Sub(l.waiters[0].since))
 			if len(l.former()) > 0 {
 				sum.Draining, sum.Drains = sum.Draining+1, t.drains()
 			}
@@ -199,7 +199,7 @@ func (t *Table) Waits() map[string]time.Duration {
 	for _, l := range t.every() {
 		t.mu.Lock()
 		if len(l.waiters) > 0 {
-			waits[l.name] = time.Duration(t.cfg.Mail.Now() - l.waiters[0].since)
+			waits[l.name] = t.cfg.Mail.Now().Sub(l.waiters[0].since)
 		}
 		t.mu.Unlock()
 	}

@@ -16,8 +16,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -49,6 +51,13 @@ type Up interface {
 	Expired()
 }
 
+// A lease is the lease of a node, by both clocks: a leap of Config.Clock ends the term, and what clients of the
+// node were confirmed goes on.
+type lease struct {
+	leases.Term              // by Config.Clock: nothing is granted after it
+	lent        clock.Steady // no client was confirmed a hold for longer than until then
+}
+
 // A Table is all locks of a node.
 type Table struct {
 	cfg Config
@@ -56,7 +65,7 @@ type Table struct {
 	ended  context.Context         // nothing more is granted once it has ended
 	cancel context.CancelCauseFunc // the first cause stays
 
-	term   atomic.Pointer[leases.Term]   // by Config.Clock: nothing is granted after it
+	lease  atomic.Pointer[lease]
 	halted atomic.Bool                   // nothing is granted for now
 	parked atomic.Bool                   // a lock waits for Resume
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
@@ -67,13 +76,13 @@ type Table struct {
 	locks   map[string]*lock
 	epoch   uint64       // of the view that is installed; 0 before the first
 	acting  bool         // the machines of the view may be born
-	acted   int64        // since when, by Mail.Now
+	acted   clock.Steady // since when
 	start   dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	holders map[string][]membership.Holder // reported in the view, and no machine was born from it yet
 	past    *membership.Past               // of the view
 	cleared uint64                         // see Clear
-	drainAt int64                          // see Clear
+	drainAt clock.Steady                   // see Clear
 	fresh   map[newborn]uint64             // what new machines of free locks exclude
 	early   []early                        // messages of this view, before it acts, and of later ones
 	room    int                            // that they take
@@ -122,24 +131,35 @@ func (t *Table) Why() error {
 // Ended is closed by End.
 func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }
 
-// SetTerm sets the term after which nothing is granted. After a later one, call Resume.
-func (t *Table) SetTerm(term leases.Term) { t.term.Store(&term) }
+// SetTerm sets the term after which nothing is granted. After a later one, call Resume. It must not be
+// called twice at a time.
+func (t *Table) SetTerm(term leases.Term) {
+	next := lease{Term: term}
+	if was := t.lease.Load(); was != nil {
+		next.lent = was.lent
+	}
+	if term.Runs() { // Config.Clock first, so that a pause between them makes it no earlier
+		left := time.Duration(term.Until() - t.cfg.Clock())
+		next.lent = clock.Latest(next.lent, t.cfg.Mail.Now().Add(left))
+	}
+	t.lease.Store(&next)
+}
 
 // Term returns that term.
-func (t *Table) Term() leases.Term { return *t.term.Load() }
+func (t *Table) Term() leases.Term { return t.lease.Load().Term }
 
 // Left returns how long until its end, 0 if nothing more is granted. A Table that has lost
 // what it held tells of no later time before it has closed Lapsed.
-func (t *Table) Left() int64 {
+func (t *Table) Left() time.Duration {
 	if t.Why() != nil {
 		return 0
 	}
 	now := t.cfg.Clock()
-	return max(t.term.Load().Until(), now) - now
+	return time.Duration(max(t.lease.Load().Until(), now) - now)
 }
 
 // leased reports whether the term has not ended yet: rule 5.3 of package membership, at each grant.
-func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.term.Load().Until() }
+func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.lease.Load().Until() }
 
 // grants reports whether anything may be granted at the moment.
 func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
@@ -240,14 +260,25 @@ func (t *Table) Epoch() uint64 {
 // Lose ends all holds of this node, for the reason given. The locks stay taken until their holders
 // release them.
 func (t *Table) Lose(why error) {
-	lost := loss(why)
+	lost := t.loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	over := clock.Latest(t.cfg.Mail.Now(), t.lease.Load().lent)
 	for _, l := range t.locks {
 		for _, h := range l.held {
-			h.lose(lost)
+			h.lose(lost, over)
 		}
 	}
+}
+
+// loss returns the cause of holds that are lost now, or were at the end of the lease.
+func (t *Table) loss(why error) *Cause {
+	lost, left := loss(why), int64(0)
+	if l := t.lease.Load(); l.Runs() {
+		left = min(l.Until()-t.cfg.Clock(), 0)
+	}
+	lost.at = time.Now().Add(time.Duration(left))
+	return lost
 }
 
 // Lapse is Lose for a lease that has ended: GiveBack and Return release the locks, too, and waiters
@@ -266,14 +297,19 @@ func (t *Table) GiveBack() []Event {
 	return t.giveBack(func(h *Held) bool { return !t.uses[h].lent && h.Noticed() != nil })
 }
 
-// Return releases the lent holds that were lost before this time, and returns them: an operation on
-// the record that was sent then has shown this life as a member. Without it the others may have
+// Return releases the lent holds that were lost, and that no client surely held when an operation on the
+// record was sent which has shown this life as a member. It returns them. Without that the others may have
 // excluded this life, and the client may go on with another member.
-func (t *Table) Return(sent int64) []Event {
+func (t *Table) Return(sent clock.Steady) []Event {
 	return t.giveBack(func(h *Held) bool {
-		at := t.uses[h].lostAt
-		return at != 0 && at < sent
+		u := t.uses[h]
+		return u.lost && !u.over.After(sent)
 	})
+}
+
+// ReturnAll releases all lent holds that were lost, and returns them: this life is no member any more.
+func (t *Table) ReturnAll() []Event {
+	return t.giveBack(func(h *Held) bool { return t.uses[h].lost })
 }
 
 func (t *Table) giveBack(which func(*Held) bool) (outcomes []Event) {
@@ -293,7 +329,7 @@ func (t *Table) giveBack(which func(*Held) bool) (outcomes []Event) {
 // Abandon ends and releases all holds after an End, for the reason given, and returns them. The locks
 // under which a function still runs stay taken, and those that are lent stay held.
 func (t *Table) Abandon(why error) (outcomes []Event) {
-	lost := loss(why)
+	lost := t.loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {

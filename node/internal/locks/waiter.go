@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -25,7 +26,7 @@ type Waiter struct {
 	Want
 	lock  *lock
 	ctx   context.Context // the call's
-	since int64           // when it began to wait, by Mail.Now
+	since clock.Steady    // when it began to wait
 
 	asked []<-chan struct{} // the receipts of its request, if it is a try
 
