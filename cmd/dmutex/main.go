@@ -69,7 +69,7 @@ Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the
 
 func main() {
 	con := &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	os.Exit(tool.Main(grammarOf(os.Args[1:]), os.Args[1:], con))
+	tool.Exit(tool.Main(grammarOf(os.Args[1:]), os.Args[1:], con), con)
 }
 
 func grammarOf(args []string) any {

@@ -4,67 +4,218 @@ package run
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmutex/dmutex/lock"
 )
 
 // A job is a command that is started in a process group of its own, with all the
 // processes of that group. One goroutine both waits for it and signals it, so a
 // signal never goes to the number of a process that has ended.
+//
+// For the terminal a job is what a job is to a shell. Its group gets the terminal when it needs it and ours has it, and
+// when it stops, we stop.
 type job struct {
-	group  int // its number, and that of the command
-	ended  bool
-	status syscall.WaitStatus // of the command, once it has ended
+	group   int // its number, and that of the command
+	ended   bool
+	status  syscall.WaitStatus // of the command, once it has ended
+	stopped syscall.Signal     // what has stopped the command, until we have followed it
+	kill    <-chan time.Time   // when to send SIGKILL, once the job has to end
+
+	alone   bool // the signal that stops it has stopped our group, too
+	told    bool // it was passed a signal that ends commands
+	fronted bool // it had the terminal when it ended
+
+	terminal  *terminal
+	control   chan os.Signal // what the terminal and shells tell our group
+	continued chan os.Signal // SIGCONT
+	witness   *witness
+	grace     time.Duration
+	say       func(format string, args ...any)
 }
 
-// startJob starts the command. The error is that of exec.Cmd.Start.
-func startJob(cmd *exec.Cmd) (*job, error) {
+// startJob starts the command. front says to give it the terminal at once, if that is ours. The error is that of
+// exec.Cmd.Start.
+func startJob(cmd *exec.Cmd, front bool) (*job, error) {
 	adopt()
 	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	j := &job{group: cmd.Process.Pid}
+	j := &job{
+		group: cmd.Process.Pid, terminal: openTerminal(),
+		control: make(chan os.Signal, 16), continued: make(chan os.Signal, 1),
+	}
 	_ = cmd.Process.Release() // reap waits for it
+	notify(j.control, append(stops, syscall.SIGWINCH)...)
+	signal.Notify(j.continued, syscall.SIGCONT)
+	if front && j.terminal.foreground() == syscall.Getpgrp() {
+		j.give(j.group)
+	}
 	return j, nil
 }
 
 // wait passes signals on until nothing is left of the job. When the command has
-// ended, or when lost is closed, what is left gets SIGTERM, and after the grace
+// ended, or when the lock is lost, what is left gets SIGTERM, and after the grace
 // SIGKILL.
-func (j *job) wait(lost <-chan struct{}, signals <-chan os.Signal, grace time.Duration) {
+func (j *job) wait(held lock.Held, signals <-chan os.Signal) {
+	defer func() {
+		signal.Stop(j.control)
+		signal.Stop(j.continued)
+		j.terminal.close()
+	}()
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	defer signal.Stop(children)
-	var kill <-chan time.Time
-	end := func() {
-		if kill == nil {
-			kill = time.After(grace)
-			j.signal(syscall.SIGTERM)
-		}
-	}
+	lost := held.Context().Done()
 	for !j.reap() {
+		if sig := j.stopped; sig != 0 {
+			j.stopped = 0
+			j.follow(sig, held)
+		}
 		var look <-chan time.Time
 		if j.ended {
-			end()
+			j.end()
 			look = time.After(lookAgain) // the rest may be children of another process, which alone gets a signal
 		}
 		select {
 		case sig := <-signals:
-			j.signal(sig.(syscall.Signal))
+			ending := slices.Contains(ends, sig)
+			j.told = j.told || ending
+			switch {
+			case j.toAll(sig, children):
+			case ending:
+				j.signal(sig.(syscall.Signal))
+			default:
+				j.send(sig.(syscall.Signal))
+			}
+		case sig := <-j.control:
+			j.obey(sig.(syscall.Signal))
+		case <-j.continued:
+			if held.Err() == nil { // else it continues with a SIGTERM
+				j.send(syscall.SIGCONT)
+			}
 		case <-lost:
 			lost = nil
-			end()
-		case <-kill:
+			j.end()
+		case <-j.kill:
 			j.signal(syscall.SIGKILL)
 		case <-children:
 		case <-look:
+		}
+	}
+	if j.fronted = j.terminal.foreground() == j.group; j.fronted {
+		j.give(syscall.Getpgrp())
+	}
+}
+
+// end lets the job end.
+func (j *job) end() {
+	if j.kill == nil {
+		j.kill = time.After(j.grace)
+		j.signal(syscall.SIGTERM)
+	}
+}
+
+// give gives the terminal to a process group. A process in the background is stopped when it does so, unless it ignores
+// SIGTTOU.
+func (j *job) give(group int) {
+	signal.Ignore(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(j.terminal.fd, unix.TIOCSPGRP, group)
+	notify(j.control, syscall.SIGTTOU)
+}
+
+// stops are the signals of a terminal, and of shells, that stop a job.
+var stops = []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
+
+// obey does what a signal of the terminal to our own group asks for.
+func (j *job) obey(sig syscall.Signal) {
+	switch {
+	case sig == syscall.SIGTSTP:
+		j.alone = true
+		j.send(sig)
+	case sig == syscall.SIGWINCH:
+		j.send(sig)
+	case j.terminal.foreground() == j.group: // another process of our group needs the terminal, such as a pager
+		j.give(syscall.Getpgrp())
+		_ = syscall.Kill(0, syscall.SIGCONT)
+	default: // a process of our group does, and has stopped the group, which has no terminal
+		j.alone = true
+		j.send(sig)
+	}
+}
+
+// follow gives the job that a signal has stopped what it needs, or stops this process as well, until a shell continues
+// it. A session or a lease may run out then, so nothing of the job may go on meanwhile.
+func (j *job) follow(sig syscall.Signal, held lock.Held) {
+	alone := j.alone
+	j.alone = false
+	ours, front := syscall.Getpgrp(), j.terminal.foreground()
+	needs := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	switch {
+	case needs && (front == ours || front == j.group):
+		j.give(j.group)
+		j.send(syscall.SIGCONT)
+		return
+	case j.kill != nil, sig == syscall.SIGSTOP && front != j.group: // somebody has stopped the command, and not its job
+		return
+	}
+	j.send(syscall.SIGSTOP) // also those that do not heed sig
+	if front == j.group {
+		j.give(ours)
+	}
+	switch {
+	case !orphaned():
+		if !alone { // our group has to stop, as the terminal would have done it
+			signal.Ignore(stops...)
+			if sig == syscall.SIGSTOP {
+				sig = syscall.SIGTSTP // SIGSTOP would also stop those that prepare for it
+			}
+			_ = syscall.Kill(0, sig)
+			notify(j.control, stops...)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // Go has no way back to what the others do by default
+		<-j.continued
+	case needs:
+		j.say("the command needs the terminal, which another job has, and no shell can give it: the command is ended")
+		j.end()
+		return
+	}
+	if held.Err() != nil {
+		return // it continues with a SIGTERM
+	}
+	if (needs || front == j.group) && j.terminal.foreground() == ours {
+		j.give(j.group)
+	}
+	j.send(syscall.SIGCONT)
+}
+
+// toAll reports whether a signal has reached all processes of a unit, as when systemd stops it: then the job has it already.
+func (j *job) toAll(sig os.Signal, children <-chan os.Signal) bool {
+	if j.witness == nil || sig != syscall.SIGTERM && sig != syscall.SIGHUP {
+		return false
+	}
+	patience := time.After(gather)
+	for {
+		j.reap()
+		switch w := j.witness; {
+		case w.died == sig && time.Since(w.at) < time.Second:
+			j.witness = nil
+			return true
+		case w.died != nil:
+			return false
+		}
+		select {
+		case <-children:
+		case <-patience:
+			return false
 		}
 	}
 }
@@ -74,12 +225,16 @@ func (j *job) wait(lost <-chan struct{}, signals <-chan os.Signal, grace time.Du
 func (j *job) reap() (gone bool) {
 	for {
 		var status syscall.WaitStatus
-		switch pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); {
+		switch pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WUNTRACED, nil); {
 		case err == syscall.EINTR:
 		case err != nil || pid == 0: // no other child has ended
 			return j.ended && syscall.Kill(-j.group, 0) == syscall.ESRCH
+		case pid == j.group && status.Stopped():
+			j.stopped = status.StopSignal()
 		case pid == j.group:
-			j.ended, j.status = true, status
+			j.ended, j.status, j.stopped = true, status, 0
+		case j.witness != nil && pid == j.witness.pid && status.Signaled():
+			j.witness.died, j.witness.at = status.Signal(), time.Now()
 		}
 	}
 }
@@ -87,26 +242,18 @@ func (j *job) reap() (gone bool) {
 // signal sends a signal to all processes of the job, and continues the stopped
 // ones so that they notice it.
 func (j *job) signal(sig syscall.Signal) {
-	to := []int{-j.group}
-	if in, err := syscall.Getpgid(j.group); !j.ended && err == nil && in != j.group {
-		to = append(to, j.group) // the command has left its group
-	}
-	for _, pid := range to {
-		_ = syscall.Kill(pid, sig)
-		if sig != syscall.SIGKILL {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
+	j.send(sig)
+	if sig != syscall.SIGKILL {
+		j.send(syscall.SIGCONT)
 	}
 }
 
-// isTerminal reports whether in is the terminal that controls this process.
-func isTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	if !ok {
-		return false
+// send sends a signal to all processes of the job.
+func (j *job) send(sig syscall.Signal) {
+	_ = syscall.Kill(-j.group, sig)
+	if in, err := syscall.Getpgid(j.group); !j.ended && err == nil && in != j.group {
+		_ = syscall.Kill(j.group, sig) // the command has left its group
 	}
-	_, err := unix.IoctlGetInt(int(file.Fd()), unix.TIOCGPGRP)
-	return err == nil
 }
 
 // inherited returns copies of the files that this process has inherited at the numbers from 3 on, up to the
@@ -145,4 +292,32 @@ func startKeeper() (keep func(group int), release func()) {
 		_ = cmd.Wait()
 	}
 	return keep, release
+}
+
+// A witness is a process that does nothing, outside of our process group and that of the job. If a signal ends it that
+// we get, too, all processes of our unit have got it.
+type witness struct {
+	pid  int
+	died os.Signal // what has ended it
+	at   time.Time
+}
+
+// startWitness starts one if systemd has started this process or one that it descends from. dismiss ends it.
+func startWitness() (w *witness, dismiss func()) {
+	dismiss = func() {}
+	if os.Getenv("INVOCATION_ID") == "" {
+		return nil, dismiss
+	}
+	cmd := exec.Command("/bin/sh", "-c", "read end")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil { // a system without a shell
+		return nil, dismiss
+	}
+	w = &witness{pid: cmd.Process.Pid}
+	_ = cmd.Process.Release() // reap waits for it
+	return w, func() { _ = in.Close() }
 }

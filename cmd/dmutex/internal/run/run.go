@@ -50,7 +50,6 @@ const (
 	statusNoLock        = 125
 	statusNotExecutable = 126
 	statusNotFound      = 127
-	statusSignal        = 128 // and the signal's number
 )
 
 // UsageStatus is the exit status of a wrong command line: 2 may be that of the
@@ -77,20 +76,21 @@ With a directory on a local disk the lock is held for as long as dmutex run live
 		`with a --grace below a sixteenth of the lease, before another machine gets the lock. ` +
 		`If dmutex run itself is paused for a lease, the lock is lost too, but the command ends only when dmutex run goes on.
 
-The command runs in a process group of its own, which gets every SIGINT, SIGTERM, SIGHUP and SIGQUIT that dmutex run gets. When the command ` +
+The command runs in a process group of its own, which gets every SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP and SIGCONT that dmutex run gets, unless dmutex run was started to ignore it. When the command ` +
 		`ends, the processes that it leaves behind in that group get SIGTERM, and after --grace SIGKILL. The lock is released when none is left. ` +
 		`(Processes that create a group or session of their own are not seen.) If the lock is lost meanwhile, the whole group ` +
-		`is ended in the same way. A signal that arrives before the lock is acquired ends the wait: the command does not run.
+		`is ended in the same way. A signal that arrives before the lock is acquired ends the wait: the command does not run. ` +
+		`While the lock is being released to a store that does not answer, a second signal gives up.
 
-The command has the standard input, output and error of dmutex run. If the input is a terminal, the command reads nothing instead, because it runs in ` +
-		`the terminal's background.
+The command has the standard input, output and error of dmutex run, and the terminal if it needs that and dmutex run is in the foreground. Ctrl-Z stops both, all processes of the command's group too, and fg and bg continue both. ` +
+		`While they are stopped, a lock in a local directory is kept; any other is lost after --lease, and then the command is ended when it continues.
 
 The command's environment has DMUTEX_LOCK, DMUTEX_PERMIT, from 0, and DMUTEX_FENCE: a number that rises with every grant of the permit. ` +
 		`Store it with what the command writes, and refuse lower ones; then a command that was paused for too long does no harm.
 
 If something other than a holder keeps the lock away for 5 seconds, such as a store that does not answer, it is said on standard error, once.
 
-Exit status: the command's, or 128+N if signal N has ended it, or has come before the lock; 124 if the lock was lost while the ` +
+Exit status: the command's. If signal N has ended the command, or has come before the lock, dmutex run dies of it, too, which a shell shows as 128+N; 124 if the lock was lost while the ` +
 		`command ran; 123, or the --conflict-exit-code, if another held the lock and --nonblock or --wait ended the wait; 125 if the command line is wrong, or if the lock cannot be taken, or nobody could tell in time whether it is held; 126 if the command cannot be ` +
 		`executed; 127 if it was not found.`
 }

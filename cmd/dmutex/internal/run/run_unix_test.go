@@ -190,13 +190,21 @@ func (s *started) exits(status int) (said string) {
 	return s.ends(status)
 }
 
+// died is the status of a run that a signal has ended, for exits and ends.
+func died(sig syscall.Signal) (status int) { return -int(sig) }
+
 // ends waits until run itself has ended.
 func (s *started) ends(status int) (said string) {
 	s.t.Helper()
 	text, err := io.ReadAll(s.say)
 	require.NoError(s.t, err)
 	s.cmd.Wait()
-	require.Equal(s.t, status, s.cmd.ProcessState.ExitCode(), "%s", text)
+	if how := s.cmd.ProcessState.Sys().(syscall.WaitStatus); how.Signaled() {
+		require.Equal(s.t, status, died(how.Signal()), "%s", text)
+		require.False(s.t, how.CoreDump())
+	} else {
+		require.Equal(s.t, status, how.ExitStatus(), "%s", text)
+	}
 	return string(text)
 }
 
@@ -279,7 +287,10 @@ func TestRunExitStatus(t *testing.T) {
 		{"success", step("exit:0"), 0, ""},
 		{"failure", step("exit:7"), 7, ""},
 		{"same as no lock", step("exit:125"), 125, ""},
-		{"signal", step("die:9"), 137, ""},
+		{"signal", step("die:9"), died(syscall.SIGKILL), ""},
+		{"signal that dumps core", []string{"sh", "-c", "kill -QUIT $$"}, died(syscall.SIGQUIT), ""},
+		{"signal of the command", []string{"sh", "-c", "kill -USR1 $$"}, died(syscall.SIGUSR1), ""},
+		{"status like a signal", step("exit:130"), 130, ""},
 		{"not found", []string{"no-such-command"}, statusNotFound, `"no-such-command": executable file not found`},
 		{"not there", []string{script + "s"}, statusNotFound, "no such file"},
 		{"not executable", []string{script}, statusNotExecutable, "permission denied"},
@@ -346,7 +357,7 @@ func TestRunUsage(t *testing.T) {
 	}
 	status, stdout, _ := invoke("run", "--help")
 	require.Equal(t, tool.StatusOK, status)
-	require.Contains(t, stdout, "Exit status: the command's,")
+	require.Contains(t, stdout, "Exit status: the command's.")
 	tool.NATS = nil
 	defer func() { tool.NATS = nats.Broker }()
 	_, _, stderr := invoke("run", "--store=nats://h/b", "--lock=l", "--", "x")
@@ -376,7 +387,7 @@ func TestRunEndsStoppedProcesses(t *testing.T) {
 	s := start(t, inDir(t), "forkstopped", "stop", "end", "say:ready", "wait")
 	require.Equal(t, "ready", s.line())
 	s.signal(syscall.SIGTERM)
-	s.exits(statusSignal + int(syscall.SIGTERM))
+	s.exits(died(syscall.SIGTERM))
 }
 
 // The processes that the command leaves behind get a signal to end, and run releases
@@ -422,7 +433,7 @@ func TestRunActsOnLoss(t *testing.T) {
 				steps[3], steps[7], r.Grace = "hang", "hang", time.Millisecond
 			}
 			r.Command = append([]string{os.Args[0], "child"}, steps...)
-			status := make(chan int)
+			status := make(chan error)
 			go func() { status <- r.work(held) }()
 			lines := bufio.NewReader(stdout)
 			for range 2 {
@@ -436,7 +447,7 @@ func TestRunActsOnLoss(t *testing.T) {
 				require.NoError(t, failed)
 				_, err = record.Swap(t.Context(), nil, rev)
 			}
-			require.Equal(t, statusLost, <-status)
+			require.Equal(t, tool.Status(statusLost), <-status)
 			out.Close()
 			says.Close()
 			rest, err := io.ReadAll(lines)

@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 		case 2: // kill -9 of the command
 			require.NoError(t, os.Remove(inside))
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-			run.ends(statusSignal + int(syscall.SIGKILL))
+			run.ends(died(syscall.SIGKILL))
 			continue
 		}
 		run.goOn()
@@ -352,6 +352,13 @@ func TestRunGivesUpInQueue(t *testing.T) {
 // the bucket.
 func inBucket(t *testing.T) []string {
 	t.Helper()
+	flags, _ := startBucket(t)
+	return flags
+}
+
+// startBucket also returns how to stop that server.
+func startBucket(t *testing.T) (flags []string, shutdown func()) {
+	t.Helper()
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
 	})
@@ -362,7 +369,25 @@ func inBucket(t *testing.T) []string {
 		ns.WaitForShutdown()
 	})
 	require.True(t, ns.ReadyForConnections(tooltest.TooLong))
-	return []string{"--store=" + ns.ClientURL() + "/locks", "--lock=my/door"}
+	return []string{"--store=" + ns.ClientURL() + "/locks", "--lock=my/door"}, ns.Shutdown
+}
+
+// A release to a store that does not answer is given up at the second signal.
+func TestReleaseGivenUp(t *testing.T) {
+	flags, shutdown := startBucket(t)
+	s := start(t, append(flags, "--lease=1h"), "pid", "wait", "exit:5")
+	pid, err := strconv.Atoi(strings.TrimPrefix(s.line(), "pid "))
+	require.NoError(t, err)
+	shutdown()
+	s.goOn()
+	require.Equal(t, "read on", s.line())
+	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, tooltest.TooLong, time.Millisecond, "it has ended")
+	s.signal(syscall.SIGINT)
+	said, err := s.say.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, said, "interrupt: the lock is being released; a second signal gives up")
+	s.signal(syscall.SIGINT)
+	require.Contains(t, s.ends(5), "gave up: ")
 }
 
 // Over NATS the record is in a bucket.

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,31 +31,41 @@ const (
 	lookAgain = 50 * time.Millisecond // at what sends no notice of a change
 	speakUp   = 5 * time.Second       // of trouble that keeps the lock away
 	reach     = 10 * time.Second      // how long --nonblock waits for a member to answer
+
+	gather        = 250 * time.Millisecond // how long a signal to all processes takes to reach them
+	releaseAtOnce = 500 * time.Millisecond // signals in this time do not give a release up: some come twice
 )
 
 // Run runs the command under the lock.
 func (c *Cmd) Run(con *tool.Console) error {
 	r := &runner{Cmd: c, con: con, signals: make(chan os.Signal, 16)}
-	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(sig) { // as under nohup
-			signal.Notify(r.signals, sig)
-		}
-	}
+	notify(r.signals, append(ends, others...)...)
 	defer signal.Stop(r.signals)
 	// The reader of our output may go away. That must not kill us while we hold
 	// the lock. Ignoring the signal would make the command ignore it as well.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	door, stop, err := c.door()
+	var door door
+	var stop func()
+	var err error
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		door, stop, err = c.door()
+	}()
+	select {
+	case <-opened:
+	case sig := <-r.signals: // it ends the process, and the connections with it
+		r.say("nothing was run: %v", sig)
+		return tool.Died{Signal: sig.(syscall.Signal)}
+	}
 	if err != nil {
 		r.say("nothing was run: %v", err)
 		return tool.Status(statusNoLock)
 	}
-	defer stop()
-	if c.Store != nil && c.Store.Path != "" {
-		defer tidy(c.Store.Path)
-	}
-	return tool.Status(r.turn(door))
+	result := r.turn(door)
+	r.finish(stop)
+	return result
 }
 
 // A runner is one run.
@@ -62,6 +73,46 @@ type runner struct {
 	*Cmd
 	con     *tool.Console
 	signals chan os.Signal
+	told    bool // a signal that asks to end has come
+	held    lock.Held
+}
+
+// finish gives the lock back, and closes the connections. A second signal that asks to end gives that up, if it was
+// not done at once.
+func (r *runner) finish(stop func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if r.held != nil {
+			_ = r.held.Release() // it fails only if the lock is lost, which work reports
+		}
+		stop()
+		if r.Store != nil && r.Store.Path != "" {
+			tidy(r.Store.Path)
+		}
+	}()
+	var atOnce <-chan time.Time
+	begin := time.Now()
+	for {
+		select {
+		case <-done:
+			return
+		case sig := <-r.signals:
+			switch {
+			case !slices.Contains(ends, sig):
+			case r.told:
+				atOnce = time.After(releaseAtOnce - time.Since(begin))
+			case r.held != nil:
+				r.told = true
+				r.say("%v: the lock is being released; a second signal gives up", sig)
+			}
+		case <-atOnce:
+			if r.held != nil {
+				r.say("gave up: the release of the lock is not confirmed; without it others get the lock as if this machine had crashed")
+			}
+			return
+		}
+	}
 }
 
 func (r *runner) say(format string, args ...any) {
@@ -99,8 +150,12 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 			return held, sig, err
 		case sig = <-r.signals:
 			cancel()
-			<-done
-			return held, sig, err
+			select {
+			case <-done:
+				return held, sig, err
+			case <-r.signals: // a second signal gives up
+				return nil, sig, nil
+			}
 		case <-look.C:
 			t := trouble.Load()
 			if t == nil {
@@ -144,16 +199,15 @@ func (r *runner) queue(ctx context.Context) (leave func()) {
 	return func() { f.Close() }
 }
 
-// turn waits for the lock, runs the command and gives the lock back.
-func (r *runner) turn(d door) (status int) {
+// turn waits for the lock, and runs the command.
+func (r *runner) turn(d door) error {
 	held, sig, err := r.acquire(d)
-	if held != nil {
-		defer func() { _ = held.Release() }() // it fails only if the lock is lost, which work reports
-	}
+	r.held = held
 	switch {
 	case sig != nil:
+		r.told = true
 		r.say("nothing was run: %v", sig)
-		return statusSignal + int(sig.(syscall.Signal))
+		return tool.Died{Signal: sig.(syscall.Signal)}
 	case errors.Is(err, lock.ErrBusy):
 		switch { // otherwise say nothing, as flock
 		case !r.Nonblock:
@@ -161,24 +215,21 @@ func (r *runner) turn(d door) (status int) {
 		case errors.Is(err, store.ErrNoProof):
 			r.say("nothing was run: %v; see --wait", err)
 		}
-		return r.Code
+		return tool.Status(r.Code)
 	case err != nil:
 		r.say("nothing was run: %v", err)
-		return statusNoLock
+		return tool.Status(statusNoLock)
 	}
 	return r.work(held)
 }
 
-func (r *runner) work(held lock.Held) (status int) {
+func (r *runner) work(held lock.Held) error {
 	permit := 0
 	if p, ok := held.(*semaphore.Permit); ok {
 		held, permit = p.Held, p.Number
 	}
 	cmd := exec.Command(r.Command[0], r.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.con.In, r.con.Out, r.con.Err
-	if isTerminal(r.con.In) {
-		cmd.Stdin = nil // a read from it would stop the command for good
-	}
 	cmd.Env = append(os.Environ(),
 		fmt.Sprint("DMUTEX_FENCE=", held.Fence()),
 		"DMUTEX_LOCK="+r.Lock,
@@ -199,7 +250,12 @@ func (r *runner) work(held lock.Held) (status int) {
 		keep, release = startKeeper()
 		defer release()
 	}
-	job, err := startJob(cmd)
+	witness, dismiss := startWitness()
+	defer dismiss()
+	// A job of a shell that is alone in the foreground gives the terminal to its command at once, since programs look who
+	// has it. Otherwise a script, or a pager at the end of a pipe, may be using it.
+	front := os.Getpid() == syscall.Getpgrp() && isTerminal(r.con.In) && isTerminal(r.con.Out)
+	job, err := startJob(cmd, front)
 	if err == nil {
 		keep(job.group)
 	}
@@ -207,17 +263,20 @@ func (r *runner) work(held lock.Held) (status int) {
 	if err != nil {
 		r.say("%v", err)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			return statusNotFound
+			return tool.Status(statusNotFound)
 		}
-		return statusNotExecutable
+		return tool.Status(statusNotExecutable)
 	}
-	job.wait(held.Context().Done(), r.signals, r.Grace)
+	job.witness, job.grace, job.say = witness, r.Grace, r.say
+	job.wait(held, r.signals)
+	r.told = job.told
 	if err := held.Err(); err != nil {
 		r.say("the command was ended: %v", err)
-		return statusLost
+		return tool.Status(statusLost)
 	}
-	if job.status.Signaled() {
-		return statusSignal + int(job.status.Signal())
+	if !job.status.Signaled() {
+		return tool.Status(job.status.ExitStatus())
 	}
-	return job.status.ExitStatus()
+	sig := job.status.Signal()
+	return tool.Died{Signal: sig, Group: job.fronted && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)}
 }

@@ -41,12 +41,22 @@ type Status int
 
 func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// Died is a command's result when a signal has ended what it ran. The tool dies of it, too: a shell then ends a loop,
+// and a supervisor sees what happened.
+type Died struct {
+	Signal syscall.Signal
+	Group  bool // our process group has to get it as well, since the terminal has sent it to the command alone
+}
+
+func (d Died) Error() string { return d.Signal.String() }
+
 // Console is where a command reads and writes. As a writer it writes to Out, and Main reports the
 // first error of that, so a command need not.
 type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
 	failed   error
+	died     Died
 }
 
 func (c *Console) Write(b []byte) (int, error) {
@@ -101,6 +111,8 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		return wrongLine(con, err)
 	case errors.As(err, &its):
 		return int(its)
+	case errors.As(err, &con.died):
+		return 128 + int(con.died.Signal)
 	default:
 		fmt.Fprintf(con.Err, "dmutex: %v\n", err)
 		return StatusIncomplete

@@ -28,7 +28,8 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 func Main(m *testing.M, grammar any) {
 	tool.NATS = nats.Broker
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
-		os.Exit(tool.Main(grammar, os.Args[1:], &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+		con := &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+		tool.Exit(tool.Main(grammar, os.Args[1:], con), con)
 	}
 	const race = "GORACE" // without this each process waits a second before it exits
 	if os.Getenv(race) == "" {
