@@ -1,15 +1,18 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
@@ -18,6 +21,8 @@ import (
 	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/locktest"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storelock"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -270,6 +275,92 @@ func TestSemaphoreBesideCounter(t *testing.T) {
 			if hold == time.Second {
 				require.InEpsilon(t, ideal.Seconds(), ours.Seconds(), 0.1)
 			}
+		})
+	}
+}
+
+// A remote store takes up to this long for each call, and is out of reach once its process has ended.
+type remote struct {
+	store.Store
+	longest time.Duration
+	luck    func(n int64) int64
+	ended   *atomic.Bool
+}
+
+func (r remote) takes() error {
+	time.Sleep(time.Duration(r.luck(int64(r.longest))))
+	if r.ended.Load() {
+		return errors.New("the process has ended")
+	}
+	return nil
+}
+
+func (r remote) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if err := r.takes(); err != nil {
+		return nil, "", err
+	}
+	return r.Store.Load(ctx)
+}
+
+func (r remote) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	next, err := r.Store.Swap(ctx, value, rev)
+	return next, cmp.Or(r.takes(), err)
+}
+
+// A process that ends as soon as it has released its permit, or as its Acquire has failed, leaves no other permit
+// taken: the swaps for those were under way.
+func TestSemaphoreLeavesNothing(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			const permits = 4
+			longest := []time.Duration{time.Second / 20, lease / 5}[seed%2]
+			records := map[string]*store.Memory{}
+			luck := rand.New(rand.NewPCG(seed, 3))
+			var mu sync.Mutex
+			draw := func(n int64) int64 {
+				mu.Lock()
+				defer mu.Unlock()
+				return luck.Int64N(n)
+			}
+			open := func(s store.Store, name string) lock.Mutex {
+				l, err := storelock.New(s, name, lease)
+				require.NoError(t, err)
+				return l
+			}
+			var holders []lock.Held // until they end, the process waits for all permits
+			for i := range permits {
+				name := "x"
+				if i > 0 {
+					name = fmt.Sprintf("x#%d", i)
+				}
+				records[name] = new(store.Memory)
+				holders = append(holders, acquire(t, open(records[name], name)))
+			}
+			var ended atomic.Bool
+			jobs := semaphore.New("x", permits, func(name string) lock.Mutex {
+				return open(remote{records[name], longest, draw, &ended}, name)
+			})
+			time.AfterFunc(time.Second, func() {
+				for _, h := range holders {
+					assert.NoError(t, h.Release())
+				}
+			})
+			patience := time.Minute
+			if longest < time.Second/4 { // else a call that fails returns before all is over
+				patience = time.Second + time.Duration(draw(int64(time.Second/2)))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if p, err := jobs.Acquire(ctx); err == nil {
+				require.NoError(t, p.Release())
+			}
+			ended.Store(true)
+			for name, record := range records {
+				h, err := open(record, name).TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, h.Release())
+			}
+			time.Sleep(10 * lease)
 		})
 	}
 }

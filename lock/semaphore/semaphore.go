@@ -5,8 +5,9 @@
 //
 // A semaphore is k locks, of which a caller holds any one, its permit. So a permit has what a lock
 // has: a number, a fence, a context that ends when it is lost, and a holder that is replaced when it has
-// crashed, while the others are not delayed. No permit can leak. It works over every [lock.Mutex]:
-// for records, let the function open the record of that name.
+// crashed, while the others are not delayed. No permit can leak: an Acquire gives back what it was granted
+// beside its permit, and Release waits for that. It works over every [lock.Mutex]: for records, let the function open
+// the record of that name.
 //
 // Permit 0 is the lock of the semaphore's name, permit i that of NAME#i. So a semaphore of one permit is the
 // plain lock. Processes should agree on k; if they do not, the highest k is what holds.
@@ -22,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,12 +61,15 @@ type Permit struct {
 	lock.Held
 	Number int // from 0
 
-	s *Semaphore
+	s      *Semaphore
+	others *sync.WaitGroup // the calls for other permits by the Acquire that was granted this one
 }
 
-// Release gives the permit back, see [lock.Held].
+// Release gives the permit back, see [lock.Held]. It also waits until the Acquire that was granted the permit
+// holds and asks for no other one: a process that ends after that leaves none taken.
 func (p *Permit) Release() error {
 	err := p.Held.Release()
+	p.others.Wait()
 	p.s.next.Store(int64(p.Number))
 	return err
 }
@@ -83,23 +88,23 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 			return p, nil
 		}
 	}
-	all, cancel := context.WithCancel(ctx)
-	defer cancel()
+	all, cancel := context.WithCancelCause(ctx)
+	defer cancel(hold.ErrElsewhere)
 	var taken atomic.Bool
 	type answer struct {
 		*Permit
 		err error
 	}
-	answers := make(chan answer, len(s.locks))
+	answers, asking := make(chan answer, len(s.locks)), new(sync.WaitGroup)
 	for i, l := range s.locks {
-		go func() {
+		asking.Go(func() {
 			h, err := l.Acquire(all)
 			if err == nil && taken.Swap(true) { // another permit came first, and is the answer
 				_ = h.Release()
 				return
 			}
-			answers <- answer{&Permit{h, i, s}, err}
-		}()
+			answers <- answer{&Permit{h, i, s, asking}, err}
+		})
 	}
 	err := errNone
 	for range s.locks {
@@ -143,7 +148,7 @@ func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit i
 
 func (s *Semaphore) try(ctx context.Context, i int) (*Permit, error) {
 	h, err := s.locks[i].TryAcquire(ctx)
-	return &Permit{h, i, s}, err
+	return &Permit{h, i, s, new(sync.WaitGroup)}, err
 }
 
 func (s *Semaphore) fail(err error) error {

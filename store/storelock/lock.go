@@ -106,9 +106,13 @@ func (l *mutex) acquire(ctx context.Context, try, _ bool) (lock.Held, error) {
 	case <-ctx.Done():
 	}
 	a.release()
+	patience := time.After(courtesy)
+	if errors.Is(context.Cause(ctx), hold.ErrElsewhere) {
+		patience = nil
+	}
 	select {
 	case <-a.over: // soon, unless a swap is under way
-	case <-time.After(courtesy):
+	case <-patience:
 	}
 	return nil, a.trouble.Add(hold.ContextError(ctx))
 }
