@@ -4,6 +4,10 @@ package etcd
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
 	"testing"
 	"time"
 
@@ -103,6 +107,29 @@ func TestEtcd(t *testing.T) {
 		require.NoError(t, err)
 		_, err = s.Swap(ctx, []byte("a"), none)
 		require.NoError(t, err)
+	})
+
+	// A process that ends when it has released its permit leaves no other permit taken.
+	t.Run("permits", func(t *testing.T) {
+		for round := range 3 {
+			prefix := fmt.Sprint("permits", round)
+			var running sync.WaitGroup
+			for range 30 {
+				running.Go(func() {
+					if out, err := exec.Command(os.Args[0], permitArg, address, prefix).CombinedOutput(); err != nil {
+						t.Errorf("%v: %s", err, out)
+					}
+				})
+			}
+			running.Wait()
+			for i := range permits {
+				value, _, err := openEtcd(t, address, fmt.Sprint(prefix, i)).Load(t.Context())
+				require.NoError(t, err)
+				if len(value) > 0 {
+					require.Contains(t, string(value), "\nholder \n", "permit %d of round %d is taken after all processes have ended", i, round)
+				}
+			}
+		}
 	})
 
 	// The server restarts. Meanwhile no call is answered.

@@ -39,10 +39,16 @@ const (
 	holderArg = "holder"
 )
 
-// TestMain makes this program the holder as well.
+// TestMain makes this program the holder, and a process that takes a permit, as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == holderArg {
 		if err := hold(); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if len(os.Args) == 4 && os.Args[1] == permitArg {
+		if err := permit(os.Args[2], os.Args[3]); err != nil {
 			log.Fatal(err)
 		}
 		return

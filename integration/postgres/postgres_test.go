@@ -220,6 +220,8 @@ func TestPostgreSQL(t *testing.T) {
 		require.Len(t, slices.Compact(fences), many, "each has a fence of its own")
 	})
 
+	t.Run("runs", func(t *testing.T) { testRuns(t, p) })
+
 	t.Run("cuts", func(t *testing.T) { testCuts(t, p) })
 
 	t.Run("crash", func(t *testing.T) {

@@ -1,0 +1,67 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// buildTool builds dmutex with PostgreSQL.
+func buildTool(t *testing.T) string {
+	tool := filepath.Join(t.TempDir(), "dmutex")
+	out, err := exec.Command("go", "build", "-tags", "postgres", "-o", tool, "github.com/dmutex/dmutex/cmd/dmutex").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return tool
+}
+
+// url is where a user of the server finds the records.
+func (p postgres) url(user string) string {
+	at := url.URL{Scheme: "postgres", User: url.User(user), Path: "/postgres", RawQuery: url.Values{"host": {p.Dir()}}.Encode()}
+	return at.String()
+}
+
+// runsOf runs a command n times at once, and requires that none fails.
+func runsOf(t *testing.T, n int, tool string, args ...string) (said []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	said = make([]string, n)
+	var running sync.WaitGroup
+	for i := range said {
+		running.Go(func() {
+			out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput()
+			if said[i] = string(out); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	running.Wait()
+	return said
+}
+
+// testRuns is about many runs of the tool at once.
+func testRuns(t *testing.T, p postgres) {
+	tool, admin := buildTool(t), p.connect(t, "postgres")
+
+	// A run that ends has given back each permit that it was granted, so no row names a holder then.
+	t.Run("permits", func(t *testing.T) {
+		for round := range 3 {
+			lock := fmt.Sprint("permits", round)
+			runsOf(t, 30, tool, "run", "--store="+p.url("postgres"), "--lock="+lock, "--permits=8", "--", "true")
+			var taken string
+			require.NoError(t, admin.QueryRowContext(t.Context(), `SELECT coalesce(string_agg(name, ' '), '') FROM dmutex_groups `+
+				`WHERE name LIKE $1 || '%' AND position(E'\nholder \n' in convert_from(value, 'UTF8')) = 0`, lock).Scan(&taken))
+			require.Empty(t, strings.TrimSpace(taken), "taken after all runs have ended, in round %d", round)
+		}
+	})
+}
