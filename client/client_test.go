@@ -42,6 +42,48 @@ func TestSleptWhileHeld(t *testing.T) {
 	})
 }
 
+// LESSONS L55. The wall clock of a client is set, once or again and again, while a member waits for its lock: the
+// client may lose that early, but has the time to stop that it always has.
+func TestWallClockOfClient(t *testing.T) {
+	for name, steps := range map[string][]time.Duration{ // one every 200 ms
+		"a little":     {session / 4},
+		"a session":    {session},
+		"an hour":      {time.Hour},
+		"many":         {session, session, session, session, session, session},
+		"back":         {-time.Hour},
+		"back between": {session, -time.Hour, session},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				a := w.open("a")
+				u := w.use("u")
+				h := u.acquire("l")
+				ended, granted := make(chan time.Time, 1), make(chan time.Time, 1)
+				go func() {
+					<-h.Context().Done()
+					ended <- time.Now()
+				}()
+				go func() {
+					next, err := a.Mutex("l").Acquire(t.Context())
+					granted <- time.Now()
+					if err == nil {
+						_ = next.Release()
+					}
+				}()
+				for _, by := range steps {
+					u.StepWall(by)
+					time.Sleep(200 * time.Millisecond)
+				}
+				time.Sleep(session)
+				lost, end, next := h.Release(), <-ended, <-granted
+				if lost != nil {
+					require.GreaterOrEqual(t, next.Sub(end), session/16)
+				}
+			})
+		})
+	}
+}
+
 // Clients of different members, and a member itself, take turns with rising fences.
 func TestClient(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
