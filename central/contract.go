@@ -103,7 +103,7 @@ func (m *machine) ExcludesAlone(peer dmutex.NodeID) bool {
 }
 
 // Wanted implements [dmutex.Sharer].
-func (m *machine) Wanted() bool { return m.Shared() && m.inquiries%2 == 1 }
+func (m *machine) Wanted() bool { return m.inquiries%2 == 1 }
 
 // Sharers implements [dmutex.Sharer]: the coordinator knows all, the others themselves.
 func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
