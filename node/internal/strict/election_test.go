@@ -223,7 +223,7 @@ func TestEveryWayOut(t *testing.T) {
 				<-done
 			},
 			func() {
-				require.Panics(t, func() { _ = e.Campaign(t.Context(), nil) })
+				require.Panics(t, func() { _ = e.Campaign(t.Context(), func(context.Context, uint64) error { panic("lead") }) })
 			},
 			func() {
 				leader := g.campaignLater(t.Context(), 2, "x")
