@@ -44,7 +44,7 @@
 // # Two processes with one number
 //
 // The later one has the higher life, and might replace a process that is well. So b is asked first,
-// several times in 250 ms because the question may be lost, unless it has left, or has acknowledged
+// several times in 250 ms or two round trips because the question may be lost, unless it has left, or has acknowledged
 // nothing for as long, or has answered less than that ago. If b answers, the driver of x learns that
 // its number is taken, and x asks again after 2 s. If not, x replaces it, and the first peer that b
 // then speaks to tells it of x. A late answer of b, or a copy of one, can refuse x although b is

@@ -303,3 +303,25 @@ func TestOnlyThatLife(t *testing.T) {
 	require.EqualValues(t, 22, in.Met)
 	stranger(1)
 }
+
+// TestFarPeerIsNotReplaced: a peer that is far away has two round trips to answer.
+func TestFarPeerIsNotReplaced(t *testing.T) {
+	const trip = 700 * millisecond
+	for _, late := range []bool{false, true} {
+		p, b, twin := newTwins(t)
+		p.a.stats.RoundTrip = trip
+		p.away[b] = true // what it hears in time is played below
+		start := p.now
+		p.until(start + trip)
+		require.Equal(t, []event{met}, p.seen[p.a])
+		if late {
+			p.until(start + 2*trip + 25*millisecond)
+			require.Equal(t, []event{met, met}, p.seen[p.a])
+			continue
+		}
+		p.away[b] = false
+		p.until(start + 3*trip)
+		require.Equal(t, []event{met}, p.seen[p.a])
+		require.Contains(t, p.seen[twin], taken)
+	}
+}

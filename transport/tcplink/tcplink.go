@@ -7,7 +7,7 @@
 // connections. The node with the higher number dials, so there is no tie to break, and
 // dials again when the connection is lost, with exponential back-off and jitter. If it
 // dials while its last connection still seems alive, the accepting side asks the other end
-// of that one for a heartbeat. If no frame comes within a quarter of a second, the new
+// of that one for a heartbeat. If no frame comes within a second, the new
 // connection replaces it. Otherwise two processes use one number, and the new one is
 // refused and told of the other.
 //
@@ -143,7 +143,7 @@ var defaultPace = pace{
 	greeting:    5 * time.Second,
 	minRedial:   10 * time.Millisecond,
 	maxRedial:   time.Second,
-	grace:       time.Second / 4,
+	grace:       time.Second, // more than a round trip
 	heartbeat:   2 * time.Second,
 	patience:    3,
 	maxGreeters: 256,
