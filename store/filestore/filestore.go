@@ -192,7 +192,7 @@ func (s *record) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
+	if slices.ContainsFunc(slices.Concat(lasting, full), func(target error) bool { return errors.Is(err, target) }) {
 		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
 	}
 	return fmt.Errorf("filestore: %s %s: %w", op, filepath.Join(s.dir, s.name), err)
@@ -301,6 +301,7 @@ func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 		err = syncFile(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
+		_ = dir.Remove(temporary) // the disk may be full
 		return err
 	}
 	if !has(dir, s.name+".lock", lock) {

@@ -4,6 +4,7 @@ package filestore_test
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,4 +99,19 @@ func TestOneThreadForALife(t *testing.T) {
 	waits(1)
 	require.NoError(t, l.Close())
 	waits(0)
+}
+
+// A disk, a quota or a limit that takes no more is unusable at once, and a Swap leaves nothing on it.
+func TestFull(t *testing.T) {
+	for _, err := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		t.Run(err.Error(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "group")
+			s := open(t, path)
+			filestore.Fail(t, "sync", &fs.PathError{Op: "write", Path: path, Err: err})
+			_, failed := s.Swap(t.Context(), []byte("a"), "")
+			require.ErrorIs(t, failed, store.ErrUnusable)
+			require.ErrorIs(t, failed, err)
+			require.NoFileExists(t, path+".new")
+		})
+	}
 }

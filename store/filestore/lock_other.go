@@ -10,7 +10,10 @@ import (
 
 const alone, shared, atOnce = 0, 0, 0
 
-var taken error
+var (
+	taken error
+	full  []error
+)
 
 func lock(*os.File, int) error { return errors.ErrUnsupported }
 

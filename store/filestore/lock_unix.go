@@ -17,6 +17,9 @@ const (
 	taken = syscall.EWOULDBLOCK
 )
 
+// full are the errors of a disk, a quota or a limit that takes no more.
+var full = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
+
 // lock waits until no other open file has the lock, or none has it alone.
 func lock(f *os.File, how int) error {
 	for {

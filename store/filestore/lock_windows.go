@@ -16,6 +16,9 @@ const (
 	taken = windows.ERROR_LOCK_VIOLATION
 )
 
+// full are the errors of a disk or a quota that takes no more.
+var full = []error{windows.ERROR_DISK_FULL, windows.ERROR_HANDLE_DISK_FULL, windows.ERROR_DISK_QUOTA_EXCEEDED}
+
 // lock waits until no other open file has the lock, or none has it alone.
 func lock(f *os.File, how int) error {
 	var at windows.Overlapped // the first byte

@@ -36,7 +36,7 @@ type attempt struct {
 	release    context.CancelFunc
 	granted    chan struct{}
 	over       chan struct{}
-	why        error        // it is over without a grant; from over on
+	why        error        // it is over without a grant, or without a release; from over on
 	trouble    hold.Trouble // what the caller is told when its patience, or the lease, ends
 
 	// The rest is run's own.
@@ -70,6 +70,9 @@ func (a *attempt) run() {
 		a.m.Prover(a.life != nil)
 	}
 	defer func() {
+		if a.Hold != nil && a.why == nil && a.m.Phase(a.now()) != lockrecord.Over {
+			a.why = cmp.Or(a.trouble.Err(), errors.New("the store has not confirmed it"))
+		}
 		if a.life != nil { // last: others may take the lock then
 			_ = a.life.Close() // the kernel has closed the file in any case
 		}
@@ -234,9 +237,13 @@ func (a *attempt) live() string {
 	if a.l.prover != nil {
 		ctx, cancel := context.WithTimeout(a.leave, a.l.lease/leases.Operation)
 		defer cancel()
-		if life, err := a.l.prover.Live(ctx); err == nil {
+		life, err := a.l.prover.Live(ctx)
+		switch {
+		case err == nil:
 			a.life = life
 			return life.Name()
+		case errors.Is(err, store.ErrUnusable) && !errors.Is(err, store.ErrNoProof):
+			a.why = err
 		}
 	}
 	return rand.Text()
@@ -276,7 +283,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 		a.failed[op] = nil
 		a.note()
 		return
-	case errors.Is(err, store.ErrUnusable) && a.Hold == nil:
+	case errors.Is(err, store.ErrUnusable) && (a.Hold == nil || a.giveUpAt != 0): // asking again mends nothing
 		a.why = err
 		return
 	case parent.Err() == nil:

@@ -68,8 +68,9 @@ type mutex struct {
 // process that has itself waited for a lease may replace a holder that has crashed, since
 // processes share no clock. Let Acquire wait for longer than the error says.
 //
-// The handle's Release waits until the store has confirmed it, but for less than two leases. If the
-// store does not answer until then, others replace this process as if it had crashed.
+// The handle's Release waits until the store has confirmed it, but for less than two leases, and not after an
+// ErrUnusable. If the store has not confirmed it then, others replace this process as if it had crashed:
+// [Unreleased] says so.
 func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 	lease = cmp.Or(lease, time.Duration(leases.Default))
 	switch {
@@ -125,6 +126,27 @@ func File(h lock.Held) *os.File {
 		return a.life.File()
 	}
 	return nil
+}
+
+// Unreleased returns why the record still says that the lock is held, after a Release that could not change that.
+// It is nil otherwise, and if the handle is not one of this package.
+func Unreleased(h lock.Held) error {
+	a, ok := h.(*attempt)
+	if !ok {
+		return nil
+	}
+	select {
+	case <-a.over:
+	default:
+		return nil
+	}
+	switch {
+	case a.why == nil:
+		return nil
+	case a.life != nil:
+		return a.l.Error(fmt.Errorf("the record was not changed by the release, but the others see that the hold is over: %w", a.why))
+	}
+	return a.l.Error(fmt.Errorf("the record was not changed by the release, so the others wait for a lease: %w", a.why))
 }
 
 // Release implements [lock.Held]; see [New].

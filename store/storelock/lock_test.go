@@ -205,6 +205,7 @@ func TestReleaseGivesUp(t *testing.T) {
 		require.NoError(t, h.Release())
 		require.Greater(t, time.Since(begin), lease)
 		require.Less(t, time.Since(begin), 2*lease)
+		require.ErrorContains(t, storelock.Unreleased(h), "so the others wait for a lease: the store does not answer")
 	})
 }
 
@@ -419,6 +420,7 @@ func TestForeignFile(t *testing.T) {
 	h, err := locktest.New("job").Acquire(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, storelock.File(h))
+	require.NoError(t, storelock.Unreleased(h))
 }
 
 // Over a file, processes hold the lock one at a time, and a handle has a file for a child to inherit.

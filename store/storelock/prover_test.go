@@ -27,6 +27,7 @@ type prover struct {
 	ignore bool   // it proves nothing
 	blind  error  // of Over
 	full   error  // of Swap
+	none   error  // of Live
 	last   func() // called before a life ends
 }
 
@@ -49,6 +50,9 @@ func (p *prover) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 func (p *prover) Live(context.Context) (store.Life, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.none != nil {
+		return nil, p.none
+	}
 	if p.lives == nil {
 		p.lives = make(map[string]chan struct{})
 	}
@@ -352,6 +356,53 @@ func TestProof(t *testing.T) {
 				}
 				require.NoError(t, h.Release())
 				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// What cannot be written is known at once: a lock that is free is an error, whether the record or the life cannot be,
+// and a release ends promptly, and says why the record was not changed. With a life the next one has the lock at once.
+func TestFull(t *testing.T) {
+	full := fmt.Errorf("%w: no space left on device", store.ErrUnusable)
+	for _, lives := range []bool{true, false} {
+		t.Run(fmt.Sprint("lives ", lives), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, begin := new(prover), time.Now()
+				if !lives {
+					s.none = store.ErrNoProof
+				}
+				s.full = full
+				_, err := open(t, s).TryAcquire(t.Context())
+				require.ErrorIs(t, err, full)
+				_, err = open(t, s).Acquire(t.Context())
+				require.ErrorIs(t, err, full)
+				s.full = nil
+				if lives {
+					s.none = full
+					_, err = open(t, s).Acquire(t.Context())
+					require.ErrorIs(t, err, full)
+					s.none = nil
+				}
+				require.Zero(t, time.Since(begin))
+				h := acquire(t, open(t, s))
+				require.NoError(t, storelock.Unreleased(h))
+				s.set(func() { s.full = full })
+				time.Sleep(lease / 2)
+				begin = time.Now()
+				require.NoError(t, h.Release())
+				require.Less(t, time.Since(begin), lease/8)
+				require.ErrorIs(t, storelock.Unreleased(h), full)
+				require.ErrorContains(t, storelock.Unreleased(h), `storelock: lock "job": the record was not changed by the release, `)
+				s.set(func() { s.full = nil })
+				next, err := open(t, s).TryAcquire(t.Context())
+				if !lives {
+					require.ErrorIs(t, err, lock.ErrBusy)
+					next = acquire(t, open(t, s))
+				}
+				require.NoError(t, next.Err())
+				require.NoError(t, next.Release())
+				require.NoError(t, storelock.Unreleased(next))
 			})
 		})
 	}

@@ -84,7 +84,7 @@ func (r *runner) finish(stop func()) {
 	go func() {
 		defer close(done)
 		if r.held != nil {
-			_ = r.held.Release() // it fails only if the lock is lost, which work reports
+			r.release()
 		}
 		stop()
 		if r.Store != nil && r.Store.Path != "" {
@@ -112,6 +112,20 @@ func (r *runner) finish(stop func()) {
 			}
 			return
 		}
+	}
+}
+
+// release gives the lock back. It fails if the lock is lost, which work reports, or if the store could not be told.
+func (r *runner) release() {
+	if r.held.Release() != nil {
+		return
+	}
+	held := r.held
+	if p, ok := held.(*semaphore.Permit); ok {
+		held = p.Held
+	}
+	if err := storelock.Unreleased(held); err != nil {
+		r.say("%v", err)
 	}
 }
 
