@@ -92,8 +92,11 @@ func TestExplore(t *testing.T) {
 		{setup{n: 3, rounds: 3, fresh: true, faults: faults{crashes: 3}}, 1_000_000, cut},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
-			if tt.form != short {
+			switch {
+			case tt.form != short:
 				machinetest.Long(t)
+			case tt.states > 150_000:
+				machinetest.Thorough(t)
 			}
 			most := 200_000_000
 			if tt.form == cut {

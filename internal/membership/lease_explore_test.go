@@ -28,7 +28,7 @@ func exploreLeases(s leaseSetup, most int) (search.Report, error) {
 // has two views, and all members of a view have the same report of the holder. From every
 // state, without further faults, all lives that are there can become the members and act.
 // Any member may exclude any other at any time within the bounds. A changed number of
-// states is a finding. DMUTEX_LONG=1 adds the large groups. Those that are cut stop after
+// states is a finding. CI=1 and DMUTEX_LONG=1 add the large groups. Those that are cut stop after
 // that many states.
 func TestLeaseExplore(t *testing.T) {
 	if testing.Short() {
@@ -83,8 +83,11 @@ func TestLeaseExplore(t *testing.T) {
 		{leaseSetup{n: 3, lease: 1, wait: 1, swift: true, epochs: 4, fresh: true, faults: leaseFaults{crashes: 1, exits: 1}}, 4_000_000, true, true},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
-			if tt.long {
+			switch {
+			case tt.long:
 				machinetest.Long(t)
+			case tt.states > 150_000:
+				machinetest.Thorough(t)
 			}
 			most := 8_000_000
 			if tt.cut {

@@ -30,7 +30,7 @@ func exploreWake(s wakeSetup, most int) (search.Report, error) {
 // Rule 5a with the machines as shipped. Members are excluded at any moment and go on, others
 // join, and the remaining members act at once. Two members never hold the lock, its fences
 // rise, and no member that may request the lock waits forever. The counts are the states
-// without leases, and with leases that end. DMUTEX_LONG=1 adds the other homes, a second
+// without leases, and with leases that end. CI=1 adds larger groups, and DMUTEX_LONG=1 the other homes, a second
 // change of the record, also before the first view acts, and a fourth member.
 func TestPast(t *testing.T) {
 	if testing.Short() {
@@ -82,8 +82,11 @@ func TestPast(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.home, leases), func(t *testing.T) {
-				if tt.changes > 1 || tt.home > 0 || tt.states[i] > 60_000 {
+				switch {
+				case tt.changes > 1 || tt.home > 0 || tt.states[i] > 60_000:
 					machinetest.Long(t)
+				case tt.states[i] > 20_000:
+					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: 1, changes: tt.changes, home: tt.home, leases: leases,
@@ -117,8 +120,11 @@ func TestPastShared(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, requests %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.requests, tt.home, leases), func(t *testing.T) {
-				if tt.states[i] > 60_000 {
+				switch {
+				case tt.states[i] > 60_000:
 					machinetest.Long(t)
+				case tt.states[i] > 20_000:
+					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: tt.requests, shares: 1, changes: tt.changes, home: tt.home, leases: leases,
@@ -169,7 +175,7 @@ func TestPastSharedTwice(t *testing.T) {
 		{"ricart", 3, "rww", 0, false, 395_000, true},
 	} {
 		t.Run(fmt.Sprintf("%s, %s, %d founders, home %d, leases %v", tt.name, tt.modes, tt.founders, tt.home, tt.leases), func(t *testing.T) {
-			if tt.long {
+			if machinetest.Thorough(t); tt.long {
 				machinetest.Long(t)
 			}
 			r, err := exploreWake(wakeSetup{
@@ -203,8 +209,11 @@ func TestPastDeath(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, requests %d, leases %v", tt.name, tt.founders, tt.n, tt.requests, leases), func(t *testing.T) {
-				if tt.states[i] > 60_000 {
+				switch {
+				case tt.states[i] > 60_000:
 					machinetest.Long(t)
+				case tt.states[i] > 35_000:
+					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: tt.requests, changes: 2, leases: leases, death: true,
@@ -255,6 +264,9 @@ func TestPastMutants(t *testing.T) {
 		{"one-sharer-carried-twice", oneSharer, twice},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.setup.changes > 1 {
+				machinetest.Thorough(t)
+			}
 			tt.setup.broken = tt.broken
 			_, err := exploreWake(tt.setup, 100_000)
 			goldentest.Violation(t, "testdata/past-mutant-"+tt.name+".txt", err, nil)

@@ -17,6 +17,7 @@ package machinetest
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,22 @@ import (
 func Long(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("takes long; set DMUTEX_LONG=1")
+	}
+}
+
+// Thorough skips a test that is too slow for each go test of a person, unless CI is set, as it is for .ci/run, or
+// DMUTEX_LONG.
+func Thorough(t *testing.T) {
+	if os.Getenv("CI") == "" && os.Getenv("DMUTEX_LONG") == "" {
+		t.Skip("takes seconds; set CI=1")
+	}
+}
+
+// Collect lets the garbage of explorations be collected less often: they keep millions of small values alive.
+// GOGC takes precedence.
+func Collect() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
 	}
 }
 
