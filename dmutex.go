@@ -298,8 +298,9 @@ type Excluder interface {
 	// Third law: suppose that a node stops, that everything it has sent still arrives,
 	// and that the others go on. Then no peer that its machine excludes is ever Held.
 	//
-	// The answers of a new machine of a free lock depend only on Self, Members and Home
-	// of its Start. So a node knows those of another node's new machine, too.
+	// The answers of a new machine depend only on Self, Members, Home, Holder and Sharers
+	// of its Start. So a node knows those of another node's new machine, too, if it knows who
+	// holds the lock.
 	Excludes(peer NodeID) bool
 }
 

@@ -66,6 +66,18 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// carried returns what goes on of the holdings, in the order of the locks' names.
+func carried(holdings ...Holding) (holders []Holder) {
+	c := Carry(holdings)
+	for _, lock := range slices.Sorted(c.Locks()) {
+		if p, once := c.once[lock]; once {
+			holders = append(holders, c.at(p))
+		}
+		holders = append(holders, c.several[lock]...)
+	}
+	return holders
+}
+
 func (in *installation) clone() installation {
 	c := *in
 	c.reports, c.out = slices.Clone(in.reports), Output{} // what they point to never changes

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -18,7 +17,7 @@ type installation struct {
 	reported    bool      // rule 3.1: all older views are frozen, and the holds of this life are known
 	reports     []holding // of the members of view, as they came
 	complete    View      // rule 3.2: the last view that all of its members have reported in
-	holders     []Holder  // of that
+	holdings    []Holding // of that
 	quarrel     int       // views in a row that trouble has ended soon
 	trip        int64     // how long the last answer to this life took, of a member or of the store
 
@@ -89,19 +88,19 @@ func (in *installation) phase(ended Phase, acts bool) Phase {
 
 // install begins with a newer view.
 func (in *installation) install(now int64, v View) {
-	in.view, in.installedAt, in.reported, in.reports, in.holders, in.acting = v, now, false, nil, nil, false
+	in.view, in.installedAt, in.reported, in.reports, in.holdings, in.acting = v, now, false, nil, nil, false
 	if v.Epoch > 0 {
 		in.emit(Event{Kind: Installed, View: v})
 	}
 }
 
-// report is rule 3.1 for this life. It reports whether it was due.
+// report is rule 3.1 for this life. It reports whether it was due, and keeps the holds.
 func (in *installation) report(self dmutex.NodeID, holds []Hold, past *Past) bool {
 	if in.view.Epoch == 0 || in.reported {
 		return false
 	}
 	in.reported = true
-	in.take(self, slices.Clone(holds), past)
+	in.take(self, holds, past)
 	return true
 }
 
@@ -137,41 +136,9 @@ func (in *installation) mayComplete() bool {
 	}
 	in.complete = in.view
 	for _, r := range in.reports {
-		for _, h := range r.holds {
-			in.holders = append(in.holders, Holder{r.node, h})
-		}
+		in.holdings = append(in.holdings, Holding{r.node, r.holds})
 	}
-	in.holders = carried(in.holders)
 	return true
-}
-
-// carried returns the holds that go on, of those that were reported: of each lock the one with the
-// highest fence, and if that shares all that follow it up to one that does not. A member that has
-// reported the lock several times is heard once.
-func carried(holders []Holder) []Holder {
-	slices.SortFunc(holders, func(a, b Holder) int {
-		order := cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node))
-		switch {
-		case order != 0 || a.Shared == b.Shared:
-			return order
-		case a.Shared: // it overrules nobody
-			return -1
-		}
-		return 1
-	})
-	kept, first, closed := holders[:0], 0, false // first is where those of this lock begin
-	for _, h := range holders {
-		if len(kept) == 0 || kept[first].Lock != h.Lock {
-			first, closed = len(kept), false
-		}
-		if closed || slices.ContainsFunc(kept[first:], func(k Holder) bool { return k.Node == h.Node }) {
-			continue
-		}
-		if closed = !h.Shared; h.Shared || first == len(kept) {
-			kept = append(kept, h)
-		}
-	}
-	return kept
 }
 
 // replaceAt returns when to replace the view, because of trouble in it.
@@ -201,7 +168,7 @@ func (in *installation) emit(e Event) { in.out.Events = append(in.out.Events, e)
 func (in *installation) act(past Past) {
 	if !in.acting {
 		in.acting = true
-		in.emit(Event{Kind: Acts, View: in.view, Holders: in.holders, Past: past})
+		in.emit(Event{Kind: Acts, View: in.view, Holdings: in.holdings, Past: past})
 	}
 }
 

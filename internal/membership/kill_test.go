@@ -68,10 +68,12 @@ func TestKill(t *testing.T) {
 		{"take, twice", "if in.reportOf(node).node != node {", "if true {", "TestRules"},
 		{"complete, one lacks", "slices.ContainsFunc(in.view.Members, func(who Member) bool { return in.lacks(who.Node) })", "false", "TestRules"},
 		{"complete twice", "in.view.Epoch == 0 || in.isComplete() ||", "in.view.Epoch == 0 ||", "TestRules"},
-		{"holders, in no order", "cmp.Compare(a.Lock, b.Lock), ", "", "TestRules"},
-		{"heard again", "closed || slices.ContainsFunc(kept[first:]", "closed || false && slices.ContainsFunc(kept[first:]", "TestHeardOnce"},
+	})
+	machinetest.Kill(t, "carried.go", []machinetest.Edit{
+		{"the first report of a lock", "[]Holder{c.at(first)}", "nil", "TestHeardOnce"},
+		{"reported once, and again", "delete(c.once, lock)\n		c.several", "c.several", "TestHeardOnce"},
+		{"heard again", "closed || slices.ContainsFunc(kept,", "closed || false && slices.ContainsFunc(kept,", "TestHeardOnce"},
 		{"heard alone first", "case a.Shared: // it", "case b.Shared: // it", "TestHeardOnce"},
-		{"sharers of another lock", "first, closed = len(kept), false", "closed = false", "TestHeardOnce"},
 		{"sharers before a hold alone", "closed || slices", "closed && false || slices", "TestHeardOnce"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{

@@ -227,8 +227,8 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 		case Acts:
 			if x.acted = x.view; w.locks[x.view] == nil {
 				w.locks[x.view] = &simLock{}
-				if len(e.Holders) > 0 {
-					w.locks[x.view].holder = e.View.life(e.Holders[0].Node)
+				if holders := carried(e.Holdings...); len(holders) > 0 {
+					w.locks[x.view].holder = e.View.life(holders[0].Node)
 				}
 			}
 		case Ask:

@@ -1104,7 +1104,7 @@ func FuzzLease(f *testing.F) {
 			if b[1]&1 != 0 {
 				msg.Past = &Past{
 					Former: []Former{{Node: dmutex.NodeID(b[3]), Epoch: uint64(b[1])}},
-					Words:  []Word{{dmutex.NodeID(b[4]), uint64(b[2]), []dmutex.NodeID{1, dmutex.NodeID(b[3])}, uint64(b[1]), []Differ{{"x", uint64(b[4])}}, []Differ{{"x", uint64(b[5])}}}},
+					Words:  []Word{{Node: dmutex.NodeID(b[4]), Epoch: uint64(b[2]), Members: []dmutex.NodeID{1, dmutex.NodeID(b[3])}, Of: uint64(b[1]), Differs: []Differ{{"x", uint64(b[4])}}, Alone: []Differ{{"x", uint64(b[5])}}}},
 				}
 			}
 			before := leaseText(m)

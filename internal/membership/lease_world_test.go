@@ -898,8 +898,8 @@ func (w *leaseModel) happens(l *leased, t *leaseStep, e *Event) {
 		}
 	case Acts:
 		t.acts, l.acted = true, e.View.Epoch
-		if len(e.Holders) > 0 {
-			t.holder = uint8(placeOf(e.View.life(e.Holders[0].Node)) + 1)
+		if holders := carried(e.Holdings...); len(holders) > 0 {
+			t.holder = uint8(placeOf(e.View.life(holders[0].Node)) + 1)
 		}
 	case Ask:
 		if t.opened = e.Op; e.Op == Swap {
@@ -977,7 +977,7 @@ func (l *leased) freeze() {
 		}
 	}
 	if m.acting { // they are in the lock
-		m.holders = nil
+		m.holdings = nil
 	}
 	m.settlePast()
 	if m.endsAt(max(m.term.Expiry(), 0)); m.self == dmutex.None {

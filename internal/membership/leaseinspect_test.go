@@ -47,7 +47,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = canon.Number(append(append(b, " gone "...), g.proof...), " unclean=", g.unclean)
 	}
 	b = canon.Flag(b, " trouble", m.troubleAt != never)
-	for _, h := range m.holders {
+	for _, h := range carried(m.holdings...) {
 		b = canon.Number(b, " carried=", uint64(h.Node))
 		b = appendHolds(b, []Hold{h.Hold})
 	}

@@ -27,9 +27,8 @@ const (
 	// then calls Report.
 	Installed EventKind = iota + 1
 
-	// Acts tells that the View that was installed last acts: its locks begin, with the Holders that
-	// its members have reported, and what they know of the Past. If two members report one lock, the
-	// higher fence counts, unless both share it.
+	// Acts tells that the View that was installed last acts: its locks begin, with the Holdings that
+	// its members have reported, see [Carry], and what they know of the Past.
 	Acts
 
 	// Ended tells that the part of this life is over, by Phase: Left, Older or Stopped. Of a
@@ -71,7 +70,7 @@ const (
 type Event struct {
 	Kind     EventKind
 	View     View
-	Holders  []Holder // in the order of the locks' names
+	Holdings []Holding
 	Past     Past
 	Phase    Phase
 	Life     uint64

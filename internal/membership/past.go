@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -48,6 +47,8 @@ type Word struct {
 	Of      uint64          // the members that it is about, a bit for each of Members
 	Differs []Differ
 	Alone   []Differ // where ExcludesAlone of the machine differs from its Excludes
+
+	index [2]map[string]uint64 // the bits of Differs and of Alone, if it is Indexed
 }
 
 // A Differ is a lock for which a machine excludes others than a new one of a free lock.
@@ -55,8 +56,6 @@ type Differ struct {
 	Lock string
 	Bits uint64 // of Members: one of the two, and not both, excludes these
 }
-
-func (d Differ) compare(lock string) int { return cmp.Compare(d.Lock, lock) }
 
 // A Former is a life that may hold locks without being a member.
 type Former struct {
@@ -68,7 +67,7 @@ type Former struct {
 // A Past is what is known of formers in a view.
 type Past struct {
 	Former []Former
-	Words  []Word // in the view that acts, what differs is in the order of the locks
+	Words  []Word
 }
 
 // Bounds of what a life tells of the past. If there is more, it leaves out words, or tells
@@ -100,6 +99,11 @@ func Excluding(m dmutex.Machine, members []dmutex.NodeID) (bits, alone uint64) {
 // free lock would say.
 func (w *Word) Note(lock string, m dmutex.Machine, fresh uint64) {
 	bits, alone := Excluding(m, w.Members)
+	w.Add(lock, bits, alone, fresh)
+}
+
+// Add is Note for a machine that was asked what it excludes.
+func (w *Word) Add(lock string, bits, alone, fresh uint64) {
 	if bits != fresh {
 		w.Differs = append(w.Differs, Differ{lock, bits ^ fresh})
 	}
@@ -115,6 +119,36 @@ func (w *Word) place(node dmutex.NodeID) (i int, about bool) {
 }
 
 func (w *Word) lists() [2]*[]Differ { return [...]*[]Differ{&w.Differs, &w.Alone} }
+
+// bits returns what a list of the word says of a lock.
+func (w *Word) bits(k int, lock string) uint64 {
+	if index := w.index[k]; index != nil {
+		return index[lock]
+	}
+	for _, d := range *w.lists()[k] {
+		if d.Lock == lock {
+			return d.Bits
+		}
+	}
+	return 0
+}
+
+// Indexed returns a past in which it is found at once what the words say of a lock.
+func (p Past) Indexed() *Past {
+	p.Words = slices.Clone(p.Words)
+	for i := range p.Words {
+		w := &p.Words[i]
+		for k, list := range w.lists() {
+			w.index[k] = make(map[string]uint64, len(*list))
+			for _, d := range *list {
+				if _, again := w.index[k][d.Lock]; !again {
+					w.index[k][d.Lock] = d.Bits
+				}
+			}
+		}
+	}
+	return &p
+}
 
 // size is about how many bytes the word takes.
 func (w *Word) size() int {
@@ -144,10 +178,8 @@ func (p *Past) frees(node dmutex.NodeID, lock string, shares bool, fresh func(w 
 			continue
 		}
 		excludes := fresh(w)
-		for k, list := range w.lists() {
-			if d, found := slices.BinarySearchFunc(*list, lock, Differ.compare); found && (k == 0 || shares) {
-				excludes ^= (*list)[d].Bits
-			}
+		if excludes ^= w.bits(0, lock); shares {
+			excludes ^= w.bits(1, lock)
 		}
 		if excludes>>i&1 != 0 {
 			return true
@@ -254,7 +286,11 @@ func (m *memory) tell(cleared uint64) *Past {
 		}
 	}
 	for _, list := range own.lists() {
-		*list = slices.DeleteFunc(slices.Clone(*list), func(d Differ) bool { return d.Bits&own.Of == 0 })
+		var about []Differ
+		if own.Of != 0 { // else it is not told
+			about = slices.DeleteFunc(slices.Clone(*list), func(d Differ) bool { return d.Bits&own.Of == 0 })
+		}
+		*list = about
 	}
 	if len(p.Former) > MaxFormer {
 		return nil
@@ -310,9 +346,6 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 	}
 	for _, w := range all.Words {
 		if m.past.needs(&w) {
-			for _, list := range w.lists() {
-				*list = slices.SortedFunc(slices.Values(*list), func(a, b Differ) int { return a.compare(b.Lock) })
-			}
 			m.past.Words = append(m.past.Words, w)
 		}
 	}

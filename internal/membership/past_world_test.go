@@ -548,13 +548,14 @@ func (w *wake) recalled(i int) bool {
 func (w *wake) act(i int) error {
 	p := &w.nodes[i]
 	v := &w.views[p.view]
-	var holders []Holder
+	var holdings []Holding
 	for _, m := range v.Members {
 		if r := w.report(v.Epoch, m.Node); r.hold.Fence > 0 {
-			holders = append(holders, Holder{m.Node, r.hold})
+			holdings = append(holdings, Holding{m.Node, []Hold{r.hold}})
 		}
 	}
-	if holders = carried(holders); w.broken == oneSharer && len(holders) > 1 {
+	holders := carried(holdings...)
+	if w.broken == oneSharer && len(holders) > 1 {
 		holders = holders[:1]
 	}
 	if err := w.born(i, holders); err != nil {

@@ -545,7 +545,7 @@ func (w *world) installed(i int, was *life) error {
 func (w *world) act(i int) error {
 	l := w.life(i)
 	holder := uint8(0)
-	if h := l.holders; len(h) > 0 {
+	if h := carried(l.holdings...); len(h) > 0 {
 		holder = uint8(h[0].Node)
 	}
 	lock := w.lock(i)

@@ -117,7 +117,8 @@ func (g *Group) freeze(now int64, view membership.View) {
 	start := dmutex.Start{ // but for the holder
 		Self: g.Self(), Members: view.Nodes(), Fence: epochs.First(view.Epoch), Limit: epochs.Last(view.Epoch),
 	}
-	holds, word := g.Locks.Freeze(view.Epoch, start)
+	g.Locks.Freeze(view.Epoch, start)
+	holds, word, _ := g.Locks.Frozen(view.Epoch)
 	if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
 		g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 		g.logTrouble(g.refusal)
@@ -169,7 +170,7 @@ func (g *Group) send(now int64) {
 // act lets the locks of the installed view begin.
 func (g *Group) act(now int64, e *membership.Event) {
 	view := e.View
-	g.Locks.Act(view.Epoch, e.Holders, &e.Past)
+	g.Locks.Act(view.Epoch, e.Holdings, &e.Past)
 	began := g.since
 	if g.shown.Changes == 0 {
 		began = g.frozen // to wait for the first members is no change

@@ -26,26 +26,36 @@ func (t *Table) Handle(name []byte, m *trace.Message) {
 }
 
 func (t *Table) handle(name []byte, m *trace.Message) {
-	switch epoch := epochs.Of(m.Fence); {
-	case epoch < t.epoch:
-	case epoch == t.epoch && t.acting:
+	if epoch := epochs.Of(m.Fence); t.acting && !t.late && epoch == t.epoch {
 		l := t.locks[string(name)] // does not allocate
-		if l == nil {
+		if l == nil || l.machine == nil {
 			l = t.lock(string(name))
 		}
 		l.handle(m)
-	default:
+	} else if epoch >= t.epoch {
 		t.keep(early{string(name), trace.Message{Seq: m.Seq, Message: m.Clone()}})
 	}
 }
 
-// rehandle handles the kept messages: their view may have come, or will never come.
-func (t *Table) rehandle() {
+// rehandle handles the kept messages: their view may have come, or will never come. It reports whether more
+// of the view that acts have come meanwhile, which needs breathing.
+func (t *Table) rehandle(breathing bool) (more bool) {
 	kept := t.early
 	t.early, t.room, t.latest = nil, 0, 0
-	for _, e := range kept {
-		t.handle([]byte(e.name), &e.message)
+	n := 0
+	for i := range kept {
+		e := &kept[i]
+		switch epoch := e.epoch(); {
+		case t.acting && epoch == t.epoch:
+			t.lock(e.name).handle(&e.message)
+		case epoch >= t.epoch:
+			t.keep(*e)
+		}
+		if breathing {
+			t.breathe(&n)
+		}
 	}
+	return t.acting && slices.ContainsFunc(t.early, func(e early) bool { return e.epoch() == t.epoch })
 }
 
 // keep keeps a message until its view acts. If there is no room, it drops those of the latest epoch

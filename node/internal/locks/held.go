@@ -241,6 +241,7 @@ func (h *Held) lose(why *Cause, over clock.Steady) {
 	if u := t.uses[h]; u.lent && !u.lost {
 		u.lost, u.over = true, over
 		t.uses[h] = u
+		t.owed = append(t.owed, h)
 	}
 	h.end(why)
 }
@@ -250,7 +251,7 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.locks[name]
-	if l == nil || l.machine == nil || !l.isHeld() {
+	if l == nil || !t.acting || !l.isHeld() {
 		return nil, false
 	}
 	if l.held[0].own != nil {

@@ -16,7 +16,7 @@ import (
 type lock struct {
 	table   *Table
 	name    string
-	machine dmutex.Machine // nil while the view does not act
+	machine dmutex.Machine // nil until it is needed in the view that acts; if none does, it is of the last, until freeze
 	held    []*Held        // the handles of the present grant, several if callers share it
 	one     [1]*Held       // has it if it is alone
 	waiters []*Waiter      // first come, first served
@@ -37,15 +37,9 @@ func (l *lock) born() {
 		return
 	}
 	start := t.start
-	for _, h := range t.holders[l.name] {
-		if h.Shared {
-			start.Sharers = append(start.Sharers, h.Node)
-		} else {
-			start.Holder = h.Node
-		}
-	}
+	t.carried.Start(l.name, &start)
+	t.carried.Forget(l.name)
 	start.Home = Home(l.name, start.Members)
-	delete(t.holders, l.name)
 	machine, err := t.cfg.Algorithm(start)
 	if err != nil && len(start.Sharers) > 0 && start.Holder == dmutex.None { // nobody has it: the algorithm lets one node in at a time
 		t.cfg.Up.Refused(start.Sharers[0], &Error{l.name, start.Sharers[0], err})
@@ -78,6 +72,26 @@ func (l *lock) born() {
 		}
 		l.held = l.one[:0]
 	}
+}
+
+// freeze ends the machine of a view that is over. It comes before anything else that is done to the lock.
+func (l *lock) freeze() {
+	t := l.table
+	if t.acting || l.machine == nil {
+		return
+	}
+	if t.word != nil {
+		t.word.Note(l.name, l.machine, t.newborn(t.fresh, t.word, l.name, nil).bits)
+	}
+	l.drop()
+	l.listed, l.used = false, false
+	l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
+		if !w.Try && w.Claims == nil {
+			return false
+		}
+		w.finish(nil, ErrViewChanged)
+		return true
+	})
 }
 
 // known returns the holder of the lock if the machine is a Coordinator that knows it.
@@ -118,6 +132,7 @@ func (l *lock) handle(m *trace.Message) {
 // settle follows the machine after every input. Only here a phase becomes a grant, and the next
 // local waiter gets its request: a new one, behind the other nodes'.
 func (l *lock) settle() {
+	l.freeze()
 	if known := l.known(); known != l.holder {
 		l.holder, l.learned = known, l.table.cfg.Mail.Now()
 	}
@@ -246,6 +261,7 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 // release ends a grant that has no handle. While the view does not act, the peers learn of the
 // release when it does.
 func (l *lock) release() {
+	l.born()
 	if l.in(dmutex.Held) {
 		out, err := l.machine.Release()
 		if err != nil {

@@ -1,46 +1,67 @@
 package locks
 
 import (
+	"slices"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"time"
 )
 
-// A newborn is the new machine of a free lock.
+// A newborn is a new machine: all that its answers as a [dmutex.Excluder] depend on.
 type newborn struct {
-	epoch      uint64
-	self, home dmutex.NodeID
+	epoch              uint64
+	self, home, holder dmutex.NodeID
+	sharers            uint64 // a bit for each of the members
 }
 
-// word returns what the machines of the view know.
-func (t *Table) word() *membership.Word {
-	for name := range t.holders { // what a machine that was not needed yet would know
-		t.lock(name)
+// An excluded is what a machine excludes, see membership.Excluding.
+type excluded struct{ bits, alone uint64 }
+
+// foresee adds to the word what the machines would know that were not needed in its view, without
+// bringing them about.
+func (t *Table) foresee() {
+	t.mu.Lock()
+	word, unborn := t.word, t.unborn
+	t.unborn = nil
+	t.mu.Unlock()
+	if word == nil {
+		return
 	}
-	w := &membership.Word{Node: t.start.Self, Epoch: t.epoch, Members: t.start.Members}
-	for name, l := range t.locks {
-		w.Note(name, l.machine, t.newborn(w, name))
+	more := membership.Word{Node: word.Node, Epoch: word.Epoch, Members: word.Members}
+	known := make(map[newborn]excluded)
+	for name := range unborn.Locks() {
+		would := t.newborn(known, &more, name, unborn)
+		more.Add(name, would.bits, would.alone, t.newborn(known, &more, name, nil).bits)
 	}
-	return w
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	word.Differs, word.Alone = append(word.Differs, more.Differs...), append(word.Alone, more.Alone...)
 }
 
-// newborn returns what the new machine of a lock, if free, excludes at the node of a word.
-// That depends only on the home and the members, see [dmutex.Excluder].
-func (t *Table) newborn(w *membership.Word, name string) uint64 {
-	key := newborn{w.Epoch, w.Node, Home(name, w.Members)}
-	bits, known := t.fresh[key]
-	if known {
-		return bits
+// newborn returns what the new machine of a lock excludes at the node of a word, with what was carried
+// into its view; nothing if the lock is free. It keeps that in known.
+func (t *Table) newborn(known map[newborn]excluded, w *membership.Word, name string, carried *membership.Carried) excluded {
+	start := dmutex.Start{
+		Self: w.Node, Members: w.Members, Home: Home(name, w.Members), Fence: epochs.First(w.Epoch), Limit: epochs.Last(w.Epoch),
 	}
-	m, err := t.cfg.Algorithm(dmutex.Start{
-		Self: key.self, Members: w.Members, Home: key.home, Fence: epochs.First(w.Epoch), Limit: epochs.Last(w.Epoch),
-	})
-	if err == nil { // else no correct peer has such a word
-		bits, _ = membership.Excluding(m, w.Members)
+	carried.Start(name, &start)
+	key := newborn{epoch: w.Epoch, self: w.Node, home: start.Home, holder: start.Holder}
+	for _, id := range start.Sharers {
+		key.sharers |= 1 << slices.Index(w.Members, id)
 	}
-	t.fresh[key] = bits
-	return bits
+	would, found := known[key]
+	if found {
+		return would
+	}
+	if m, err := t.cfg.Algorithm(start); err == nil { // else no correct peer has such a word, or says that it shares
+		would.bits, would.alone = membership.Excluding(m, w.Members)
+	} else if carried != nil {
+		would = t.newborn(known, w, name, nil)
+	}
+	known[key] = would
+	return would
 }
 
 // former is rule 5a of package membership: it returns the former members that may hold the lock so that its
@@ -51,7 +72,7 @@ func (l *lock) former() (ids []dmutex.NodeID) {
 		return nil
 	}
 	shares := len(l.waiters) > 0 && l.waiters[0].Shares
-	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 { return t.newborn(w, name) }) {
+	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 { return t.newborn(t.fresh, w, name, nil).bits }) {
 		ids = append(ids, f.Node)
 	}
 	return ids
@@ -68,7 +89,5 @@ func (t *Table) Clear(epoch uint64, after time.Duration) {
 	if t.cleared = epoch; t.past == nil || len(t.past.Former) == 0 {
 		return
 	}
-	for _, l := range t.all() {
-		l.settle()
-	}
+	t.settle()
 }

@@ -74,6 +74,7 @@ func (l *lock) leave(h *Held, why *Cause) (outcome Event, left bool) {
 	if !l.has(h) {
 		return outcome, false
 	}
+	l.freeze()
 	last := len(l.held) - 1
 	moved := l.held[last] // takes its place
 	l.held[h.at], moved.at = moved, h.at

@@ -44,6 +44,9 @@ func (t *Table) Status(name string) Status {
 
 func (l *lock) status() Status {
 	now := l.table.cfg.Mail.Now()
+	if l.freeze(); l.shared {
+		l.born() // it knows the others that share the lock
+	}
 	st := Status{Waiters: len(l.waiters)}
 	if l.machine != nil {
 		if st.Holder = l.holder; st.Holder != dmutex.None {
@@ -98,7 +101,7 @@ func (t *Table) Alone(name string) (waited time.Duration, before, elsewhere bool
 			waited = max(1, t.cfg.Mail.Now().Sub(w.since))
 		}
 	}
-	return waited, before, l.in(dmutex.Held) && l.shares() && l.sharer().Wanted()
+	return waited, before, t.acting && l.in(dmutex.Held) && l.shares() && l.sharer().Wanted()
 }
 
 // drains returns in how long the locks that former members may hold go on at the latest.
@@ -134,7 +137,7 @@ func (l *lock) atRest() bool {
 	if l.isHeld() || len(l.waiters) > 0 {
 		return false
 	}
-	if l.machine == nil {
+	if l.machine == nil || !l.table.acting {
 		return true
 	}
 	_, _, fresh := l.machine.Forget()
@@ -210,7 +213,7 @@ func (t *Table) Waits() map[string]time.Duration {
 func (t *Table) Lends(name string) (to dmutex.NodeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.locks[name]; l != nil && l.machine != nil {
+	if l := t.locks[name]; l != nil && l.machine != nil && t.acting {
 		if m, ok := l.machine.(dmutex.Lender); ok {
 			to = m.Lends()
 		}

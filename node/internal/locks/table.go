@@ -12,6 +12,7 @@ package locks
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -34,6 +35,7 @@ type Config struct {
 	Clock     func() int64    // of the term; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
 	Tell      func(Event)     // of a grant that its holder has released; may be nil
+	Breathe   func()          // for tests: called while a long walk lets others have the mutex; nil else
 	Up        Up
 }
 
@@ -79,15 +81,20 @@ type Table struct {
 	acted   clock.Steady // since when
 	start   dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
-	holders map[string][]membership.Holder // reported in the view, and no machine was born from it yet
-	past    *membership.Past               // of the view
-	cleared uint64                         // see Clear
-	drainAt clock.Steady                   // see Clear
-	fresh   map[newborn]uint64             // what new machines of free locks exclude
-	early   []early                        // messages of this view, before it acts, and of later ones
-	room    int                            // that they take
-	latest  uint64                         // epoch among them
-	dropped bool                           // one of them found no room since a view last acted
+	walk sync.Mutex // one goroutine at a time is in Frozen or in Act; it comes before mu
+
+	carried *membership.Carried  // what was reported in the view, of the locks without a machine yet
+	word    *membership.Word     // about the last view that acted, as far as its machines have ended; see Frozen
+	unborn  *membership.Carried  // carried, of that view
+	past    *membership.Past     // of the view
+	cleared uint64               // see Clear
+	drainAt clock.Steady         // see Clear
+	fresh   map[newborn]excluded // what new machines exclude
+	early   []early              // messages of this view, before it acts, and of later ones
+	late    bool                 // messages of this view still go behind those
+	room    int                  // that they take
+	latest  uint64               // epoch among them
+	dropped bool                 // one of them found no room since a view last acted
 
 	resting        [keepResting]*lock // may be forgotten; some are in use again
 	oldest         int                // where to look for one to forget
@@ -95,13 +102,14 @@ type Table struct {
 	sent, received [dmutex.Kinds]uint64
 	message        []byte        // scratch
 	uses           map[*Held]use // of holds that Close waits for, also lost ones
+	owed           []*Held       // those that were lost while they were lent, and some that were released since
 }
 
 // New returns an empty Table, which acts in no view.
 func New(cfg Config) *Table {
 	t := &Table{
 		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
-		fresh: make(map[newborn]uint64), uses: make(map[*Held]use),
+		fresh: make(map[newborn]excluded), uses: make(map[*Held]use),
 	}
 	t.ended, t.cancel = context.WithCancelCause(context.Background())
 	t.SetTerm(leases.Term{})
@@ -175,80 +183,147 @@ func (t *Table) Resume() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.all() {
-		l.settle()
+	t.settle()
+}
+
+// settle lets the locks go on that are waited for.
+func (t *Table) settle() {
+	for l := range t.each() {
+		if len(l.waiters) > 0 {
+			l.settle()
+		}
 	}
 }
 
-// all returns all locks. Some may be forgotten while they are gone through.
+// all returns all locks.
 func (t *Table) all() []*lock { return slices.Collect(maps.Values(t.locks)) }
 
-// Freeze ends the machines of all older views. It returns what this node holds and, if grants
-// have an end and the last view has acted here, what it knows of that. start is what the
-// machines of the view begin with, but for the holder.
-func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hold, word *membership.Word) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.acting && t.cfg.Clock != nil {
-		word = t.word()
-	}
-	t.epoch, t.acting = epoch, false
-	t.start = start
-	clear(t.resting[:])
-	t.holders, t.past = nil, nil
-	for name, l := range t.locks {
-		l.drop()
-		l.listed, l.used = false, false
-		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-			if !w.Try && w.Claims == nil {
-				return false
+// chunk is how many locks are gone through until others get the mutex: so nothing waits for long, however
+// many there are.
+const chunk = 256
+
+// each goes through all locks under the mutex, and releases that now and then. Locks that come meanwhile
+// may be left out.
+func (t *Table) each() iter.Seq[*lock] {
+	return func(yield func(*lock) bool) {
+		n := 0
+		for _, l := range t.locks {
+			if !yield(l) {
+				return
 			}
-			w.finish(nil, ErrViewChanged)
-			return true
-		})
-		switch {
-		case l.isHeld():
-			holds = append(holds, membership.Hold{Lock: name, Fence: l.held[0].fence, Shared: l.shared})
-		case len(l.waiters) == 0:
-			delete(t.locks, name)
+			t.breathe(&n)
 		}
 	}
-	t.rehandle()
-	return holds, word
 }
 
-// Act lets the machines of the view be born, with the holders that were reported. What
-// former members may hold waits for Clear.
-func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.Past) {
+// breathe lets others have the mutex after every chunk.
+func (t *Table) breathe(n *int) {
+	if *n++; *n%chunk == 0 {
+		t.mu.Unlock()
+		if t.cfg.Breathe != nil {
+			t.cfg.Breathe()
+		}
+		t.mu.Lock()
+	}
+}
+
+// Freeze ends all older views: nothing is granted, sent or taken in until Act. start is what the machines of
+// the view begin with, but for the holder. It takes no time: the machines end one by one, in Frozen or before
+// anything else uses their locks. Without a Start.Self this node takes part in no view.
+func (t *Table) Freeze(epoch uint64, start dmutex.Start) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	switch {
+	case start.Self == dmutex.None:
+		t.word, t.unborn = nil, nil
+	case t.acting && t.cfg.Clock != nil:
+		t.word, t.unborn = &membership.Word{Node: t.start.Self, Epoch: t.epoch, Members: t.start.Members}, t.carried
+	}
+	t.epoch, t.acting, t.late = epoch, false, false
+	t.start = start
+	clear(t.resting[:])
+	t.carried, t.past = nil, nil
+}
+
+// Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end and a view
+// has acted here since the last call, what this node knows of that. It reports false if another Freeze came.
+func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.Word, frozen bool) {
+	t.walk.Lock()
+	defer t.walk.Unlock()
+	t.foresee()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for l := range t.each() {
+		if t.epoch != epoch {
+			return nil, nil, false
+		}
+		l.freeze()
+		switch {
+		case l.isHeld():
+			holds = append(holds, membership.Hold{Lock: l.name, Fence: l.held[0].fence, Shared: l.shared})
+		case len(l.waiters) == 0:
+			delete(t.locks, l.name)
+		}
+	}
 	if t.epoch != epoch {
-		return
+		return nil, nil, false
 	}
-	t.acting, t.acted, t.past = true, t.cfg.Mail.Now(), past
+	t.rehandle(true)
+	word, t.word = t.word, nil
+	return holds, word, true
+}
+
+// Act lets the machines of the view begin, with the holds that were reported. A machine is born when its lock
+// is first used. What former members may hold waits for Clear. It reports false if another Freeze came.
+func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membership.Past) (acts bool) {
+	t.walk.Lock()
+	defer t.walk.Unlock()
+	carried := membership.Carry(holdings)
+	if past != nil {
+		past = past.Indexed()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.epoch != epoch || t.acting {
+		return false
+	}
+	t.acting, t.late, t.acted, t.past, t.carried = true, true, t.cfg.Mail.Now(), past, carried
 	clear(t.fresh)
-	t.holders = make(map[string][]membership.Holder, len(holders))
-	for _, h := range holders {
-		t.holders[h.Lock] = append(t.holders[h.Lock], h)
-	}
-	for _, l := range t.all() {
-		l.born()
-		l.settle()
-	}
-	for _, h := range holders {
-		if h.Node != t.start.Self {
-			continue
+	for l := range t.each() {
+		if !t.acts(epoch) {
+			return false
 		}
-		if l := t.lock(h.Lock); !l.isHeld() && l.machine.Phase() == dmutex.Held {
-			l.release() // it was released, or lost, since the report
+		if len(l.waiters) > 0 || l.isHeld() && l.machine == nil && !carried.Has(l.name, t.start.Self) {
+			l.born()
+			l.settle()
 		}
 	}
-	t.rehandle()
+	n := 0
+	for _, of := range holdings {
+		for i := 0; i < len(of.Holds) && of.Node == t.start.Self && t.acts(epoch); i++ {
+			if l := t.locks[of.Holds[i].Lock]; l == nil || !l.isHeld() {
+				if l = t.lock(of.Holds[i].Lock); !l.isHeld() && l.in(dmutex.Held) {
+					l.release() // it was released, or lost, since the report
+				}
+			}
+			t.breathe(&n)
+		}
+	}
+	if t.acts(epoch) && t.rehandle(true) {
+		t.rehandle(false)
+	}
+	if !t.acts(epoch) {
+		return false
+	}
+	t.late = false
 	if t.dropped {
 		t.dropped = false
 		t.cfg.Up.Trouble(epoch, errEarly)
 	}
+	return true
 }
+
+func (t *Table) acts(epoch uint64) bool { return t.acting && t.epoch == epoch }
 
 // Epoch returns the epoch of the view that was installed last.
 func (t *Table) Epoch() uint64 {
@@ -293,34 +368,43 @@ func (t *Table) Lapse(why error) {
 func (t *Table) Lapsed() <-chan struct{} { return *t.lapsed.Load() }
 
 // GiveBack releases lapsed holds, but for those that are lent, and returns them.
-func (t *Table) GiveBack() []Event {
-	return t.giveBack(func(h *Held) bool { return !t.uses[h].lent && h.Noticed() != nil })
+func (t *Table) GiveBack() (outcomes []Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for l := range t.each() {
+		for _, h := range slices.Clone(l.held) {
+			if h.Noticed() != nil && !t.uses[h].lent {
+				e, _ := l.leave(h, nil)
+				outcomes = append(outcomes, e)
+			}
+		}
+	}
+	return outcomes
 }
 
 // Return releases the lent holds that were lost, and that no client surely held when an operation on the
 // record was sent which has shown this life as a member. It returns them. Without that the others may have
 // excluded this life, and the client may go on with another member.
 func (t *Table) Return(sent clock.Steady) []Event {
-	return t.giveBack(func(h *Held) bool {
-		u := t.uses[h]
-		return u.lost && !u.over.After(sent)
-	})
+	return t.giveBack(func(u use) bool { return !u.over.After(sent) })
 }
 
 // ReturnAll releases all lent holds that were lost, and returns them: this life is no member any more.
-func (t *Table) ReturnAll() []Event {
-	return t.giveBack(func(h *Held) bool { return t.uses[h].lost })
-}
+func (t *Table) ReturnAll() []Event { return t.giveBack(func(use) bool { return true }) }
 
-func (t *Table) giveBack(which func(*Held) bool) (outcomes []Event) {
+func (t *Table) giveBack(may func(use) bool) (outcomes []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.all() {
-		for _, h := range slices.Clone(l.held) {
-			if which(h) {
-				e, _ := l.leave(h, nil)
-				outcomes = append(outcomes, e)
-			}
+	owed := t.owed
+	t.owed = nil
+	for _, h := range owed {
+		switch u := t.uses[h]; {
+		case !u.lost: // it was released
+		case may(u):
+			e, _ := h.lock.leave(h, nil)
+			outcomes = append(outcomes, e)
+		default:
+			t.owed = append(t.owed, h)
 		}
 	}
 	return outcomes
@@ -332,7 +416,8 @@ func (t *Table) Abandon(why error) (outcomes []Event) {
 	lost := t.loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.all() {
+	for l := range t.each() {
+		l.freeze()
 		for _, h := range slices.Clone(l.held) {
 			if u, used := t.uses[h]; !used {
 				e, _ := l.leave(h, lost)
@@ -387,7 +472,7 @@ func (t *Table) obstacle() error {
 	return nil
 }
 
-// lock returns the lock of that name, which has a machine if the view acts.
+// lock returns the lock of that name, which has a machine if the view acts, and none if it does not.
 func (t *Table) lock(name string) *lock {
 	l := t.locks[name]
 	if l == nil {
@@ -395,6 +480,7 @@ func (t *Table) lock(name string) *lock {
 		l.held = l.one[:0]
 		t.locks[name] = l
 	}
+	l.freeze()
 	l.born()
 	return l
 }

@@ -51,10 +51,14 @@ func alone(t *testing.T) (*Table, *told) {
 }
 
 func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
-	holds, _ := t.Freeze(epoch, dmutex.Start{
-		Self: 1, Members: members, Fence: epochs.First(epoch), Limit: epochs.Last(epoch),
-	})
+	t.Freeze(epoch, dmutex.Start{Self: 1, Members: members, Fence: epochs.First(epoch), Limit: epochs.Last(epoch)})
+	holds, _, _ := t.Frozen(epoch)
 	return holds
+}
+
+// by returns what a member has reported.
+func by(node dmutex.NodeID, holds ...membership.Hold) membership.Holding {
+	return membership.Holding{Node: node, Holds: holds}
 }
 
 func (t *Table) acquire(tb testing.TB, name string) *Held {
@@ -75,7 +79,7 @@ func TestOverruled(t *testing.T) {
 	table, u := alone(t)
 	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
 	require.Len(t, view(table, 2, 1, 2), 2)
-	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}}, nil)
+	table.Act(2, []membership.Holding{by(2, membership.Hold{Lock: "x"}), by(1, membership.Hold{Lock: "kept"})}, nil)
 	require.ErrorIs(t, held.Err(), ErrReplaced)
 	require.NoError(t, kept.Err())
 	require.ErrorIs(t, held.Release(), ErrReplaced)
@@ -170,7 +174,7 @@ func TestEarlyRoom(t *testing.T) {
 	kept(2, 1, 2, 1)
 	table.keep(quarter(1))
 	kept(1, 1, 1)
-	table.rehandle()
+	table.rehandle(true)
 	kept(1, 1, 1)
 	view(table, 4, 1)
 	require.Empty(t, table.early, "messages of views that will never act")
@@ -201,7 +205,7 @@ func TestRestingLocks(t *testing.T) {
 	view(table, 2, 1)
 	require.Zero(t, table.listed())
 	require.Len(t, table.locks, 1)
-	table.Act(2, []membership.Holder{{Node: 1, Hold: membership.Hold{Lock: "held"}}}, nil)
+	table.Act(2, []membership.Holding{by(1, membership.Hold{Lock: "held"})}, nil)
 	release(t, held)
 	require.Equal(t, 1, table.listed())
 }

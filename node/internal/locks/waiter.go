@@ -128,6 +128,7 @@ func (w *Waiter) quit(why error, giveBack bool) (quit bool) {
 	l := w.lock
 	t := l.table
 	t.mu.Lock()
+	l.freeze()
 	switch {
 	case !w.over():
 		quit = true
