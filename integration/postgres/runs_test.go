@@ -5,6 +5,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -63,5 +64,35 @@ func testRuns(t *testing.T, p postgres) {
 				`WHERE name LIKE $1 || '%' AND position(E'\nholder \n' in convert_from(value, 'UTF8')) = 0`, lock).Scan(&taken))
 			require.Empty(t, strings.TrimSpace(taken), "taken after all runs have ended, in round %d", round)
 		}
+	})
+
+	// A role that may have few connections serves more runs, in turn: a run has one, for all permits, and one that gets
+	// none waits.
+	t.Run("few connections", func(t *testing.T) {
+		execute(t, admin, `CREATE ROLE few LOGIN CONNECTION LIMIT 5`)
+		execute(t, admin, `GRANT SELECT, INSERT, UPDATE ON dmutex_groups TO few`)
+		runsOf(t, 9, tool, "run", "--store="+p.url("few"), "--lock=plain", "--", "sleep", "0.05")
+		execute(t, admin, `ALTER ROLE few CONNECTION LIMIT 18`)
+		runsOf(t, 18, tool, "run", "--store="+p.url("few"), "--lock=eight", "--permits=8", "--", "sleep", "0.3")
+	})
+
+	// A run that starts while the server is down waits, and one whose role does not exist ends at once.
+	t.Run("outage", func(t *testing.T) {
+		p.Crash()
+		out, err := exec.Command(tool, "run", "--store="+p.url("postgres"), "--lock=outage", "-w", "0.5", "--", "true").CombinedOutput()
+		require.ErrorContains(t, err, "exit status 125", "%s", out)
+		require.Contains(t, string(out), "failed to connect")
+		waiting := exec.Command(tool, "run", "--store="+p.url("postgres"), "--lock=outage", "--", "echo", "in")
+		words, err := waiting.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, waiting.Start())
+		p.Start()
+		said, err := io.ReadAll(words)
+		require.NoError(t, err)
+		require.NoError(t, waiting.Wait())
+		require.Equal(t, "in\n", string(said))
+		out, err = exec.Command(tool, "run", "--store="+p.url("stranger"), "--lock=outage", "--", "true").CombinedOutput()
+		require.ErrorContains(t, err, "exit status 125", "%s", out)
+		require.Contains(t, string(out), `role "stranger" does not exist`)
 	})
 }

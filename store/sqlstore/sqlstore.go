@@ -105,7 +105,11 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 		return nil, fmt.Errorf("sqlstore: group %q: the name must have 1 to 255 bytes", group)
 	}
 	s := &record{db, dialect, group}
-	_, _, err := s.load(ctx)
+	err := db.PingContext(ctx)
+	if err != nil { // a server that has too many clients is asked once
+		return nil, s.fail(ctx, "open", err)
+	}
+	_, _, err = s.load(ctx)
 	if err != nil && !denied(err) {
 		// If processes create the table at the same time, some get an error although it now
 		// exists.

@@ -51,14 +51,37 @@ func connect(url, name string, self dmutex.NodeID, prefix string) (transport.Dyn
 	})
 }
 
-func open(url, bucket, record, name string, lease time.Duration, security tool.Security) (store.Store, func(), error) {
-	return over(url, name, lease, security, func(nc *nats.Conn) (store.Store, error) {
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return nil, err
-		}
-		return natsstore.Open(context.Background(), js, bucket, record) // it does not wait for long
-	})
+func open(url, bucket, name string, lease time.Duration, security tool.Security) (func(record string) store.Store, func()) {
+	connection := late(url, name, lease, security)
+	return func(record string) store.Store {
+		return tool.LateStore{Late: tool.NewLate(outage, func(ctx context.Context) (store.Store, error) {
+			nc, err := connection.Get(ctx)
+			if err != nil {
+				return nil, err
+			}
+			js, err := jetstream.New(nc)
+			if err != nil {
+				return nil, err
+			}
+			return natsstore.Open(ctx, js, bucket, record)
+		})}
+	}, func() { connection.Close((*nats.Conn).Close) }
+}
+
+// late is a connection that is made when it is needed.
+func late(url, name string, lease time.Duration, security tool.Security) *tool.Late[*nats.Conn] {
+	return tool.NewLate(outage, func(context.Context) (*nats.Conn, error) { return dial(url, name, lease, security) })
+}
+
+// outage reports whether an error may pass. A server that takes no more connections says so in a text. No answer
+// of JetStream comes from a server without it, and from one whose cluster has no leader.
+func outage(err error) bool {
+	if refusal, is := errors.AsType[*jetstream.APIError](err); is {
+		return refusal.Code >= 500
+	}
+	return tool.Outage(err) || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrDisconnected) ||
+		strings.Contains(strings.ToLower(err.Error()), "maximum ")
 }
 
 // join serves clients on a connection of their own: a flood of what they send delays no lease.
@@ -94,10 +117,16 @@ const (
 	usual = 10 * time.Second
 )
 
-func visit(url, group, name string, security tool.Security) (client.Config, func(), error) {
-	return over(url, name, usual, security, func(nc *nats.Conn) (client.Config, error) {
-		return client.Config{Members: []string{clientsOf + group}, Dial: natsclient.Dialer(nc)}, nil
-	})
+func visit(url, group, name string, security tool.Security) (client.Config, func()) {
+	connection := late(url, name, usual, security)
+	dial := func(ctx context.Context, prefix string) (net.Conn, error) {
+		nc, err := connection.Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return natsclient.Dialer(nc)(ctx, prefix)
+	}
+	return client.Config{Members: []string{clientsOf + group}, Dial: dial}, func() { connection.Close((*nats.Conn).Close) }
 }
 
 // dial connects to one of the servers, which commas separate. Its error names

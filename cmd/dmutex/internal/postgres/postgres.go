@@ -3,28 +3,72 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
-	"time"
+	"database/sql/driver"
+	"errors"
+	"slices"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/sqlstore"
 )
 
-const patience = 10 * time.Second // until the database must have answered once
-
 // Open is what a build with PostgreSQL has as [tool.PostgreSQL].
-func Open(url, record string) (s store.Store, stop func(), err error) {
-	db, err := sql.Open("pgx", url)
+func Open(url string) (open func(record string) store.Store, stop func(), err error) {
+	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if s, err = sqlstore.Open(ctx, db, sqlstore.PostgreSQL, record); err != nil {
-		db.Close()
-		return nil, nil, err
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(1) // for all permits, since a server has few
+	return func(record string) store.Store {
+		return tool.LateStore{Late: tool.NewLate(outage, func(ctx context.Context) (store.Store, error) {
+			s, err := sqlstore.Open(ctx, db, sqlstore.PostgreSQL, record)
+			return frugal{s}, err
+		})}
+	}, func() { db.Close() }, nil
+}
+
+// outage reports whether an error may pass, such as that of a server that starts or has too many clients.
+func outage(err error) bool {
+	if refusal, is := errors.AsType[*pgconn.PgError](err); is {
+		return slices.Contains(passing, refusal.Code[:2])
 	}
-	return s, func() { db.Close() }, nil
+	return tool.Outage(err) || pgconn.SafeToRetry(err) || errors.Is(err, driver.ErrBadConn)
+}
+
+// passing are the classes of errors of connections, of a standby that may be promoted, of transactions, of resources, of
+// a state that is not the right one, of operators, and of the system.
+var passing = []string{"08", "25", "40", "53", "55", "57", "58", "XX"}
+
+// A frugal store keeps its connection when a caller gives up a Load: the driver would close it, and a server that
+// has too many clients might give its place to another. The deadline of the caller still counts.
+type frugal struct{ store.Store }
+
+// Load implements [store.Store].
+func (f frugal) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	type answer struct {
+		value []byte
+		rev   store.Revision
+		err   error
+	}
+	answers := make(chan answer, 1)
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if end, ok := ctx.Deadline(); ok {
+		patient, cancel = context.WithDeadline(patient, end)
+	}
+	go func() {
+		defer cancel()
+		value, rev, err := f.Store.Load(patient)
+		answers <- answer{value, rev, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.rev, a.err
+	case <-ctx.Done():
+		return nil, "", ctx.Err()
+	}
 }

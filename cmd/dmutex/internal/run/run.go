@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -153,9 +154,10 @@ func one(p *semaphore.Permit, err error) (lock.Held, error) {
 	return p, nil
 }
 
-// door opens what the run waits for. stop closes the connections to its store or its group.
-func (c *Cmd) door() (d door, stop func(), err error) {
-	open, stop, err := c.locks()
+// door opens what the run waits for. stop closes the connections to its store or its group. refuse is told why no
+// member of the group can be reached, if waiting does not mend that.
+func (c *Cmd) door(refuse func(error)) (d door, stop func(), err error) {
+	open, stop, err := c.locks(refuse)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -176,24 +178,21 @@ func (c *Cmd) door() (d door, stop func(), err error) {
 }
 
 // locks returns how to open a lock.
-func (c *Cmd) locks() (open func(name string) (lock.Mutex, error), stop func(), err error) {
+func (c *Cmd) locks(refuse func(error)) (open func(name string) (lock.Mutex, error), stop func(), err error) {
 	if c.Store != nil {
-		var stops []func()
-		stop = func() {
-			for _, stop := range stops {
-				stop()
-			}
+		record, stop, err := c.records()
+		if err != nil {
+			return nil, nil, err
 		}
 		return func(name string) (lock.Mutex, error) {
-			s, stop, err := c.open(name)
+			s, err := record(recordName(name))
 			if err != nil {
 				return nil, err
 			}
-			stops = append(stops, stop)
 			return storelock.New(s, name, c.Lease)
 		}, stop, nil
 	}
-	cfg, leave, err := c.group()
+	cfg, leave, err := c.group(refuse)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,7 +210,7 @@ func (c *Cmd) locks() (open func(name string) (lock.Mutex, error), stop func(), 
 }
 
 // group says where the members of the group are. leave closes the connection to NATS.
-func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
+func (c *Cmd) group(refuse func(error)) (cfg client.Config, leave func(), err error) {
 	at := strings.Join(c.At, ",")
 	if !strings.Contains(at, "://") {
 		dial, err := c.Dial()
@@ -226,7 +225,16 @@ func (c *Cmd) group() (cfg client.Config, leave func(), err error) {
 	case tool.NATS == nil:
 		return cfg, nil, fmt.Errorf("--at: %w", tool.ErrNoNATS)
 	}
-	return tool.NATS.Visit(p.Servers, p.Name, "dmutex run "+c.Lock, c.Security)
+	cfg, leave = tool.NATS.Visit(p.Servers, p.Name, "dmutex run "+c.Lock, c.Security)
+	dial := cfg.Dial
+	cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := dial(ctx, address)
+		if errors.Is(err, store.ErrUnusable) {
+			refuse(err)
+		}
+		return conn, err
+	}
+	return cfg, leave, nil
 }
 
 const maxRecordName = 200
@@ -245,19 +253,23 @@ func recordName(lock string) string {
 	return b.String()
 }
 
-// open opens the record of the lock of that name.
-func (c *Cmd) open(name string) (s store.Store, stop func(), err error) {
+// records returns how to open a record. stop closes the connection to NATS or to the database.
+func (c *Cmd) records() (open func(name string) (store.Store, error), stop func(), err error) {
+	late := func(open func(name string) store.Store) func(name string) (store.Store, error) {
+		return func(name string) (store.Store, error) { return open(name), nil }
+	}
 	switch {
 	case c.Store.Database != "":
-		return tool.PostgreSQL(c.Store.Database, recordName(name))
+		open, stop, err := tool.PostgreSQL(c.Store.Database)
+		return late(open), stop, err
 	case c.Store.Path == "":
-		return tool.NATS.Open(c.Store.Servers, c.Store.Name, recordName(name), "dmutex run "+c.Lock, c.Lease, c.Security)
+		open, stop := tool.NATS.Open(c.Store.Servers, c.Store.Name, "dmutex run "+c.Lock, c.Lease, c.Security)
+		return late(open), stop, nil
 	}
 	if err := os.Mkdir(c.Store.Path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
 	}
-	s, err = filestore.Open(filepath.Join(c.Store.Path, recordName(name)))
-	return s, func() {}, err
+	return func(name string) (store.Store, error) { return filestore.Open(filepath.Join(c.Store.Path, name)) }, func() {}, nil
 }
 
 // unused is for how long a lock must be unused before its files are removed. Its fences begin at the clock

@@ -222,7 +222,7 @@ func lockOf(t *testing.T, flags []string) lock.Mutex {
 	}
 	_, err := kong.Must(&line).Parse(append(append([]string{"run"}, flags...), "--", "nothing"))
 	require.NoError(t, err)
-	open, stop, err := line.Run.locks()
+	open, stop, err := line.Run.locks(func(err error) { t.Error(err) })
 	require.NoError(t, err)
 	t.Cleanup(stop)
 	mutex, err := open(line.Run.Lock)
@@ -315,7 +315,7 @@ func TestRunUsage(t *testing.T) {
 		{"--at=etcd://h:1 --lock=l -- x", "--at: this tool has no store for etcd://"},
 		{"--at=file:///f --lock=l -- x", "--at: give HOST:PORT or nats://HOST:PORT/NAME"},
 		{"--at=nats://secret@h:1 --lock=l -- x", "--at: it is not nats://HOST:PORT/NAME"},
-		{"--at=nats://127.0.0.1:1,nats://secret@127.0.0.1:1/n --lock=l -- x", "nats server at nats://127.0.0.1:1"},
+		{"--at=nats://127.0.0.1:1,nats://secret@127.0.0.1:1/n --lock=l -w 0.5 -- x", "nats server at nats://127.0.0.1:1"},
 		{"--at=h:1 --cert=c --key=k --authority=/no/such --lock=l -- x", "no such file"},
 		{"--store={} --lock=l", "give a command, after --"},
 		{"--store={} --lock=l --", "give a command, after --"},
@@ -328,7 +328,7 @@ func TestRunUsage(t *testing.T) {
 		{"--store=etcd://h/k --lock=l -- x", "this tool has no store for etcd://"},
 		{"--store=nats://secret@h:1 --lock=l -- x", "it is not nats://HOST:PORT/NAME"},
 		{"--store=nats://secret@h:1/b/key --lock=l -- x", "it is not nats://HOST:PORT/NAME"},
-		{"--store=nats://secret@127.0.0.1:1/b --lock=l -- x", "nats server at nats://127.0.0.1:1"},
+		{"--store=nats://secret@127.0.0.1:1/b --lock=l -w 0.5 -- x", "nats server at nats://127.0.0.1:1"},
 		{"--store={} --lock=l --lease=1ms -- x", "--lease=1ms: choose 100ms to 1h"},
 		{"--store={} --lock=l --grace=-1s -- x", "--grace=-1s: choose 0s or more"},
 		{"--store={} --lock=l --wait=-1 -- x", "--wait=-1: choose 0 to 9e9 seconds"},

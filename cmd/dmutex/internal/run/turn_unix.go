@@ -38,7 +38,7 @@ const (
 
 // Run runs the command under the lock.
 func (c *Cmd) Run(con *tool.Console) error {
-	r := &runner{Cmd: c, con: con, signals: make(chan os.Signal, 16)}
+	r := &runner{Cmd: c, con: con, signals: make(chan os.Signal, 16), refused: make(chan error, 1)}
 	notify(r.signals, append(ends, others...)...)
 	defer signal.Stop(r.signals)
 	// The reader of our output may go away. That must not kill us while we hold
@@ -51,7 +51,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 	opened := make(chan struct{})
 	go func() {
 		defer close(opened)
-		door, stop, err = c.door()
+		door, stop, err = c.door(r.refuse)
 	}()
 	select {
 	case <-opened:
@@ -73,8 +73,17 @@ type runner struct {
 	*Cmd
 	con     *tool.Console
 	signals chan os.Signal
-	told    bool // a signal that asks to end has come
+	refused chan error // why there is no way to the group, if waiting does not mend that
+	told    bool       // a signal that asks to end has come
 	held    lock.Held
+}
+
+// refuse ends the wait for the lock.
+func (r *runner) refuse(err error) {
+	select {
+	case r.refused <- err:
+	default:
+	}
 }
 
 // finish gives the lock back, and closes the connections. A second signal that asks to end gives that up, if it was
@@ -170,6 +179,10 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 			case <-r.signals: // a second signal gives up
 				return nil, sig, nil
 			}
+		case err := <-r.refused:
+			cancel()
+			<-done
+			return held, nil, err
 		case <-look.C:
 			t := trouble.Load()
 			if t == nil {

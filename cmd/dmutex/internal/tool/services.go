@@ -33,14 +33,15 @@ type Broker struct {
 	// Connect makes a link over one of the servers of a URL. The name is for the operators of
 	// the server. stop closes the connection.
 	Connect func(url, name string, self dmutex.NodeID, prefix string) (link transport.DynamicLink, stop func(), err error)
-	// Open opens a record in a bucket, for locks with a lease. stop closes the connection.
-	Open func(url, bucket, record, name string, lease time.Duration, security Security) (s store.Store, stop func(), err error)
+	// Open returns what opens records in a bucket, for locks with a lease, over one connection, which is made late.
+	// stop closes it.
+	Open func(url, bucket, name string, lease time.Duration, security Security) (open func(record string) store.Store, stop func())
 	// Join opens a member of the group of this name, which also serves clients over NATS. stop
 	// closes the connections.
 	Join func(ctx context.Context, url, group string, security Security, cfg node.Config) (n *node.Node, stop func(), err error)
-	// Visit says how a client reaches the members of the group of this name. stop closes the
-	// connection.
-	Visit func(url, group, name string, security Security) (c client.Config, stop func(), err error)
+	// Visit says how a client reaches the members of the group of this name, over a connection that is made late.
+	// An error of Dial that does not pass wraps [store.ErrUnusable]. stop closes the connection.
+	Visit func(url, group, name string, security Security) (c client.Config, stop func())
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
@@ -49,9 +50,9 @@ type Broker struct {
 // ErrNoNATS refuses NATS in a build without it.
 var ErrNoNATS = errors.New("this dmutex was built without NATS: add -tags nats, as in go run -tags nats ./cmd/dmutex or go install -tags nats ./cmd/dmutex")
 
-// PostgreSQL opens a record in the database of a URL, and is nil in a build without
-// -tags postgres. stop closes the connections.
-var PostgreSQL func(url, record string) (s store.Store, stop func(), err error)
+// PostgreSQL returns what opens records in the database of a URL, over one connection, which is made late. It is nil
+// in a build without -tags postgres. stop closes the connection.
+var PostgreSQL func(url string) (open func(record string) store.Store, stop func(), err error)
 
 // ErrNoPostgreSQL refuses PostgreSQL in a build without it.
 var ErrNoPostgreSQL = errors.New("this dmutex was built without PostgreSQL: add -tags postgres, as in go install -tags postgres ./cmd/dmutex")
