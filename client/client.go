@@ -428,9 +428,11 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 			err = fmt.Errorf("%w: %w", h.err, err)
 		case h.err != nil:
 			err = fmt.Errorf("%v: %w", h.err, err)
+		default:
+			err = c.trouble.Add(err)
 		}
 	})
-	return nil, c.trouble.Add(err)
+	return nil, err
 }
 
 // A held is the handle that Acquire returns, and before that its request.

@@ -712,7 +712,7 @@ func TestStranger(t *testing.T) {
 				defer cancel()
 				_, err = c.Mutex("l").Acquire(ctx)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, `no session: member a:80: no member answers there: give the address of Listeners in a node.Clients, and use TLS if they do, and only then: `)
+				require.ErrorContains(t, err, `no session: member a:80: no member answers there: give an address where a member serves clients, and use TLS if and only if the member does: `)
 			})
 		})
 	}
@@ -734,7 +734,7 @@ func TestSilentPort(t *testing.T) {
 				_, err = c.Mutex("l").Acquire(ctx)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorContains(t, err, `no session: connecting with a:80 for 1.`)
-				require.ErrorContains(t, err, `s, without an answer: give the address`)
+				require.ErrorContains(t, err, `s, without an answer: give an address`)
 			})
 		})
 	}

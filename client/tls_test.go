@@ -43,6 +43,7 @@ func TestTLS(t *testing.T) {
 			return func(error) {}
 		},
 		Unmet:  func(net.Addr, error) {},
+		Idle:   func() string { return "" },
 		Left:   func() time.Duration { return time.Hour },
 		Lapsed: func() <-chan struct{} { return nil },
 		Why:    func() error { return nil },

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -99,15 +100,15 @@ func (e connecting) Error() string {
 	return fmt.Sprintf("no session: connecting with %s for %v, without an answer: %s", e.at, time.Since(e.began).Round(100*time.Millisecond), hint)
 }
 
-// idle is what stands in the way when a member confirms a session for no time: nil if it does not.
+// idle says that a member grants nothing now. It is nil if the member does grant.
 func idle(at string, confirm *clientsession.Message) error {
-	if confirm.For > 0 {
+	if confirm.For > 0 && confirm.Text == "" {
 		return nil
 	}
-	return fmt.Errorf("no session: member %s grants nothing yet: as a rule its group has just begun, and waits for a lease; its log says for what", at)
+	return fmt.Errorf("member %s grants nothing now: %s", at, cmp.Or(confirm.Text, "its lease is not confirmed, and its log says why"))
 }
 
-const hint = "give the address of Listeners in a node.Clients, and use TLS if they do, and only then"
+const hint = "give an address where a member serves clients, and use TLS if and only if the member does"
 
 // explain says what the end of a connection over which no message came means, or the end of an attempt to
 // dial.
@@ -123,7 +124,7 @@ func explain(err error, dialed bool) error {
 	case e != nil && e.Op == "remote error":
 		return fmt.Errorf("the member refuses the certificate of this client, and its log says why: %w", err)
 	}
-	if dialed || plain || errors.Is(err, io.EOF) { // EOF ends a handshake
+	if dialed || plain || errors.Is(err, io.EOF) || e != nil && e.Op == "read" { // it ends a handshake
 		err = fmt.Errorf("no member answers there: %s: %w", hint, err)
 	}
 	return err

@@ -117,7 +117,7 @@ func (n *Node) serveClients() {
 	}
 	n.clients = lend.New(lend.Config{
 		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow, Unmet: unmet,
-		Take: n.lend, Busy: n.busy, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(), Why: n.locks.Why,
+		Take: n.lend, Busy: n.busy, Idle: n.idle, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(), Why: n.locks.Why,
 	})
 }
 
@@ -125,8 +125,8 @@ func (n *Node) serveClients() {
 // lock is busy: somebody is known to hold it, or all that it waits for have its request, so one of them has
 // the lock.
 func (n *Node) busy(lock string) (text string, busy bool) {
-	if !n.group.Acting() {
-		return "its member waits for others of the group", false
+	if text := n.idle(); text != "" {
+		return text, false
 	}
 	st := n.locks.Status(lock)
 	by := n.heldBy(lock, st, n.group.Called(n.Self()), answer{})

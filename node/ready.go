@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -40,24 +41,39 @@ func (n *Node) waited(ctx context.Context, err error) error {
 // notReady names the members that this node waits for.
 func (n *Node) notReady(why error) error {
 	missing, err := n.group.Waits()
-	e := &Error{Err: why}
-	if len(missing) > 0 {
-		e.Err = fmt.Errorf("waiting for members %w: %w", n.group.Describe(missing), why)
-	}
+	e := &Error{Err: fmt.Errorf("%w: %w", n.obstacle(missing, err), why)}
 	for _, id := range missing {
 		if _, err := n.group.Peer(id); err != nil {
 			e.Peer = cmp.Or(e.Peer, id)
 		}
 	}
+	return e
+}
+
+// obstacle says what the group waits for: for these members, and for what err says.
+func (n *Node) obstacle(missing []dmutex.NodeID, err error) error {
 	switch {
 	case err != nil && len(missing) > 0:
-		e.Err = fmt.Errorf("%w; also %w", err, e.Err)
-	case err != nil:
-		e.Err = fmt.Errorf("%w: %w", err, why)
-	case len(missing) == 0:
-		e.Err = fmt.Errorf("the members are agreeing on a view: %w", why)
+		err = fmt.Errorf("%w; also waiting for members %w", err, n.group.Describe(missing))
+	case len(missing) > 0:
+		err = fmt.Errorf("waiting for members %w", n.group.Describe(missing))
+	case err == nil:
+		err = errors.New("the members are agreeing on a view")
 	}
-	return e
+	return err
+}
+
+// idle says why this node grants nothing now, and is empty if it does grant. Confirmations of sessions wait
+// for it, so it waits for nothing.
+func (n *Node) idle() string {
+	if n.group.Acting() {
+		return ""
+	}
+	missing, err, ok := n.group.Glance()
+	if !ok {
+		return "the group is changing"
+	}
+	return n.obstacle(missing, err).Error()
 }
 
 // longAfter is how often this node looks for long waits.

@@ -48,7 +48,7 @@ func Append(b []byte, msg *clientsession.Message) []byte {
 	return b
 }
 
-// count is how many fields a kind has, and of a hello those before the list.
+// count is how many fields a kind has, and of a confirm those before the text.
 var count = [clientsession.Kinds]int{
 	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 5, clientsession.Drop: 2, clientsession.Bye: 1,
 	clientsession.Confirm: 3, clientsession.Granted: 4, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
@@ -57,8 +57,15 @@ var count = [clientsession.Kinds]int{
 // fields describes a message. A text that is too long is cut, and an empty one replaced.
 func fields(f *wire.Fields, m *clientsession.Message) {
 	n := count[m.Kind]
+	if m.Kind == clientsession.Confirm && m.Text != "" {
+		n++
+	}
 	f.Array(&n, math.MaxInt)
 	wire.Uint(f, &m.Kind, uint64(clientsession.Kinds-1))
+	explains := m.Kind == clientsession.Confirm && n > count[m.Kind]
+	if explains {
+		n--
+	}
 	f.Refuse(m.Kind == 0 || n != count[m.Kind], "the message is of an unknown kind")
 	switch m.Kind {
 	case clientsession.Hello:
@@ -87,6 +94,9 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 	case clientsession.Confirm:
 		wire.Uint(f, &m.For, math.MaxInt64)
 		wire.Uint(f, &m.Length, math.MaxInt64)
+		if explains {
+			text(f, m)
+		}
 	case clientsession.Granted:
 		wire.Number(f, &m.Number)
 		wire.Number(f, &m.Fence)
@@ -96,9 +106,13 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 		fallthrough
 	case clientsession.Over:
 		wire.Uint(f, &m.Code, uint64(clientsession.Codes-1))
-		m.Text = cmp.Or(m.Text[:min(len(m.Text), maxText)], "no reason was given")
-		f.Name(&m.Text, maxText)
+		text(f, m)
 	}
+}
+
+func text(f *wire.Fields, m *clientsession.Message) {
+	m.Text = cmp.Or(m.Text[:min(len(m.Text), maxText)], "no reason was given")
+	f.Name(&m.Text, maxText)
 }
 
 // A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.

@@ -35,6 +35,7 @@ var examples = []struct {
 	{message{Kind: clientsession.Drop, Number: 7}, "92 04 07"},
 	{message{Kind: clientsession.Bye}, "91 05"},
 	{message{Kind: clientsession.Confirm, For: 9_000_000_000, Length: 10_000_000_000}, "93 06 cf0000000218711a00 cf00000002540be400"},
+	{message{Kind: clientsession.Confirm, Length: 10_000_000_000, Text: "no"}, "94 06 00 cf00000002540be400 a26e6f"},
 	{message{Kind: clientsession.Granted, Number: 7, Fence: 1 << 50, Node: 3}, "94 07 07 cf0004000000000000 03"},
 	{message{Kind: clientsession.Refused, Number: 7, Code: clientsession.Busy, Text: "no"}, "94 08 07 01 a26e6f"},
 	{message{Kind: clientsession.Leave}, "91 09"},

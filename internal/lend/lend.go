@@ -39,6 +39,9 @@ type Config struct {
 	// Busy says who holds a lock, or for what else its request waits: then it is not known to be busy.
 	Busy func(lock string) (text string, busy bool)
 
+	// Idle says why this member grants nothing now, and is empty as a rule.
+	Idle func() string
+
 	// Left is how long this member may surely hold locks. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
 	// tells of a later lease.
@@ -369,11 +372,15 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// send sends messages, and counts what they refuse because it is not allowed, or too much.
+// send sends messages, and counts what they refuse because it is not allowed, or too much. A confirm says why
+// this member grants nothing now.
 func (s *Server) send(c *clientlink.Conn, msgs ...clientsession.Message) {
 	for i := range msgs {
 		if code := msgs[i].Code; code == clientsession.Forbidden || code == clientsession.Full {
 			s.Refused.Add(1)
+		}
+		if msgs[i].Kind == clientsession.Confirm {
+			msgs[i].Text = s.cfg.Idle()
 		}
 	}
 	c.Send(msgs...)

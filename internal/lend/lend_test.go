@@ -35,6 +35,7 @@ type member struct {
 	why      atomic.Pointer[error] // why this member closes
 	returned []error
 	unmet    []string
+	idle     string // why this member grants nothing
 }
 
 func (m *member) Accept() (net.Conn, error) {
@@ -76,6 +77,7 @@ func serve(t *testing.T, test func(m *member)) {
 				return func(error) {}
 			},
 			Busy:   func(lock string) (string, bool) { return "somebody has " + lock, true },
+			Idle:   func() string { return m.idle },
 			Left:   func() time.Duration { return time.Minute },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  m.ended,
@@ -121,6 +123,19 @@ func (m *member) begin() *caller {
 	c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
 	c.hear(clientsession.Confirm)
 	return c
+}
+
+// A confirm says why the member grants nothing.
+func TestWhyIdle(t *testing.T) {
+	serve(t, func(m *member) {
+		m.idle = "waiting for members 2"
+		c := m.call()
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
+		require.Equal(t, m.idle, c.hear(clientsession.Confirm).Text)
+		m.idle = ""
+		c.say(clientsession.Message{Kind: clientsession.Beat})
+		require.Empty(t, c.hear(clientsession.Confirm).Text)
+	})
 }
 
 // A client is served if it shares a version of the protocol with the member.
@@ -222,6 +237,7 @@ func TestAcceptFails(t *testing.T) {
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 1,
 			Allow:  func(net.Conn, string, string, bool) error { return nil },
+			Idle:   func() string { return "" },
 			Left:   func() time.Duration { return time.Minute },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
 			Ended:  m.ended,

@@ -100,6 +100,20 @@ func (g *Group) Status() Status {
 func (g *Group) Waits() ([]dmutex.NodeID, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.waits()
+}
+
+// Glance is Waits for callers that must not wait: ok is false while the group is busy.
+func (g *Group) Glance() (missing []dmutex.NodeID, err error, ok bool) {
+	if !g.mu.TryLock() {
+		return nil, nil, false
+	}
+	defer g.mu.Unlock()
+	missing, err = g.waits()
+	return missing, err, true
+}
+
+func (g *Group) waits() ([]dmutex.NodeID, error) {
 	g.who.now() // the lease may have ended
 	return g.who.Missing(nil), g.waitsFor()
 }

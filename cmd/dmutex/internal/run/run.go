@@ -89,7 +89,7 @@ The command has the standard input, output and error of dmutex run, and the term
 The command's environment has DMUTEX_LOCK, DMUTEX_PERMIT, from 0, and DMUTEX_FENCE: a number that rises with every grant of the permit. ` +
 		`Store it with what the command writes, and refuse lower ones; then a command that was paused for too long does no harm.
 
-If something other than a holder keeps the lock away for 5 seconds, such as a store that does not answer, it is said on standard error, once.
+If something other than a holder keeps the lock away for 2 seconds, such as a store that does not answer, a run says so on standard error, once, and goes on waiting.
 
 Exit status: the command's. If signal N has ended the command, or has come before the lock, dmutex run dies of it, too, which a shell shows as 128+N; 124 if the lock was lost while the ` +
 		`command ran; 123, or the --conflict-exit-code, if another held the lock and --nonblock or --wait ended the wait; 125 if the command line is wrong, or if the lock cannot be taken, or nobody could tell in time whether it is held; 126 if the command cannot be ` +

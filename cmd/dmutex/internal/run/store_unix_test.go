@@ -299,7 +299,7 @@ func TestTrouble(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--at=127.0.0.1:1", "--lock=door"}
 	require.Contains(t, start(t, append(flags, "-w", "0.1", "-E", "9"), "say:never").exits(statusNoLock), "no session: member 127.0.0.1:1: ")
-	s := start(t, append(flags, "-w", "11"), "say:never")
+	s := start(t, append(flags, "-w", "3"), "say:never")
 	said := s.exits(statusNoLock)
 	require.Regexp(t, "^dmutex run: still waiting: no session: member 127.0.0.1:1: .*\ndmutex run: nothing was run: .*\n$", said)
 }

@@ -29,7 +29,7 @@ import (
 
 const (
 	lookAgain = 50 * time.Millisecond // at what sends no notice of a change
-	speakUp   = 5 * time.Second       // of trouble that keeps the lock away
+	speakUp   = 2 * time.Second       // of trouble that keeps the lock away
 	reach     = 10 * time.Second      // how long --nonblock waits for a member to answer
 
 	gather        = 250 * time.Millisecond // how long a signal to all processes takes to reach them

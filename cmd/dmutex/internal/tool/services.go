@@ -165,7 +165,7 @@ func (t Security) Dial() (func(ctx context.Context, address string) (net.Conn, e
 }
 
 // read is for connections that both sides authenticate. It returns an error for a certificate that is
-// torn, missing or no longer valid: the other side could only say that it does not believe it.
+// torn, missing or not valid now: the other side could only say that it does not believe it.
 func (t Security) read() (*tls.Config, error) {
 	refuse := func(err error) (*tls.Config, error) {
 		return nil, fmt.Errorf("--cert=%s --key=%s: %w", t.Cert, t.Key, err)
@@ -182,8 +182,12 @@ func (t Security) read() (*tls.Config, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	if end := own.Leaf.NotAfter; time.Now().After(end) {
-		return refuse(fmt.Errorf("the certificate has expired at %s: renew it", end.UTC().Format(time.RFC3339)))
+	begin, end := own.Leaf.NotBefore, own.Leaf.NotAfter
+	switch now := time.Now(); {
+	case now.After(end):
+		return refuse(fmt.Errorf("the certificate expired at %s: renew it", end.UTC().Format(time.RFC3339)))
+	case now.Before(begin):
+		return refuse(fmt.Errorf("the certificate is valid from %s on: check the clock of this machine", begin.UTC().Format(time.RFC3339)))
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, RootCAs: all, ClientCAs: all, ClientAuth: tls.RequireAndVerifyClientCert,
