@@ -210,10 +210,17 @@ func TestServeWithoutGoodCertificates(t *testing.T) {
 	}
 	over := host()
 	over.NotBefore, over.NotAfter = time.Now().AddDate(0, 0, -2), time.Now().AddDate(0, 0, -1)
-	expired, ours := issue(t, a, over), issue(t, a, host())
-	status, _, stderr := tooltest.Run(new(grammar), "", "serve", "--group="+t.TempDir(), "--listen=127.0.0.1:0", "--cert="+expired.Cert, "--key="+expired.Key, "--authority="+expired.Authority)
-	require.Equal(t, 3, status)
-	require.Contains(t, stderr, "the certificate has expired at "+over.NotAfter.UTC().Format(time.RFC3339))
+	early, ours := host(), issue(t, a, host())
+	early.NotBefore, early.NotAfter = time.Now().AddDate(0, 0, 1), time.Now().AddDate(0, 0, 2)
+	for said, template := range map[string]*x509.Certificate{
+		"the certificate expired at " + over.NotAfter.UTC().Format(time.RFC3339) + ": renew it":                                over,
+		"the certificate is valid from " + early.NotBefore.UTC().Format(time.RFC3339) + " on: check the clock of this machine": early,
+	} {
+		bad := issue(t, a, template)
+		status, _, stderr := tooltest.Run(new(grammar), "", "serve", "--group="+t.TempDir(), "--listen=127.0.0.1:0", "--cert="+bad.Cert, "--key="+bad.Key, "--authority="+bad.Authority)
+		require.Equal(t, 3, status)
+		require.Contains(t, stderr, said)
+	}
 
 	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"), "--cert="+ours.Cert, "--key="+ours.Key, "--authority="+ours.Authority)
 	good, err := os.ReadFile(ours.Cert)
