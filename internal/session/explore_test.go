@@ -124,7 +124,7 @@ func (w *world) begin(side, life int) {
 		s.pace.maxTimeout = 2
 	}
 	if w.mutant.noGrace {
-		s.pace.grace = 0
+		s.pace.grace, s.pace.trips = 0, 0
 	}
 	w.procs[side][life] = process{s: s, state: alive}
 }

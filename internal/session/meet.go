@@ -82,7 +82,7 @@ func (s *Session) doubt(now int64, f *frame) {
 		s.rival.life = max(s.rival.life, f.from)
 	case now >= s.rival.until:
 		s.rival = rival{life: f.from}
-		s.at[toReplace], s.at[toHello] = now+max(s.pace.grace, 2*s.stats.RoundTrip), now
+		s.at[toReplace], s.at[toHello] = now+max(s.pace.grace, s.pace.trips*s.stats.RoundTrip), now
 	case f.kind != hello || f.to != s.cfg.Life:
 		s.reply(now, f.from, s.peer)
 	}

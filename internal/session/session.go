@@ -141,11 +141,12 @@ type pace struct {
 	minTimeout int64 // the bounds of the time until unacknowledged messages are sent again; this one is well above
 	maxTimeout int64 // ackDelay, and also the least time between two answers to strangers
 	grace      int64 // how long a peer has to answer before a higher life replaces it
+	trips      int64 // and for how many round trips, if that is longer
 }
 
 var defaultPace = pace{
 	window: 256 << 10, ackDelay: 20 * millisecond, pushDelay: 5 * millisecond,
-	minTimeout: 50 * millisecond, maxTimeout: 2000 * millisecond, grace: 250 * millisecond,
+	minTimeout: 50 * millisecond, maxTimeout: 2000 * millisecond, grace: 250 * millisecond, trips: 2,
 }
 
 // The errors of [Session.Send], which then has changed nothing.
