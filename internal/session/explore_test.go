@@ -119,7 +119,7 @@ func newWorld(g *game) *world {
 func (w *world) begin(side, life int) {
 	s := New(Config{Life: lifeOf(side, life), MaxLife: math.MaxUint64, Versions: protocol.Spoken, Settings: settings, MaxFrame: header + 15}) // three messages
 	s.stats.RoundTrip = 1
-	s.pace = pace{cmp.Or(w.window, math.MaxInt), 0, 0, 1, 1, 2}
+	s.pace = pace{cmp.Or(w.window, math.MaxInt), 0, 0, 1, 1, 2, 2}
 	if w.paused {
 		s.pace.maxTimeout = 2
 	}
