@@ -38,8 +38,8 @@ func TestTLS(t *testing.T) {
 	server := lend.New(lend.Config{
 		Listeners: []net.Listener{listener}, Length: time.Hour, Most: 10,
 		Allow: func(net.Conn, string, string, bool) error { return nil },
-		Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, lend.Stop, error)) lend.Stop {
-			go done(7, 1, func(error) {}, nil)
+		Take: func(_ lend.Want, done func(lend.Taken, error)) lend.Stop {
+			go done(lend.Taken{Fence: 7, Node: 1, Stop: func(error) {}}, nil)
 			return func(error) {}
 		},
 		Unmet:  func(net.Addr, error) {},

@@ -34,10 +34,12 @@ type world struct {
 	members map[string]*member
 	clients []*user
 
-	lease    time.Duration        // of later members, if it is not session
-	observer *node.Observer       // of all members
-	watch    func(*client.Config) // of later clients
-	log      *slog.Logger         // of later members
+	lease     time.Duration                       // of later members, if it is not session
+	observer  *node.Observer                      // of all members
+	watch     func(*client.Config)                // of later clients
+	log       *slog.Logger                        // of later members
+	algorithm dmutex.Algorithm                    // of later members
+	wrap      func(*outagetest.Store) store.Store // of later members; nil for the store as it is
 }
 
 // A member is a node whose ways to the other members and to the store can be cut.
@@ -93,7 +95,11 @@ func (w *world) open(name string, change ...func(*node.Clients)) *member {
 	for _, c := range change {
 		c(clients)
 	}
-	m.Node, err = node.Open(w.t.Context(), m.store, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Lease: cmp.Or(w.lease, session), Clients: clients, Observer: w.observer, Logger: w.log})
+	way := store.Store(m.store)
+	if w.wrap != nil {
+		way = w.wrap(m.store)
+	}
+	m.Node, err = node.Open(w.t.Context(), way, outagetest.Link{DynamicLink: w.net.Link(dmutex.None), Cut: &m.cut}, node.Config{Algorithm: w.algorithm, Lease: cmp.Or(w.lease, session), Clients: clients, Observer: w.observer, Logger: w.log})
 	require.NoError(w.t, err)
 	w.mu.Lock()
 	w.members[name] = m

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lend"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -137,53 +139,62 @@ func (n *Node) busy(lock string) (text string, busy bool) {
 	return text, by != "" || !slices.ContainsFunc(st.WaitsFor, n.group.Mute)
 }
 
-// lend begins to take a lock for a client, alone or to share it, and calls done when it has, in a
-// goroutine of its own. A wait needs no goroutine before; a try needs one for as long as it takes. of are
-// the members that a claim names. A lock that was shared is taken over by nobody.
-func (n *Node) lend(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, stop lend.Stop, err error)) lend.Stop {
-	m := &Mutex{node: n, name: name, shared: shares}
+// keyOf is the key of what is lent in a session: the client and the members know the name of that.
+func keyOf(session string) string {
+	sum := sha256.Sum256([]byte(session))
+	return string(sum[:16])
+}
+
+// lend begins to take a lock for a client, and calls done when it has, in a goroutine of its own. A wait
+// needs no goroutine before; a try needs one for as long as it takes. A lock that was shared is taken over by
+// nobody.
+func (n *Node) lend(w lend.Want, done func(lend.Taken, error)) lend.Stop {
+	m := &Mutex{node: n, name: w.Lock, shared: w.Shares}
+	want := locks.Want{Shares: w.Shares, Key: keyOf(w.Via)}
+	for _, id := range w.Of {
+		want.Claims = append(want.Claims, dmutex.NodeID(id))
+	}
 	lent := func(h *locks.Held, err error) {
 		var self dmutex.NodeID
 		if err == nil {
 			lent := false
-			if self, lent = h.Lend(client); !lent {
+			if self, lent = h.Lend(w.Client, keyOf(w.Session)); !lent {
 				err = h.Release() // it is lost
 			}
 		}
 		if err != nil {
-			done(0, 0, nil, err)
+			done(lend.Taken{}, err)
 			return
 		}
-		if len(of) > 0 {
-			n.group.LogOften(slog.LevelInfo, "client's lock taken over", slog.String("client", client), slog.String("lock", name), slog.String("former", n.group.Called(dmutex.NodeID(of[len(of)-1]))))
-		}
-		done(h.Fence(), uint64(self), func(lost error) {
+		taken := lend.Taken{Fence: h.Fence(), Node: uint64(self), Stop: func(lost error) {
 			if lost != nil {
 				h.Lose(lost)
 				n.group.Recheck()
 			} else {
 				_ = h.Release()
 			}
-		}, nil)
+		}}
+		if len(want.Claims) > 0 {
+			former := want.Claims[len(want.Claims)-1]
+			n.group.LogOften(slog.LevelInfo, "client's lock taken over", slog.String("client", w.Client), slog.String("lock", w.Lock), slog.String("former", n.group.Called(former)))
+			taken.Moved = func() { n.group.Moved(former, membership.Loan{Lock: w.Lock, Key: want.Key}) }
+		}
+		done(taken, nil)
 	}
-	if try && len(of) == 0 {
+	if w.Try && len(w.Of) == 0 {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { lent(m.acquire(ctx, true)) }()
 		return func(error) { cancel() }
 	}
 	called := n.mail.Now()
-	tell := func(w *locks.Waiter) {
+	tell := func(waiter *locks.Waiter) {
 		go func() {
-			h, err := w.Result()
-			err = public(name, err)
+			h, err := waiter.Result()
+			err = public(w.Lock, err)
 			m.observe(called, h, err)
 			lent(h, err)
 		}()
 	}
-	want := locks.Want{Shares: shares}
-	for _, id := range of {
-		want.Claims = append(want.Claims, dmutex.NodeID(id))
-	}
-	w, _, _ := n.locks.Join(context.Background(), name, want, tell)
-	return func(error) { w.Quit(context.Canceled) }
+	waiter, _, _ := n.locks.Join(context.Background(), w.Lock, want, tell)
+	return func(error) { waiter.Quit(context.Canceled) }
 }

@@ -257,8 +257,9 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // go on without it. Close also closes the link and flushes Config.Trace, and leaves no goroutine
 // behind. A second Close waits for the first and returns nil.
 //
-// In the strict mode that takes a few round trips while the other members are up. In the lease
-// mode it needs only the store, which takes this node out of the record. If a member or the store
+// In the strict mode that takes a few round trips while the other members are up. In the lease mode the
+// node tells the others what it has lent to clients, for an eighth of a lease at most and after waiting
+// a twentieth at most for its clients to hear that it closes; then the store takes it out of the record. If a member or the store
 // does not answer, or a function does not return, Close waits until ctx ends, and then leaves
 // anyway, with an error that says so. This node then looks crashed to the others: they wait for
 // its return, or exclude it when the store is back. A store that does not return when the
@@ -296,6 +297,12 @@ func (n *Node) Close(ctx context.Context) error {
 
 // An up is what the group reports to.
 type up struct{ *Node }
+
+func (u up) Parting(ctx context.Context) {
+	if u.clients != nil {
+		u.clients.Seal(ctx)
+	}
+}
 
 func (u up) Acts(v group.View) {
 	own := u.terms.renew(v.Epoch, func(t term) bool { // v.Left lacks lives that were in no view that acted here

@@ -48,22 +48,22 @@ func Append(b []byte, msg *clientsession.Message) []byte {
 	return b
 }
 
-// count is how many fields a kind has, and of a confirm those before the text.
+// count is how many fields a kind has: a confirm with a text has one more, and an ask that is a claim.
 var count = [clientsession.Kinds]int{
-	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 5, clientsession.Drop: 2, clientsession.Bye: 1,
+	clientsession.Hello: 8, clientsession.Beat: 1, clientsession.Ask: 5, clientsession.Drop: 2, clientsession.Bye: 1, clientsession.Moved: 2,
 	clientsession.Confirm: 3, clientsession.Granted: 4, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
 }
 
 // fields describes a message. A text that is too long is cut, and an empty one replaced.
 func fields(f *wire.Fields, m *clientsession.Message) {
 	n := count[m.Kind]
-	if m.Kind == clientsession.Confirm && m.Text != "" {
+	if m.Kind == clientsession.Confirm && m.Text != "" || len(m.Of) > 0 {
 		n++
 	}
 	f.Array(&n, math.MaxInt)
 	wire.Uint(f, &m.Kind, uint64(clientsession.Kinds-1))
-	explains := m.Kind == clientsession.Confirm && n > count[m.Kind]
-	if explains {
+	more := (m.Kind == clientsession.Confirm || m.Kind == clientsession.Ask) && n > count[m.Kind]
+	if more {
 		n--
 	}
 	f.Refuse(m.Kind == 0 || n != count[m.Kind], "the message is of an unknown kind")
@@ -89,12 +89,15 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 		wire.Uint(f, &how, 3)
 		m.Try, m.Shares = how&1 != 0, how&2 != 0
 		wire.List(f, &m.Of, clientsession.MaxOf, func(node *uint64) { wire.Number(f, node) })
-	case clientsession.Drop:
+		if f.Refuse(more != (len(m.Of) > 0), "a claim has one field more"); more {
+			f.Name(&m.Session, MaxWord)
+		}
+	case clientsession.Drop, clientsession.Moved:
 		wire.Number(f, &m.Number)
 	case clientsession.Confirm:
 		wire.Uint(f, &m.For, math.MaxInt64)
 		wire.Uint(f, &m.Length, math.MaxInt64)
-		if explains {
+		if more {
 			text(f, m)
 		}
 	case clientsession.Granted:

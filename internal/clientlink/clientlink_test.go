@@ -31,15 +31,16 @@ var examples = []struct {
 	{message{Kind: clientsession.Beat}, "91 02"},
 	{message{Kind: clientsession.Ask, Number: 7, Lock: "abc", Try: true}, "95 03 07 a3616263 01 90"},
 	{message{Kind: clientsession.Ask, Number: 8, Lock: "abc", Shares: true}, "95 03 08 a3616263 02 90"},
-	{message{Kind: clientsession.Ask, Number: 7, Lock: "abc", Of: []uint64{1, 300}}, "95 03 07 a3616263 00 92 01 cd012c"},
+	{message{Kind: clientsession.Ask, Number: 7, Lock: "abc", Of: []uint64{1, 300}, Session: "S"}, "96 03 07 a3616263 00 92 01 cd012c a153"},
 	{message{Kind: clientsession.Drop, Number: 7}, "92 04 07"},
 	{message{Kind: clientsession.Bye}, "91 05"},
-	{message{Kind: clientsession.Confirm, For: 9_000_000_000, Length: 10_000_000_000}, "93 06 cf0000000218711a00 cf00000002540be400"},
-	{message{Kind: clientsession.Confirm, Length: 10_000_000_000, Text: "no"}, "94 06 00 cf00000002540be400 a26e6f"},
-	{message{Kind: clientsession.Granted, Number: 7, Fence: 1 << 50, Node: 3}, "94 07 07 cf0004000000000000 03"},
-	{message{Kind: clientsession.Refused, Number: 7, Code: clientsession.Busy, Text: "no"}, "94 08 07 01 a26e6f"},
-	{message{Kind: clientsession.Leave}, "91 09"},
-	{message{Kind: clientsession.Over, Code: clientsession.Lapsed, Text: "no"}, "93 0a 06 a26e6f"},
+	{message{Kind: clientsession.Moved, Number: 7}, "92 06 07"},
+	{message{Kind: clientsession.Confirm, For: 9_000_000_000, Length: 10_000_000_000}, "93 07 cf0000000218711a00 cf00000002540be400"},
+	{message{Kind: clientsession.Confirm, Length: 10_000_000_000, Text: "no"}, "94 07 00 cf00000002540be400 a26e6f"},
+	{message{Kind: clientsession.Granted, Number: 7, Fence: 1 << 50, Node: 3}, "94 08 07 cf0004000000000000 03"},
+	{message{Kind: clientsession.Refused, Number: 7, Code: clientsession.Busy, Text: "no"}, "94 09 07 01 a26e6f"},
+	{message{Kind: clientsession.Leave}, "91 0a"},
+	{message{Kind: clientsession.Over, Code: clientsession.Lapsed, Text: "no"}, "93 0b 06 a26e6f"},
 }
 
 // frame returns a frame with that body.
@@ -76,9 +77,10 @@ func TestMessages(t *testing.T) {
 // A message that no correct program sends is refused.
 func TestRefused(t *testing.T) {
 	for _, wire := range []string{
-		"0000", "90", "90 00", "91 00", "91 0b", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
+		"0000", "90", "90 00", "91 00", "91 0c", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
 		"97 01 02 a153 a16e 01 01 90", "97 01 01 a0 a16e 01 01 90", "94 03 07 a3616263 04", "94 03 07 a0 00",
-		"93 0a 07 a26e6f", "93 06 cfffffffffffffffff cf00000002540be400", "98 01 01 01 a153 a16e 00 01 dd ffffffff",
+		"95 03 07 a3616263 00 91 01", "96 03 07 a3616263 00 90 a153", "96 03 07 a3616263 00 91 01 a0",
+		"93 0a 07 a26e6f", "93 07 cfffffffffffffffff cf00000002540be400", "98 01 01 01 a153 a16e 00 01 dd ffffffff",
 	} {
 		_, err := play(frame(t, wire)).Read()
 		require.ErrorIs(t, err, dmutex.ErrPeer, wire)

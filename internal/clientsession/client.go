@@ -120,11 +120,30 @@ func (m *Client) send(msg Message) {
 // Drop ends a request: the wait, or the hold.
 func (m *Client) Drop(now int64, number uint64) {
 	m.expire(now)
-	if i := m.find(number); i >= 0 {
-		m.requests = slices.Delete(m.requests, i, i+1)
-		m.send(Message{Kind: Drop, Number: number})
-		m.finish()
+	i := m.find(number)
+	if i < 0 {
+		return
 	}
+	r := &m.requests[i]
+	if r.released = m.holds(*r) && !r.shares && (!m.connected || m.leaving || m.Trying() || r.left.Runs()); !r.released {
+		m.remove(i)
+		return
+	}
+	if !m.Trying() && !r.left.Runs() {
+		m.send(Message{Kind: Drop, Number: number})
+	}
+}
+
+// remove ends a request.
+func (m *Client) remove(i int) {
+	m.send(Message{Kind: Drop, Number: m.requests[i].number})
+	m.requests = slices.Delete(m.requests, i, i+1)
+	m.finish()
+}
+
+// forget ends what was released, of which the member has heard so.
+func (m *Client) forget(which func(r request) bool) {
+	m.requests = slices.DeleteFunc(m.requests, func(r request) bool { return r.released && which(r) })
 }
 
 // holds reports whether the client holds what it asked for. A grant waits until the session is valid.
@@ -149,7 +168,9 @@ func (m *Client) Connect(now int64, fresh string, elsewhere bool) {
 	on := m.on()
 	hello := Message{Kind: Hello, Number: m.links, Speaks: protocol.Spoken, Session: on.session, Name: m.name, Fresh: !on.known()}
 	for i := range m.requests {
-		hello.Wants = append(hello.Wants, m.requests[i].number)
+		if r := &m.requests[i]; m.Trying() || !r.released || r.left.Runs() {
+			hello.Wants = append(hello.Wants, r.number)
+		}
 	}
 	if m.beat(now, hello); !m.Trying() {
 		m.askAgain()
@@ -288,7 +309,7 @@ func (m *Client) over(code Code, text string) {
 	})
 	for i := range m.requests {
 		if r := &m.requests[i]; !r.left.Runs() {
-			r.fence, r.of = 0, nil
+			r.fence, r.of, r.via = 0, nil, ""
 		}
 	}
 	m.stay, m.trial = none(m.term.Length), none(m.term.Length)
@@ -331,7 +352,7 @@ func (m *Client) finish() {
 
 // tell reports the grant of a request that is held.
 func (m *Client) tell(r request) {
-	if m.holds(r) {
+	if m.holds(r) && !r.released {
 		m.news = append(m.news, Message{Kind: Granted, Number: r.number, Fence: r.fence})
 	}
 }
@@ -353,11 +374,16 @@ func (m *Client) Handle(now int64, msg *Message) {
 		case i < 0 || !m.holds(m.requests[i]):
 			m.requests = slices.Delete(m.requests, max(i, 0), i+1)
 			m.refuse(msg.Number, max(msg.Code, Busy), msg.Text) // also if it was dropped: it says who holds the lock
+		case m.requests[i].released && !m.Trying() && !m.requests[i].left.Runs(): // the answer to a late release
+			m.requests = slices.Delete(m.requests, i, i+1)
 		default:
 			m.requests[i].claimed = false
 		}
 	case Leave:
-		m.leaving = m.leaving || !m.Trying()
+		if !m.Trying() && !m.leaving {
+			m.leaving = true
+			m.send(Message{Kind: Leave})
+		}
 	case Over:
 		m.ended(max(msg.Code, Busy), msg.Text)
 	}
@@ -369,6 +395,9 @@ func (m *Client) confirm(now int64, msg *Message) {
 	on := m.on()
 	if on.confirmed || msg.Length > math.MaxInt64/4 || on.known() && msg.Length != on.term.Length {
 		return // as if it were silent
+	}
+	if !m.heard && !m.Trying() { // the hello has told it
+		m.forget(func(r request) bool { return !r.left.Runs() })
 	}
 	on.confirmed, m.heard, on.term.Length = true, true, msg.Length
 	switch ran := on.term.Runs(); {
@@ -400,14 +429,19 @@ func (m *Client) confirm(now int64, msg *Message) {
 func (m *Client) granted(r *request, msg *Message) {
 	switch {
 	case r.fence == 0:
-		r.fence, r.of = max(msg.Fence, 1), []uint64{msg.Node}
+		r.fence, r.of, r.via = max(msg.Fence, 1), []uint64{msg.Node}, m.session
 		m.tell(*r)
 	case !m.holds(*r) || !m.on().term.Runs():
 	case m.Trying() || r.left.Runs():
 		if m.Trying() {
 			m.goOn()
 		}
-		r.left, r.claimed = leases.Term{}, false
+		r.left, r.claimed, r.via = leases.Term{}, false, m.session
+		m.send(Message{Kind: Moved, Number: r.number})
+		if r.released {
+			m.remove(m.find(r.number))
+			return
+		}
 		m.tell(*r)
 		r.of = append(r.of[max(0, len(r.of)-MaxOf+1):len(r.of):len(r.of)], msg.Node)
 	}

@@ -37,6 +37,7 @@ type plan struct {
 	later          bool  // the second client asks later
 	excluded       bool  // the second member has excluded the first one, and the first client has lost its connection
 	unheard        bool  // and then the second member has granted it a claim, and it has not heard so
+	closed         bool  // as excluded, but the first member has said its last word, and closed
 	length, lease  int64 // S and L, in units
 	drain, wait    int64 // D of the leases and of the sessions
 	witnessed      bool
@@ -46,7 +47,7 @@ type plan struct {
 }
 
 // troubles are how often each may happen.
-type troubles struct{ time, asks, releases, breaks, slow, ops, exclusions, joins, closes, skews, connects int }
+type troubles struct{ time, asks, releases, breaks, slow, ops, exclusions, joins, closes, skews, connects, lies int }
 
 // A card is a record.
 type card struct {
@@ -60,8 +61,9 @@ func (c card) has(id dmutex.NodeID) bool { return slices.Contains(c.members, id)
 type life struct {
 	id        dmutex.NodeID
 	knows     card
-	gone      bool  // it has closed
-	leaseFrom int64 // when the last operation that has shown it as a member was sent
+	gone      bool                // it has closed
+	parting   *membership.Parting // its last word, which the others have
+	leaseFrom int64               // when the last operation that has shown it as a member was sent
 	lapsed    bool
 	op        int64 // when the slow operation was sent, 0 if there is none
 	shown     card  // what that has shown; no epoch before
@@ -80,6 +82,7 @@ type taken struct {
 	session string
 	number  uint64
 	of      []dmutex.NodeID // of a claim
+	via     string          // likewise
 	lost    bool            // the session has ended without the client's word
 	lostAt  int64
 }
@@ -131,8 +134,12 @@ func newGroup(p plan) *group {
 		w.flow()
 	}
 	if p.excluded {
-		w.unlink(0)
-		w.change(1, 1, true)
+		if w.unlink(0); p.closed {
+			w.part(0)
+			w.close(0)
+		} else {
+			w.change(1, 1, true)
+		}
 		w.flow()
 	}
 	if p.unheard {
@@ -155,6 +162,12 @@ func (w *group) Clone(*group) *group {
 			s := *m.sessions[k].m
 			s.requests, s.out, s.news = slices.Clone(s.requests), nil, nil
 			m.sessions[k].m = &s
+		}
+		m.past.Former = slices.Clone(m.past.Former)
+		for k := range m.past.Former {
+			if word := m.past.Former[k].Parting; word != nil {
+				m.past.Former[k].Parting = &membership.Parting{Lent: slices.Clone(word.Lent)}
+			}
 		}
 		for l := range m.machines {
 			m.waits[l] = slices.Clone(m.waits[l])
@@ -180,6 +193,7 @@ func (w *group) AppendState(b []byte) []byte {
 	for i := range w.members {
 		m := &w.members[i]
 		b = fmt.Appendf(b, "\n%d %v %d %v ", m.knows.epoch, m.gone, ago(m.leaseFrom), m.lapsed)
+		b = appendParting(b, m.parting)
 		if m.op != 0 {
 			b = fmt.Appendf(b, "op %d %d ", ago(m.op), m.shown.epoch)
 		}
@@ -198,7 +212,10 @@ func (w *group) AppendState(b []byte) []byte {
 				b, _ = m.machines[l].AppendText(b)
 			}
 		}
-		b = fmt.Appendf(b, "%v %v %d", m.own, m.past, m.cleared)
+		b = fmt.Appendf(b, "%v %v %d", m.own, m.past.Words, m.cleared)
+		for _, f := range m.past.Former {
+			b = appendParting(fmt.Appendf(b, " %d %d", f.Node, f.Epoch), f.Parting)
+		}
 		if m.knows.unclean > m.cleared {
 			b = fmt.Appendf(b, " %d", ago(m.since))
 		}
@@ -213,6 +230,13 @@ func (w *group) AppendState(b []byte) []byte {
 			}
 			b = append(b, '/')
 		}
+	}
+	return b
+}
+
+func appendParting(b []byte, word *membership.Parting) []byte {
+	if word != nil {
+		b = fmt.Appendf(b, "last %v ", word.Lent)
 	}
 	return b
 }
@@ -237,7 +261,7 @@ func appendClient(b []byte, m *Client, now int64) []byte {
 
 func appendRequests(b []byte, list []request, now int64) []byte {
 	for _, r := range list {
-		b = fmt.Appendf(b, "[%d %s %v %d %v %d %v", r.number, r.lock, r.try, r.fence, r.of, r.by, r.claimed)
+		b = fmt.Appendf(b, "[%d %s %v %d %v %d %v%v", r.number, r.lock, r.try, r.fence, r.of, r.by, r.claimed, r.released)
 		if r.left.Runs() {
 			b = fmt.Appendf(b, " %d", max(r.left.Expiry()-now, 0))
 		}
@@ -413,6 +437,13 @@ func (w *group) memberSteps(i int, m *life, add func(do func(w *group), format s
 		}
 		if w.left.closes > 0 && len(w.record.members) > 1 {
 			add(func(w *group) { w.left.closes--; w.close(i) }, "closes")
+			if m.parting == nil {
+				add(func(w *group) { w.part(i) }, "says its last word")
+			}
+		}
+		if w.left.lies > 0 {
+			add(func(w *group) { w.left.lies--; w.lie(i, true) }, "has a false claim, which the client gives back")
+			add(func(w *group) { w.left.lies--; w.lie(i, false) }, "has a false claim")
 		}
 	}
 	if w.left.skews > 0 && w.left.time > 0 {
@@ -429,6 +460,51 @@ func (w *group) change(by int, x dmutex.NodeID, unclean bool) {
 	next.members = slices.DeleteFunc(slices.Clone(w.record.members), func(id dmutex.NodeID) bool { return id == x })
 	w.record = next
 	w.learn(by, w.at(by), next)
+}
+
+// part is rule 11: a member that closes says what it has lent. From then on it hears no client.
+func (w *group) part(i int) {
+	m := &w.members[i]
+	m.parting = new(membership.Parting)
+	for l := range w.locks {
+		for _, t := range slices.Clone(m.waits[l]) {
+			w.drop(i, l, t, None)
+		}
+		if t := m.held[l]; t.session != "" && w.mutant != "forgets-what-it-has-lent" {
+			m.parting.Lent = append(m.parting.Lent, membership.Loan{Lock: names[l], Key: t.session})
+		}
+	}
+	slices.SortFunc(m.parting.Lent, func(a, b membership.Loan) int { return strings.Compare(a.Lock, b.Lock) })
+}
+
+// moved is rule 12: a client goes on with a member by a claim. All members hear so.
+func (w *group) moved(i, l int, t taken) {
+	former, loan := t.of[len(t.of)-1], membership.Loan{Lock: names[l], Key: t.via}
+	for k := range w.members {
+		m := &w.members[k]
+		m.past.Free(former, loan)
+		if w.mutant == "frees-by-any-claim" || w.mutant == "believes-a-false-claim" {
+			m.past.Former = slices.DeleteFunc(slices.Clone(m.past.Former), func(f membership.Former) bool { return f.Node == former })
+		}
+	}
+	for k := range w.members {
+		w.settle(k, l)
+	}
+}
+
+// lie lets a client that may have the first lock claim it falsely, with a session that it has made up. It says
+// that it has moved, and may give the lock back.
+func (w *group) lie(i int, gives bool) {
+	m := NewMember(w.at(i), w.length*unit)
+	m.drain = w.wait * unit
+	w.members[i].sessions = append(w.members[i].sessions, session{"z", m})
+	says := []Message{{Kind: Hello, Session: "z", Number: 1, Fresh: true}, {Kind: Ask, Number: 1, Lock: names[0], Of: []uint64{1}, Session: "y"}, {Kind: Moved, Number: 1}}
+	if gives {
+		says = append(says, Message{Kind: Bye})
+	}
+	for _, msg := range says {
+		w.member("hears a lie", i, "z", func(m *Member, now int64) { m.Handle(now, w.term(i), &msg) })
+	}
 }
 
 // close is rule 5: a member with lent locks excludes itself.
@@ -512,7 +588,11 @@ func (w *group) freeze(i int, former card) {
 	}
 	for _, id := range former.members {
 		if !m.knows.has(id) && m.knows.unclean > former.unclean {
-			m.past.Former = append(slices.Clone(m.past.Former), membership.Former{Node: id, Epoch: m.knows.unclean})
+			f := membership.Former{Node: id, Epoch: m.knows.unclean}
+			if word := w.members[id-1].parting; word != nil {
+				f.Parting = &membership.Parting{Lent: slices.Clone(word.Lent)}
+			}
+			m.past.Former = append(slices.Clone(m.past.Former), f)
 		}
 	}
 	for l := range w.locks {
@@ -586,7 +666,7 @@ func (w *group) begin() (begun bool) {
 		if !view.has(m.id) {
 			continue
 		}
-		m.past = past
+		m.past = past // of which all may share the words: who is told of a loan that is over, all are told
 		for l := range w.locks {
 			m.machines[l] = w.machine(m.id, view, holders[l])
 		}
@@ -680,7 +760,7 @@ func (w *group) ask(i, l int, t taken) {
 	}
 	former := w.former(i, l)
 	others := slices.ContainsFunc(former, func(id dmutex.NodeID) bool { return !slices.Contains(t.of, id) })
-	may := membership.MayClaim(t.of, m.knows.members, former)
+	may := membership.MayClaim(t.of, m.knows.members, former) && (w.mutant == "believes-a-false-claim" || !m.past.Refutes(t.of[len(t.of)-1], membership.Loan{Lock: names[l], Key: t.via}))
 	switch w.mutant {
 	case "passes-every-wait":
 		may = may || others
@@ -755,8 +835,10 @@ func (w *group) member(_ string, i int, name string, input func(m *Member, now i
 	m := s.m
 	input(m, w.at(i))
 	out, orders := m.Output()
-	if g := &w.clients[name[0]-'a']; g.at == i && g.m.on().session == name {
-		g.down = append(g.down, out...)
+	if name != "z" {
+		if g := &w.clients[name[0]-'a']; g.at == i && g.m.on().session == name {
+			g.down = append(g.down, out...)
+		}
 	}
 	if m.Over() {
 		w.members[i].sessions = slices.DeleteFunc(w.members[i].sessions, func(s session) bool { return s.name == name })
@@ -767,7 +849,16 @@ func (w *group) member(_ string, i int, name string, input func(m *Member, now i
 			for _, id := range o.Of {
 				t.of = append(t.of, dmutex.NodeID(id))
 			}
+			t.via = o.Session
 			w.ask(i, slices.Index(names[:], o.Lock), t)
+			continue
+		}
+		if o.Kind == Moved {
+			for l := range w.locks {
+				if h := w.members[i].held[l]; h.is(name, o.Number) {
+					w.moved(i, l, h)
+				}
+			}
 			continue
 		}
 		for l := range w.locks {
@@ -886,6 +977,9 @@ func (w *group) deliver(i int) {
 	msg := g.up[0]
 	g.up = g.up[1:]
 	j, name := g.at, g.m.on().session
+	if w.members[j].parting != nil {
+		return // it is deaf
+	}
 	if msg.Kind == Hello {
 		name = msg.Session
 	}

@@ -241,8 +241,9 @@ func TestLeave(t *testing.T) {
 	require.Equal(t, []Message{order(one, "a"), order(two, "b"), {Kind: Drop, Number: two}}, p.orders)
 	require.True(t, p.c.Connected())
 	p.c.Drop(0, one)
-	require.False(t, p.c.Connected())
+	require.True(t, p.c.Connected(), "the member may not hear it any more")
 	p.talk()
+	require.False(t, p.c.Connected())
 	require.True(t, p.m.Over())
 	p.m, p.orders = NewMember(0, unit), nil
 	p.c.Connect(0, "y", false)

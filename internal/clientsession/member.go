@@ -16,7 +16,8 @@ import (
 //	who holds the lock
 //	sends what Output returns, and follows its orders, after each input: an Ask is to take a lock,
 //	and a Drop to end that, whether the lock was granted or not. With a Code the session has ended
-//	without the client's word, and the lock is freed as package clientsession says
+//	without the client's word, and the lock is freed as package clientsession says. Moved is to tell the
+//	other members that the lock is free of the one that the claim names last
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
 //	forgets the session when it is Over
 type Member struct {
@@ -27,6 +28,7 @@ type Member struct {
 	link    uint64 // number of the newest connection
 	overAt  int64
 	leaving bool
+	heard   bool // the client has answered that
 	over    bool
 }
 
@@ -97,8 +99,14 @@ func (m *Member) Handle(now, term int64, msg *Message) {
 	case Drop:
 		if m.Awaits(msg.Number) != "" {
 			m.Refuse(msg.Number, max(msg.Code, Busy), msg.Text)
-		} else {
-			m.drop(None, func(r request) bool { return r.number == msg.Number })
+		} else if m.drop(None, func(r request) bool { return r.number == msg.Number }); m.leaving {
+			m.send(Message{Kind: Refused, Number: msg.Number, Code: Unknown, Text: "it is released"}) // else the client cannot know
+		}
+	case Leave:
+		m.heard = true
+	case Moved:
+		if i := m.find(msg.Number); i >= 0 && m.requests[i].fence != 0 && len(m.requests[i].of) > 0 {
+			m.news = append(m.news, Message{Kind: Moved, Number: msg.Number})
 		}
 	case Bye:
 		m.drop(None, func(request) bool { return true })
@@ -125,9 +133,15 @@ func (m *Member) ask(msg *Message) {
 	case len(m.requests) >= MaxRequests:
 		m.Refuse(msg.Number, Full, tooMany)
 	default:
-		r := request{number: msg.Number, lock: msg.Lock, try: msg.Try, shares: msg.Shares, of: slices.Clone(msg.Of)}
+		r := request{number: msg.Number, lock: msg.Lock, try: msg.Try, shares: msg.Shares, of: slices.Clone(msg.Of), via: msg.Session}
 		m.requests, m.news = append(m.requests, r), append(m.news, r.order())
 	}
+}
+
+// Settled reports whether nothing that the client has released before it heard that this member closes is on
+// its way.
+func (m *Member) Settled() bool {
+	return m.heard || !slices.ContainsFunc(m.requests, func(r request) bool { return r.fence != 0 })
 }
 
 // Moved returns what the client holds and had held by another member.

@@ -13,7 +13,7 @@
 //	           itself: its own lease. If it loses its locks, all its sessions are over
 //	freeing    the member gives back what the client holds when D has passed since it
 //	           received the last beat. D = S(1+rho)/(1-rho), see package leases
-//	closing    a member that closes confirms nothing more, and goes on until it has left the
+//	closing    a member that closes confirms nothing more, and its sessions go on until it has left the
 //	           record. The last member waits until each client has given back what it holds, or
 //	           its session has run out
 //	resuming   a session outlives its connection. On the next one the client says what it
@@ -42,6 +42,13 @@
 //	freeing    what a client has when its session ends without its word, A frees only after an
 //	           operation on the record that was sent after that end has shown A as a member
 //	parting    going on with B, the client says nothing to A any more
+//	last word  A member that closes hears no client any more, and then tells the others which client has which
+//	           lock. A client claims only in the name of the session by which it holds the lock, so B refuses
+//	           a false claim. After a crash nobody knows
+//	moved      going on with B, the client says so. If A has said its last word, the lock is free of A then, for
+//	           all members
+//	released   what the client releases while A is not reached, or closes and does not answer, it claims, and
+//	           gives back at B. A asks its clients whether they have heard that it closes, before it is deaf
 //	own grant  B's request for a claim serves that claim only: if it is dropped, or its session
 //	           ends, the grant goes to no other waiter of B, who waits for A as everybody
 //	over       that A says that the session is over ends no hold: T does
@@ -64,6 +71,11 @@
 // without the client's word only after an operation that cannot exist. So A's hold is a dead one,
 // and everybody else requests the lock only after the wait for A, and so behind B. A wrong or late
 // claim gives B a hold that nobody uses.
+//
+// When the client has moved, A's hold is a dead one, and B has the lock for the client in its view. So the lock
+// is free of A. That is not so if somebody else says it who never held the lock by A: then the client and the next
+// one would both hold it. So it counts only where A itself has named the session, and only A, the client, and the
+// members know that name.
 package clientsession
 
 import (
@@ -80,13 +92,14 @@ type Kind uint8
 const (
 	Hello Kind = iota + 1 // begins or resumes the session on a new connection, and is a beat
 	Beat
-	Ask  // for a lock; with Of it is a claim
-	Drop // a request: whether it waits or is granted. One that waits is Refused
-	Bye  // the session is over, with all that it has
+	Ask   // for a lock; with Of it is a claim
+	Drop  // a request: whether it waits or is granted. One that waits is Refused
+	Bye   // the session is over, with all that it has
+	Moved // the client goes on with the claim that was granted, and not with the member that it names
 	Confirm
 	Granted
 	Refused
-	Leave // the member closes: finish, and go elsewhere
+	Leave // the member closes: finish, and go elsewhere; the client's answer comes behind what it has released before
 	Over  // the session is over
 
 	Kinds
@@ -125,7 +138,7 @@ type Message struct {
 	Number uint64 // of the request: Ask, Drop, Granted, Refused; of the connection: Hello
 
 	Speaks  protocol.Versions // Hello
-	Session string            // Hello: drawn by the client, so that nobody can guess it
+	Session string            // Hello: drawn by the client, so that nobody can guess it; Ask: of a claim, that by which the lock is held
 	Name    string            // Hello: of the client, for people
 	Fresh   bool              // Hello: begins the session if it is not there
 	Wants   []uint64          // Hello: the requests that were asked for and not dropped
@@ -155,15 +168,18 @@ type request struct {
 	fence  uint64   // 0 until it is granted
 	of     []uint64 // at the client those by which it was held; at the member those that a claim names
 	by     uint64   // at the member: its number, when it is granted
+	via    string   // the name of the session by which the client holds it; at the member that of a claim
 
 	// At the client, T of the member by which it is held: it runs if the client goes on with
 	// another one, which has not granted the claim yet.
 	left    leases.Term
 	claimed bool // at the client: the claim is not answered yet
+
+	released bool // at the client: it is held no more, but the member may not have heard so
 }
 
 func (r *request) order() Message {
-	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try, Shares: r.shares, Of: r.of}
+	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try, Shares: r.shares, Of: r.of, Session: r.via}
 }
 
 // A side is what both sides of a session have.
@@ -189,6 +205,9 @@ func (s *side) Output() (out, news []Message) {
 // Locks returns what the client holds and waits for.
 func (s *side) Locks() (held, waited []string) {
 	for _, r := range s.requests {
+		if r.released {
+			continue
+		}
 		if r.fence != 0 {
 			held = append(held, r.lock)
 		} else {

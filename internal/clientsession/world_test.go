@@ -250,7 +250,7 @@ func (w *world) Steps(steps []event) []event {
 	return steps
 }
 
-var words = [...]string{Hello: "a hello", Beat: "a beat", Ask: "a request", Drop: "a release", Bye: "a farewell", Confirm: "a confirmation", Granted: "a grant", Refused: "a refusal", Leave: "the word to leave", Over: "the end"}
+var words = [...]string{Hello: "a hello", Beat: "a beat", Ask: "a request", Drop: "a release", Bye: "a farewell", Moved: "the word that a claim has moved", Confirm: "a confirmation", Granted: "a grant", Refused: "a refusal", Leave: "the word to leave", Over: "the end"}
 
 // fair reports whether a step happens by itself sooner or later.
 func fair(_ *world, step event) bool {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -31,10 +32,9 @@ type Config struct {
 	Allow     func(conn net.Conn, client, lock string, shared bool) error
 	Unmet     func(from net.Addr, why error) // a connection has failed before a client said hello
 
-	// Take begins to take a lock, alone or to share it, and calls done once, in a goroutine of its own. of
-	// lists the members that a claim names. node is the member's number. The Stop that Take returns makes it
-	// call done soon. The Stop that done gets gives the lock back.
-	Take func(client, name string, try, shares bool, of []uint64, done func(fence, node uint64, stop Stop, err error)) Stop
+	// Take begins to take a lock, and calls done once, in a goroutine of its own. The Stop that it returns makes
+	// it call done soon.
+	Take func(want Want, done func(Taken, error)) Stop
 
 	// Busy says who holds a lock, or for what else its request waits: then it is not known to be busy.
 	Busy func(lock string) (text string, busy bool)
@@ -52,6 +52,24 @@ type Config struct {
 	// because the member closes.
 	Ended <-chan struct{}
 	Why   func() error
+}
+
+// A Want is what a session asks for.
+type Want struct {
+	Client      string // its name, for people
+	Session     string
+	Lock        string
+	Try, Shares bool
+
+	Of  []uint64 // the members that a claim names
+	Via string   // the session by which the client holds the lock that it claims
+}
+
+// A Taken is a lock that was taken.
+type Taken struct {
+	Fence, Node uint64 // Node is the member's number
+	Stop        Stop   // gives the lock back
+	Moved       func() // the client that has claimed the lock holds it by this member, and by no other one
 }
 
 // A Stop ends what Take began: nil because the client said so, or for the reason given. Then it gives
@@ -77,6 +95,7 @@ type Server struct {
 	Moved   atomic.Uint64 // claims that were granted
 
 	mu       sync.Mutex // guards the sessions, too
+	sealed   bool
 	sessions map[string]*session
 	owned    map[string]int     // sessions, by owner
 	loose    []*clientlink.Conn // that no session has, oldest first
@@ -94,8 +113,11 @@ type session struct {
 	takes  map[uint64]*taking
 }
 
-// A taking is a request that is under way or granted, and what stops it.
-type taking struct{ stop Stop }
+// A taking is a request that is under way or granted, what stops it, and what to do when a claim has moved.
+type taking struct {
+	stop  Stop
+	moved func()
+}
 
 // New begins to serve.
 func New(cfg Config) *Server {
@@ -154,7 +176,7 @@ func (s *Server) serve(nc net.Conn) {
 		if t == nil {
 			s.unmet(c, err)
 		}
-		more = err == nil && msg.Kind < clientsession.Confirm && (msg.Kind == clientsession.Hello) == (t == nil)
+		more = err == nil && (msg.Kind < clientsession.Confirm || msg.Kind == clientsession.Leave) && (msg.Kind == clientsession.Hello) == (t == nil)
 		if more && t == nil {
 			t = s.greet(c, msg)
 		}
@@ -252,7 +274,7 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 		}
 	}
 	s.input(t, func(m *clientsession.Member, now, left int64) {
-		if more = t.conn == c; more {
+		if more = t.conn == c; more && !s.sealed {
 			if lock := m.Awaits(msg.Number); msg.Kind == clientsession.Drop && lock != "" {
 				var busy bool
 				if msg.Text, busy = s.cfg.Busy(lock); !busy {
@@ -267,10 +289,10 @@ func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Messa
 
 // input gives the machine of a session an input, and does what it wants. A nil input is only the time.
 func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
-	var stops []func()
+	var calls []func()
 	defer func() {
-		for _, stop := range stops {
-			stop()
+		for _, call := range calls {
+			call()
 		}
 	}()
 	s.mu.Lock()
@@ -299,15 +321,19 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		s.send(t.conn, out...)
 	}
 	for _, o := range orders {
-		if o.Kind == clientsession.Ask {
+		switch o.Kind {
+		case clientsession.Ask:
 			s.begin(t, o)
+			continue
+		case clientsession.Moved:
+			calls = append(calls, t.takes[o.Number].moved)
 			continue
 		}
 		stop, lost := t.takes[o.Number].stop, error(nil)
 		if o.Code != clientsession.None {
 			lost = fmt.Errorf("the session of client %q is over", t.name)
 		}
-		stops = append(stops, func() { stop(lost) })
+		calls = append(calls, func() { stop(lost) })
 		delete(t.takes, o.Number)
 	}
 	if !t.m.Over() {
@@ -338,15 +364,17 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 	claims := uint64(min(len(o.Of), 1))
 	s.Claims.Add(claims)
 	s.running.Add(1)
-	g.stop = s.cfg.Take(t.name, o.Lock, o.Try, o.Shares, o.Of, func(fence, node uint64, stop Stop, err error) {
+	want := Want{Client: t.name, Session: t.id, Lock: o.Lock, Try: o.Try, Shares: o.Shares, Of: o.Of, Via: o.Session}
+	g.stop = s.cfg.Take(want, func(taken Taken, err error) {
+		stop := taken.Stop
 		defer s.running.Done()
 		s.input(t, func(m *clientsession.Member, _, _ int64) {
 			switch {
 			case t.takes[o.Number] != g || m.Awaits(o.Number) == "": // it was dropped, perhaps just now because this member closes
 			case err == nil:
-				m.Granted(o.Number, fence, node)
+				m.Granted(o.Number, taken.Fence, taken.Node)
 				s.Moved.Add(claims)
-				g.stop, stop = stop, nil
+				g.stop, g.moved, stop = stop, taken.Moved, nil
 			case errors.Is(err, lock.ErrBusy):
 				text, _ := s.cfg.Busy(o.Lock)
 				m.Refuse(o.Number, clientsession.Busy, text)
@@ -358,6 +386,25 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 			stop(nil)
 		}
 	})
+}
+
+// Seal makes the server deaf, before this member says what it has lent: a release that came after that would
+// be too late for the others. The clients give back elsewhere what they release from then on. So Seal waits
+// until those that are connected and hold something have answered that it closes, unless ctx ends first.
+func (s *Server) Seal(ctx context.Context) {
+	for !s.seal(ctx.Err() != nil) {
+		select {
+		case <-time.After(clientlink.Patience / 1000):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Server) seal(now bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed = now || !slices.ContainsFunc(slices.Collect(maps.Values(s.sessions)), func(t *session) bool { return t.conn != nil && !t.m.Settled() })
+	return s.sealed
 }
 
 // Close ends all connections and waits for all goroutines. The member takes no lock any more. What

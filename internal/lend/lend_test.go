@@ -66,12 +66,12 @@ func serve(t *testing.T, test func(m *member)) {
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string, _ bool) error { return m.allow(name, lock) },
 			Unmet: func(_ net.Addr, why error) { m.unmet = append(m.unmet, why.Error()) },
-			Take: func(_, _ string, _, _ bool, _ []uint64, done func(uint64, uint64, Stop, error)) Stop {
+			Take: func(_ Want, done func(Taken, error)) Stop {
 				go func() {
 					if err := m.take(); err != nil {
-						done(0, 0, nil, err)
+						done(Taken{}, err)
 					} else {
-						done(7, 1, m.give, nil)
+						done(Taken{Fence: 7, Node: 1, Stop: m.give}, nil)
 					}
 				}()
 				return func(error) {}

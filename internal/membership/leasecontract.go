@@ -126,11 +126,15 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 		return "the sender is no member, or is proved to be dead"
 	case msg.To != m.self:
 		return "it is not for this node"
-	case msg.Kind != Decide && msg.Kind != Report && msg.Kind != Cleared:
+	case msg.Kind != Decide && msg.Kind != Report && msg.Kind != Cleared && msg.Kind != Part && msg.Kind != Moved:
 		return "its kind is not of the lease mode"
 	case msg.Cleared > max(m.cfg.Clock, m.record.Epoch)+day:
 		return "it tells of the end of leases that are yet to be given"
-	case msg.Kind == Cleared:
+	case (&Parting{msg.Lent}).wrong():
+		return "it tells of locks in no order"
+	case msg.Kind == Moved && len(msg.Lent) != 1:
+		return "it tells of no lock"
+	case msg.Kind >= Cleared:
 		return ""
 	case v.Epoch == 0 || v.Epoch > maxEpoch:
 		return "its view has no epoch"

@@ -105,6 +105,7 @@ func (m *memory) append(b []byte) []byte {
 		b = canon.Number(b, " met ", uint64(a.node))
 		b = canon.Number(b, " told=", a.told)
 		b = canon.Number(b, " gone=", a.gone)
+		b = a.parting.append(b)
 	}
 	b = m.past.append(append(b, " past"...))
 	return canon.Number(b, " blind=", m.blind)
@@ -114,9 +115,21 @@ func (p *Past) append(b []byte) []byte {
 	for _, f := range p.Former {
 		b = canon.Number(b, " former ", uint64(f.Node))
 		b = canon.Number(b, " until=", f.Epoch)
+		b = f.Parting.append(b)
 	}
 	for i := range p.Words {
 		b = p.Words[i].append(b)
+	}
+	return b
+}
+
+func (w *Parting) append(b []byte) []byte {
+	if w == nil {
+		return b
+	}
+	b = append(b, " lent"...)
+	for _, l := range w.Lent {
+		b = append(append(append(append(b, ' '), l.Lock...), '='), l.Key...)
 	}
 	return b
 }

@@ -71,6 +71,8 @@ const (
 	Report                   // I have installed it, and hold this
 	Complete                 // all its members have reported to me
 	Cleared                  // in the lease mode: the leases of those that were excluded have ended
+	Part                     // in the lease mode: I leave, and hold nothing but this, which is lent to clients
+	Moved                    // in the lease mode: a client holds this by me now, and not any more by a former member
 )
 
 // A Message is what one machine says to another. A field that its Kind does not use is zero.
@@ -92,6 +94,9 @@ type Message struct {
 
 	Holds []Hold // of REPORT
 	Past  *Past  // of REPORT in the lease mode: nil if the sender has not acted since it joined
+
+	Lent   []Loan        // of PART, and of MOVED: one
+	Former dmutex.NodeID // of MOVED
 }
 
 // Shares reports whether a REPORT tells of locks that are shared.

@@ -82,7 +82,7 @@ func (m *LeaseMachine) mayAct(now int64) {
 		m.recall(told, m.record.Unclean, m.cleared)
 	}
 	if m.isComplete() && m.cleared >= m.blind && m.term.State(now) != leases.Ended {
-		m.act(m.past)
+		m.act(m.past.apart())
 	}
 }
 

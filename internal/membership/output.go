@@ -60,6 +60,9 @@ const (
 	// earlier that they do not.
 	Waiting
 
+	// Freed tells that a former member does not hold what it has lent by this Loan.
+	Freed
+
 	// Ask tells that the operation Op on the store is to be started, with a Value to swap. There is
 	// one at a time; its outcome is given to Done.
 	Ask
@@ -82,6 +85,8 @@ type Event struct {
 	Until    int64
 	Epoch    uint64
 	Unclean  uint64
+	Former   dmutex.NodeID
+	Loan     Loan
 	Op       Operation
 	Value    []byte
 }

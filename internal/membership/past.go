@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -18,6 +19,9 @@ import (
 //	free     a lock is free of a former if a word says that it is excluded. For a request to share it is
 //	         free, too, if a word says that the former does not hold it alone (ExcludesAlone of
 //	         [dmutex.Sharer]). So a dead reader delays writers only
+//	parting  the last word of a life that closes, about itself: it holds what it has lent to clients, and
+//	         nothing else. Every other lock is free of it, whatever machines can say. When a client has gone
+//	         on with another member, the lock that it held is free of this one, too
 //
 // # Why it is right
 //
@@ -33,6 +37,10 @@ import (
 // anything are members, or formers that v knew in e, or members of e, or were sent a REPORT by v since.
 // What one such life does not name is no former, even if others name it. A life that has left holds
 // nothing.
+//
+// A life that parts requests nothing and is granted nothing from then on, in no view. It has given back what
+// is not lent, and what is lent to one client goes to nobody else. So its word stays true, and a life that
+// has it may tell others. What it has lent only becomes less, so of two such words both hold.
 //
 // A life that ended before a view was decided has not spoken of it, so nobody sends it a REPORT, and
 // the words of all that acted in the view before still count for it. If no member of a view has ever
@@ -59,9 +67,81 @@ type Differ struct {
 
 // A Former is a life that may hold locks without being a member.
 type Former struct {
-	Node  dmutex.NodeID
-	Epoch uint64 // the last exclusion when its absence was seen: when that is cleared, its lease has ended
-	Name  string // of its process, for people: the driver sets it in what is sent
+	Node    dmutex.NodeID
+	Epoch   uint64 // the last exclusion when its absence was seen: when that is cleared, its lease has ended
+	Name    string // of its process, for people: the driver sets it in what is sent
+	Parting *Parting
+}
+
+// A Parting is the last word of a life that closes: what it has lent, in the order of the locks, is all that
+// it holds.
+type Parting struct{ Lent []Loan }
+
+// A Loan is a lock that a life has lent to a client. The key is known to the client, the members, and nobody
+// else; that of a shared lock is no client's. A loan that is over has none.
+type Loan struct{ Lock, Key string }
+
+func (l Loan) compare(lock string) int { return cmp.Compare(l.Lock, lock) }
+
+// key returns the key of a lock that is lent, empty if it is not.
+func (w *Parting) key(lock string) string {
+	if i, found := slices.BinarySearchFunc(w.Lent, lock, Loan.compare); found {
+		return w.Lent[i].Key
+	}
+	return ""
+}
+
+// end notes that a loan is over.
+func (w *Parting) end(loan Loan) {
+	if w == nil {
+		return
+	}
+	if i, found := slices.BinarySearchFunc(w.Lent, loan.Lock, Loan.compare); found && w.Lent[i] == loan {
+		w.Lent[i].Key = ""
+	}
+}
+
+// rest returns a word with the loans that are not over, nil for none.
+func (w *Parting) rest() *Parting {
+	if w == nil {
+		return nil
+	}
+	return &Parting{slices.DeleteFunc(slices.Clone(w.Lent), func(l Loan) bool { return l.Key == "" })}
+}
+
+// and returns what both words leave, nil if there is none. Each may be nil.
+func (w *Parting) and(other *Parting) *Parting {
+	switch {
+	case w == nil || w == other:
+		return other
+	case other == nil:
+		return w
+	}
+	both := new(Parting)
+	for _, l := range w.Lent {
+		if other.key(l.Lock) != "" {
+			both.Lent = append(both.Lent, l)
+		}
+	}
+	return both
+}
+
+// wrong reports whether its locks are not in order.
+func (w *Parting) wrong() bool {
+	for i := range w.Lent {
+		if i > 0 && w.Lent[i-1].Lock >= w.Lent[i].Lock {
+			return true
+		}
+	}
+	return false
+}
+
+// size is about how many bytes it takes.
+func (w *Parting) size() (n int) {
+	for _, l := range w.Lent {
+		n += 48 + len(l.Lock) + len(l.Key)
+	}
+	return n
 }
 
 // A Past is what is known of formers in a view.
@@ -166,7 +246,32 @@ func (w *Word) size() int {
 // node of a word.
 func (p *Past) Holders(lock string, shares bool, cleared uint64, fresh func(w *Word) uint64) []Former {
 	return slices.DeleteFunc(slices.Clone(p.Former), func(f Former) bool {
-		return f.Epoch <= cleared || p.frees(f.Node, lock, shares, fresh)
+		return f.Epoch <= cleared || f.Parting != nil && f.Parting.key(lock) == "" || p.frees(f.Node, lock, shares, fresh)
+	})
+}
+
+// Free notes that a former member does not hold any more what it has lent by this loan.
+func (p *Past) Free(node dmutex.NodeID, loan Loan) {
+	for i := range p.Former {
+		if f := &p.Former[i]; f.Node == node {
+			f.Parting.end(loan)
+		}
+	}
+}
+
+// apart returns a past that does not change when this one is told of a loan that is over.
+func (p Past) apart() Past {
+	p.Former = slices.Clone(p.Former)
+	for i := range p.Former {
+		p.Former[i].Parting = p.Former[i].Parting.rest()
+	}
+	return p
+}
+
+// Refutes reports whether a former member has said that it has not lent this.
+func (p *Past) Refutes(node dmutex.NodeID, loan Loan) bool {
+	return slices.ContainsFunc(p.Former, func(f Former) bool {
+		return f.Node == node && f.Parting != nil && f.Parting.key(loan.Lock) != loan.Key
 	})
 }
 
@@ -206,6 +311,8 @@ func (p *Past) impossible(epoch uint64) string {
 		return "it tells of too many lives"
 	case slices.ContainsFunc(p.Words, func(w Word) bool { return w.Epoch >= epoch || w.wrong() }):
 		return "it tells of a view that was none"
+	case slices.ContainsFunc(p.Former, func(f Former) bool { return f.Parting != nil && f.Parting.wrong() }):
+		return "it tells of locks in no order"
 	}
 	return ""
 }
@@ -232,6 +339,8 @@ type acquaintance struct {
 	node dmutex.NodeID
 	told uint64 // the last view in which it was sent a REPORT
 	gone uint64 // the last exclusion when its absence was seen, 0 while it is a member
+
+	parting *Parting // its last word, nil if it has said none
 }
 
 // meet takes in the members of a newer record, and its last exclusion. If that is not new, those
@@ -259,6 +368,28 @@ func (m *memory) told(node dmutex.NodeID, epoch uint64) {
 	}
 }
 
+// parts notes the last word of a member.
+func (m *memory) parts(node dmutex.NodeID, word *Parting) {
+	for i := range m.met {
+		if m.met[i].node == node {
+			m.met[i].parting = m.met[i].parting.and(word)
+		}
+	}
+}
+
+// frees notes that a client has gone on with another member than the one that has lent it this.
+func (m *memory) frees(node dmutex.NodeID, loan Loan) {
+	m.past.Free(node, loan)
+	if m.earlier != nil {
+		m.earlier.Free(node, loan)
+	}
+	for _, a := range m.met {
+		if a.node == node {
+			a.parting.end(loan)
+		}
+	}
+}
+
 // remember notes the word about the view that was complete last, in which this life has acted.
 func (m *memory) remember(word Word) {
 	past := m.past
@@ -273,7 +404,7 @@ func (m *memory) tell(cleared uint64) *Past {
 	if m.earlier == nil {
 		return nil
 	}
-	p := &Past{Former: slices.DeleteFunc(slices.Clone(m.earlier.Former), func(f Former) bool { return f.Epoch <= cleared })}
+	p := &Past{Former: slices.DeleteFunc(m.earlier.apart().Former, func(f Former) bool { return f.Epoch <= cleared })}
 	own := m.own
 	own.Of = 0
 	for _, a := range m.met {
@@ -281,8 +412,16 @@ func (m *memory) tell(cleared uint64) *Past {
 		if a.gone <= cleared || i < 0 && a.told <= own.Epoch {
 			continue // its lease has ended, or it has never acted
 		}
-		if p.Former = append(p.Former, Former{Node: a.node, Epoch: a.gone}); a.told <= own.Epoch {
+		if p.Former = append(p.Former, Former{Node: a.node, Epoch: a.gone, Parting: a.parting.rest()}); a.told <= own.Epoch {
 			own.Of |= 1 << i
+		}
+	}
+	room := maxPast
+	for i := range p.Former {
+		if w := p.Former[i].Parting; w != nil {
+			if room -= w.size(); room < 0 {
+				p.Former[i].Parting = nil
+			}
 		}
 	}
 	for _, list := range own.lists() {
@@ -295,7 +434,6 @@ func (m *memory) tell(cleared uint64) *Past {
 	if len(p.Former) > MaxFormer {
 		return nil
 	}
-	room := maxPast
 	for _, w := range append([]Word{own}, m.earlier.Words...) {
 		if room -= w.size(); room >= 0 && len(p.Words) < MaxWords && p.needs(&w) {
 			p.Words = append(p.Words, w)
@@ -334,11 +472,11 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 				f.Epoch = 0
 				break
 			}
-			f.Epoch = min(f.Epoch, p.Former[i].Epoch)
+			f.Epoch, f.Parting = min(f.Epoch, p.Former[i].Epoch), f.Parting.and(p.Former[i].Parting)
 		}
 		switch {
-		case f.Epoch <= cleared:
-		case slices.ContainsFunc(all.Words, func(w Word) bool { _, about := w.place(f.Node); return about }):
+		case f.Epoch <= cleared || f.Parting != nil && len(f.Parting.Lent) == 0:
+		case f.Parting != nil || slices.ContainsFunc(all.Words, func(w Word) bool { _, about := w.place(f.Node); return about }):
 			m.past.Former = append(m.past.Former, f)
 		default:
 			m.blind = max(m.blind, f.Epoch)

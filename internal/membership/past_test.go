@@ -226,6 +226,45 @@ func TestPastDeath(t *testing.T) {
 	}
 }
 
+// Rule 5a where members close: one says its last word before it is excluded, and each of the others hears it or
+// does not. Two members never hold the lock. Those that have heard that it holds nothing do not wait for it.
+func TestParting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		name        string
+		n, founders int
+		shares      int
+		states      []int
+	}{
+		{"central", 2, 2, 0, []int{1_109, 2_507}},
+		{"central.Witnessed", 2, 2, 0, []int{2_191, 4_318}},
+		{"ricart", 2, 2, 0, []int{1_594, 3_052}},
+		{"lamport", 2, 2, 0, []int{4_368, 7_362}},
+		{"suzukikasami", 2, 2, 0, []int{1_105, 2_643}},
+		{"central", 2, 2, 1, []int{29_529}},
+		{"central", 3, 3, 0, []int{114_318}},
+		{"central", 3, 2, 0, []int{104_553}},
+		{"ricart", 3, 2, 0, []int{138_777}},
+		{"maekawa", 3, 2, 0, []int{325_662}},
+	} {
+		for i, leases := range []bool{false, true}[:len(tt.states)] {
+			t.Run(fmt.Sprintf("%s, %d founders of %d, shares %d, leases %v", tt.name, tt.founders, tt.n, tt.shares, leases), func(t *testing.T) {
+				if tt.states[i] > 60_000 {
+					machinetest.Long(t)
+				}
+				r, err := exploreWake(wakeSetup{
+					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: 1, shares: tt.shares, changes: 1, leases: leases, partings: 1,
+				}, 1_000_000)
+				require.NoError(t, err)
+				require.True(t, r.Complete)
+				require.Equal(t, tt.states[i], r.States)
+			})
+		}
+	}
+}
+
 // Each part of rule 5a is needed: without it something goes wrong. The shortest run to it
 // is in testdata.
 func TestPastMutants(t *testing.T) {
@@ -239,6 +278,8 @@ func TestPastMutants(t *testing.T) {
 	sharers := wakeSetup{algorithm: central.New, n: 3, founders: 3, requests: 1, shares: 1, changes: 1}
 	twice := wakeSetup{algorithm: central.New, n: 3, founders: 3, modes: "rwr", changes: 2}
 	twiceJoin := wakeSetup{algorithm: central.New, n: 3, founders: 2, modes: "-wr", changes: 2, home: 1}
+	parts := two
+	parts.partings = 1
 	for _, tt := range []struct {
 		name   string
 		broken wakeRule
@@ -262,6 +303,8 @@ func TestPastMutants(t *testing.T) {
 		{"readers-taken-for-excluded", readersExcluded, twice},
 		{"word-of-an-older-view-about-a-reader", staleWord, twiceJoin},
 		{"one-sharer-carried-twice", oneSharer, twice},
+		{"requests-after-the-last-word", goesOn, parts},
+		{"last-word-without-what-is-lent", forgetsLent, parts},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.setup.changes > 1 {
@@ -274,9 +317,70 @@ func TestPastMutants(t *testing.T) {
 	}
 }
 
+// A last word counts for what it has not lent, and what it has lent only becomes less.
+func TestLastWord(t *testing.T) {
+	fresh := func(*Word) uint64 { return 0 }
+	x, y := Loan{"x", "one"}, Loan{"y", "two"}
+	m := memory{earlier: &Past{}, own: Word{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 2}}, met: []acquaintance{{node: 2, gone: 2}}}
+	m.parts(3, &Parting{})
+	m.parts(2, &Parting{[]Loan{x, y}})
+	told := m.tell(1)
+	m.frees(2, Loan{"x", "another"})
+	m.frees(3, x)
+	require.Equal(t, []Loan{x, y}, m.tell(1).Former[0].Parting.Lent)
+	m.frees(2, x)
+	require.Equal(t, []Loan{x, y}, told.Former[0].Parting.Lent, "what was told does not change")
+	require.Equal(t, []Loan{y}, m.tell(1).Former[0].Parting.Lent)
+
+	m.recall([]*Past{told, {Former: []Former{{Node: 2, Epoch: 2}}}, m.tell(1)}, 2, 1)
+	require.Zero(t, m.blind, "it is known what the former has")
+	require.Empty(t, m.past.Holders("x", false, 1, fresh), "one of them knows that it is free")
+	require.Empty(t, m.past.Holders("z", false, 1, fresh))
+	require.Len(t, m.past.Holders("y", false, 1, fresh), 1)
+	require.False(t, m.past.Refutes(2, y))
+	require.True(t, m.past.Refutes(2, Loan{"y", "one"}))
+	require.True(t, m.past.Refutes(2, x))
+	require.False(t, m.past.Refutes(4, x), "it has said no last word")
+	acts := m.past.apart()
+	m.frees(2, y)
+	require.Len(t, acts.Holders("y", false, 1, fresh), 1, "the view that acts is told by itself")
+	require.Empty(t, m.past.Holders("y", false, 1, fresh))
+
+	m.recall([]*Past{{Former: []Former{{Node: 2, Epoch: 2, Parting: &Parting{}}}}}, 2, 1)
+	require.Empty(t, m.past.Former, "it has nothing")
+	require.Zero(t, m.blind)
+	m.met[0].parting = &Parting{make([]Loan, maxPast/48+1)}
+	for i := range m.met[0].parting.Lent {
+		m.met[0].parting.Lent[i].Key = "k"
+	}
+	require.Nil(t, m.tell(1).Former[0].Parting, "it is too long")
+}
+
+// Who takes a claim: see MayClaim.
+func TestMayClaim(t *testing.T) {
+	ids := func(ids ...dmutex.NodeID) []dmutex.NodeID { return ids }
+	for _, tt := range []struct {
+		of, view, former []dmutex.NodeID
+		may              bool
+	}{
+		{ids(1), ids(2, 3), ids(1), true},
+		{ids(1, 4), ids(2, 3), ids(1, 4), true},
+		{ids(4, 1), ids(2, 3), ids(1), true},
+		{ids(), ids(2, 3), ids(1), false},
+		{ids(1), ids(2, 3), ids(), false},
+		{ids(1), ids(1, 2), ids(1), false},    // it lives
+		{ids(4, 1), ids(2, 4), ids(1), false}, // one that was left lives
+		{ids(1, 4), ids(2, 3), ids(1), false}, // the last does not hold it
+		{ids(1), ids(2, 3), ids(1, 5), false}, // another one may
+		{ids(1), ids(2, 3), ids(5), false},
+	} {
+		require.Equal(t, tt.may, MayClaim(tt.of, tt.view, tt.former), "%v", tt)
+	}
+}
+
 // The past that a life tells is bounded: the life leaves out words, or tells nothing.
 func TestPastBounds(t *testing.T) {
-	m := memory{earlier: &Past{}, own: Word{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 2}}, met: []acquaintance{{2, 1, 2}}}
+	m := memory{earlier: &Past{}, own: Word{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 2}}, met: []acquaintance{{node: 2, told: 1, gone: 2}}}
 	require.Equal(t, uint64(2), m.tell(1).Words[0].Of)
 	require.Empty(t, m.tell(2).Former, "that is cleared")
 	m.own.Differs = make([]Differ, maxPast/32)
@@ -292,7 +396,7 @@ func TestPastBounds(t *testing.T) {
 	require.Empty(t, m.tell(1).Words)
 	require.Len(t, m.tell(1).Former, 1)
 	for i := range MaxFormer {
-		m.met = append(m.met, acquaintance{dmutex.NodeID(i + 3), 2, 2})
+		m.met = append(m.met, acquaintance{node: dmutex.NodeID(i + 3), told: 2, gone: 2})
 	}
 	require.Nil(t, m.tell(1))
 	two := []dmutex.NodeID{1, 2}
@@ -302,6 +406,7 @@ func TestPastBounds(t *testing.T) {
 		{Former: make([]Former, MaxFormer+1)},
 		{Words: slices.Repeat([]Word{{Node: 1, Epoch: 1, Members: two}}, MaxWords+1)},
 		{Words: []Word{{Node: 1, Epoch: 2, Members: two}}},
+		{Former: []Former{{Node: 1, Parting: &Parting{[]Loan{{"b", "k"}, {"a", "k"}}}}}},
 		{Words: []Word{{Node: 3, Epoch: 1, Members: two}}},
 		{Words: []Word{{Epoch: 1}}},
 		{Words: []Word{{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 1}}}},

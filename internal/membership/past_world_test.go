@@ -37,6 +37,7 @@ type wakeSetup struct {
 	changes   int    // of the record
 	home      int    // place of the home among the members
 	leases    bool   // those of the excluded end at some time
+	partings  int    // of lives that close: they say a last word, which anybody may hear or not
 	death     bool   // one dies while all act in the last view, and nobody else is excluded
 
 	broken wakeRule
@@ -61,6 +62,8 @@ const (
 	readersExcluded                     // a life says so: that one that does not hold it alone is excluded
 	writersFree                         // a request to share waits for nobody
 	oneSharer                           // of the sharers that were reported one is carried
+	goesOn                              // a life requests the lock after its last word
+	forgetsLent                         // a last word leaves out what is held
 )
 
 type wakeView struct {
@@ -87,6 +90,8 @@ type wakeNode struct {
 	dead     bool     // it does nothing anymore
 	ended    bool     // its lease has
 	carried  []Holder // that were reported in its view
+	last     *Parting // its last word; what it holds then is lent to a client
+	heard    uint64   // who has heard that: a bit for each node
 }
 
 type wakeLetter struct {
@@ -184,6 +189,9 @@ func (w *wake) AppendState(b []byte) []byte {
 	for i := range w.nodes {
 		p := &w.nodes[i]
 		b = fmt.Appendf(b, "\n%d %v %v %d %d %v %v %v %d %v %d %d %v %v ", p.view, p.acts, p.thawed, p.requests, p.shares, p.waits, p.sharing, p.asked, p.hold, p.reported, p.cleared, p.out, p.dead, p.ended)
+		if p.last != nil {
+			b = fmt.Appendf(p.last.append(b), " %b ", p.heard)
+		}
 		if p.machine != nil {
 			b, _ = p.machine.AppendText(b)
 		}
@@ -296,6 +304,7 @@ func (w *wake) live(add wakeAdd, i int) {
 			}, "%d asks to share", id)
 		}
 	}
+	w.partings(add, i)
 	if p.hold != 0 {
 		add(func(w *wake) error {
 			if w.nodes[i].hold = 0; p.machine == nil || p.thawed {
@@ -326,6 +335,46 @@ func (w *wake) live(add wakeAdd, i int) {
 			add(func(w *wake) error { w.recalled(i); return w.act(i) }, "%d acts", id)
 		}
 	}
+}
+
+// partings lets node i say its last word, and hear those of others.
+func (w *wake) partings(add wakeAdd, i int) {
+	p, id := &w.nodes[i], dmutex.NodeID(i+1)
+	said := 0
+	for j := range w.nodes {
+		other := &w.nodes[j]
+		if other.last == nil {
+			continue
+		}
+		said++
+		if i != j && p.view >= 0 && w.views[p.view].life(dmutex.NodeID(j+1)) != 0 && other.heard>>id&1 == 0 {
+			add(func(w *wake) error {
+				w.nodes[j].heard |= 1 << id
+				w.nodes[i].parts(dmutex.NodeID(j+1), w.nodes[j].last)
+				return nil
+			}, "%d hears the last word of %d", id, j+1)
+		}
+	}
+	if said < w.wakeSetup.partings && p.last == nil && p.view >= 0 && !p.thawed {
+		add(func(w *wake) error { return w.part(i) }, "%d says its last word", id)
+	}
+}
+
+// part lets node i withdraw its request, and say its last word.
+func (w *wake) part(i int) error {
+	p := &w.nodes[i]
+	if p.last = new(Parting); p.hold != 0 && w.broken != forgetsLent {
+		p.last.Lent = []Loan{{Lock: "x", Key: "k"}}
+	}
+	if w.broken == goesOn {
+		return nil
+	}
+	asked := p.asked && p.machine.Phase() == dmutex.Waiting
+	p.waits, p.asked, p.requests, p.shares = false, false, 0, 0
+	if asked {
+		return w.input(i, dmutex.Machine.Cancel)
+	}
+	return nil
 }
 
 // hears reports whether node i may hear VIEW of another: of the view that it has installed, or
@@ -625,6 +674,12 @@ func (w *wake) rests() error {
 		p := &w.nodes[i]
 		if p.waits && p.out == 0 && (p.acts && w.free(i) || w.leases) {
 			return search.Wrong(dmutextest.ErrDeadlock, "%d waits forever", i+1)
+		}
+		for j := range w.nodes {
+			if last := w.nodes[j].last; last != nil && len(last.Lent) == 0 && w.nodes[j].heard>>(i+1)&1 != 0 && p.earlier != nil &&
+				slices.ContainsFunc(p.past.Former, func(f Former) bool { return int(f.Node) == j+1 }) {
+				return search.Wrong(dmutextest.ErrDeadlock, "%d waits for %d, which has said that it holds nothing", i+1, j+1)
+			}
 		}
 		if w.death && !p.acts && p.view >= 0 && p.out == 0 && slices.ContainsFunc(w.nodes, func(p wakeNode) bool { return p.out != 0 }) {
 			return search.Wrong(dmutextest.ErrDeadlock, "%d does not act: nobody knows what the dead may hold", i+1)

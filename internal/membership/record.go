@@ -188,6 +188,37 @@ func (m *LeaseMachine) LeaveHolding(now int64) Output {
 	return m.Leave(now)
 }
 
+// Part says the last word of this life, before it leaves: it has released or withdrawn everything, requests
+// nothing more, and has lent only this, in the order of the locks. The driver calls Leave when the members have
+// it, or not much later.
+func (m *LeaseMachine) Part(now int64, lent []Loan) Output {
+	if m.ended == Outside && m.self != dmutex.None {
+		m.sendAll(Message{Kind: Part, Lent: lent})
+	}
+	return m.flush(now)
+}
+
+// Move tells that a client has gone on with this life, and relies no more on a former member, which has lent
+// it this. Then the lock is free of that one.
+func (m *LeaseMachine) Move(now int64, former dmutex.NodeID, loan Loan) Output {
+	if m.ended == Outside && m.self != dmutex.None {
+		m.freed(former, loan)
+		m.sendAll(Message{Kind: Moved, Former: former, Lent: []Loan{loan}})
+	}
+	return m.flush(now)
+}
+
+// freed notes that a loan of a former member is over.
+func (m *LeaseMachine) freed(former dmutex.NodeID, loan Loan) {
+	m.frees(former, loan)
+	for i := range m.reports {
+		if r := &m.reports[i]; r.past != nil {
+			r.past.Free(former, loan)
+		}
+	}
+	m.emit(Event{Kind: Freed, Former: former, Loan: loan})
+}
+
 // Trouble asks for another view in place of that of the epoch, as [Machine.Trouble].
 func (m *LeaseMachine) Trouble(now int64, epoch uint64) Output {
 	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
@@ -222,7 +253,11 @@ func (m *LeaseMachine) tellView(p *peer) {
 	if p.here && p.heard == m.view.Epoch {
 		m.told(p.node, m.view.Epoch)
 		r := m.reportOf(m.self)
-		msg = Message{Kind: Report, View: m.view, Holds: r.holds, Past: r.past, Cleared: m.cleared}
+		msg = Message{Kind: Report, View: m.view, Holds: r.holds, Cleared: m.cleared}
+		if r.past != nil {
+			past := r.past.apart()
+			msg.Past = &past
+		}
 	}
 	m.send(p, msg)
 }
@@ -242,6 +277,12 @@ func (m *LeaseMachine) Handle(now int64, msg Message) (Output, error) {
 	}
 	if msg.View.Epoch > m.record.Epoch {
 		m.hint(now, minPause)
+	}
+	switch msg.Kind {
+	case Part:
+		m.parts(p.node, &Parting{msg.Lent})
+	case Moved:
+		m.freed(msg.Former, msg.Lent[0])
 	}
 	if msg.Kind == Report && msg.View.Epoch == m.view.Epoch { // one of a later view does not come before this life has spoken of that
 		m.take(p.node, msg.Holds, msg.Past)

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/trace"
@@ -71,6 +73,7 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	err = g.awaitWork(ctx)
 	released := err == nil
 	if released && g.Locks.Why() == ErrClosed {
+		g.part(ctx)
 		err = g.depart(ctx)
 	}
 	g.finish() // ends what is asked of a store
@@ -109,6 +112,61 @@ func (g *Group) awaitWork(ctx context.Context) error {
 			return fmt.Errorf("close: "+what+": %w", name, hold.ContextError(ctx))
 		}
 	}
+}
+
+// part says this node's last word, before it changes the record, and waits until the other members have it
+// and, before it, the releases and withdrawals: record and link are two channels. A view without this node that
+// came first would find locks that it holds or waits for, and the members would wait for its lease.
+//
+// It waits for an eighth of a lease at most, so that no peer that hangs delays a Close for longer, and for no
+// peer that was silent for as long. Then all is as after a crash, for those that do not know. Before that it
+// waits for its clients, for a twentieth of a lease at most.
+func (g *Group) part(ctx context.Context) {
+	l, ok := g.who.(*record)
+	if !ok { // in the strict mode the view comes behind the releases
+		return
+	}
+	clients, cancel := context.WithTimeout(ctx, g.cfg.Lease/leases.Ask)
+	g.cfg.Up.Parting(clients)
+	cancel()
+	ctx, cancel = context.WithTimeout(ctx, g.cfg.Lease/leases.Away)
+	defer cancel()
+	lent := g.Locks.Loans()
+	g.do(func(now int64) membership.Output { return l.Part(now, lent) })
+	g.Mail.Flush()
+	for _, id := range g.Others() {
+		g.awaitReceipt(ctx, id)
+	}
+}
+
+// awaitReceipt waits until a peer has all that was sent to it.
+func (g *Group) awaitReceipt(ctx context.Context, id dmutex.NodeID) {
+	var receipt <-chan struct{}
+	for ctx.Err() == nil {
+		there, sent := g.hears(id)
+		if !there {
+			return
+		}
+		if sent && receipt == nil {
+			receipt = g.Mail.Receipt(id)
+			g.Mail.Flush()
+		}
+		select {
+		case <-receipt:
+			return
+		case <-time.After(sendAgain): // it may be no peer any more
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hears reports whether a peer is there, as far as it is known, and whether the mail has all that is for it.
+func (g *Group) hears(id dmutex.NodeID) (there, sent bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, st := g.peer(id), g.Mail.Status(id)
+	there = p != nil && st.Life != 0 && !st.Left && st.Silent < g.cfg.Lease/leases.Away
+	return there, there && len(p.pending) == 0
 }
 
 // alone reports whether this node is the only member of the record.

@@ -27,16 +27,19 @@ func TestGolden(t *testing.T) {
 		return membership.View{Epoch: epoch, Members: []membership.Member{{Node: 1, Life: 77}, {Node: 2, Life: 1 << 40}}}
 	}
 	past := &membership.Past{
-		Former: []membership.Former{{Node: 3, Epoch: 5, Name: "web-3"}},
+		Former: []membership.Former{{Node: 3, Epoch: 5, Name: "web-3", Parting: &membership.Parting{Lent: []membership.Loan{{Lock: "x", Key: "k"}}}}},
 		Words: []membership.Word{{Node: 2, Epoch: 6, Members: []dmutex.NodeID{1, 2}, Of: 4,
 			Differs: []membership.Differ{{Lock: "x", Bits: 3}}}},
 	}
-	for i, what := range []string{"PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED"} {
+	for i, what := range []string{"PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED", "PART", "MOVED"} {
 		kind := membership.Kind(i + 1)
 		m := &membership.Message{Kind: kind, Round: 9, Leaving: true, Life: 77, Installed: view(6), Completed: view(5), View: view(7),
 			Speaks: protocol.Versions{Oldest: 2, Newest: 3}, Cleared: 4, Holds: []membership.Hold{{Lock: "x", Fence: 300}}}
 		if kind == membership.Report {
 			m.Past = past
+		}
+		if kind >= membership.Part {
+			m.Lent, m.Former = []membership.Loan{{Lock: "x", Key: "k"}}, 3
 		}
 		parts := Parts(m, 40)
 		for _, part := range parts {

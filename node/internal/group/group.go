@@ -55,7 +55,7 @@ type Config struct {
 	Up        Up
 }
 
-// Up is all that a Group calls above it. These three happen to a node, so it cannot ask for them.
+// Up is all that a Group calls above it. These happen to a node, so it cannot ask for them.
 // Acts and Lease are called under the mutex of the Group.
 type Up interface {
 	// Message brings what a peer says about neither views nor a lock.
@@ -64,6 +64,10 @@ type Up interface {
 	// Acts reports the view that has begun to act: elections of members that have left end,
 	// and an Observer sees it.
 	Acts(View)
+
+	// Parting is called when this node closes, before it says its last word. When it returns, which takes no longer
+	// than ctx allows, no client gives back what is lent to it any more.
+	Parting(ctx context.Context)
 
 	// Lease reports another state of the lease, for the Observer.
 	Lease(Lease)

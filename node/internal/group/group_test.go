@@ -27,6 +27,7 @@ import (
 type face struct{}
 
 func (face) Message(dmutex.NodeID, []byte) {}
+func (face) Parting(context.Context)       {}
 func (face) Acts(View)                     {}
 func (face) Lease(Lease)                   {}
 

@@ -184,6 +184,8 @@ func (l *record) event(now int64, e *membership.Event) {
 		}
 		g.timers[look] = timers.Never
 		l.seek(now)
+	case membership.Freed:
+		g.Locks.Freed(e.Former, e.Loan)
 	case membership.Ask:
 		op, value, rev := e.Op, e.Value, l.rev
 		l.asked = g.Mail.Now()
@@ -449,6 +451,13 @@ func (l *record) status(now int64) *Lease {
 		lease.Remains = time.Duration(term.Until() - now)
 	}
 	return lease
+}
+
+// Moved tells the members that a client goes on with this one, and that a former member has nothing lent to it
+// any more.
+func (g *Group) Moved(former dmutex.NodeID, loan membership.Loan) {
+	g.do(func(now int64) membership.Output { return g.who.(*record).Move(now, former, loan) })
+	g.Mail.Flush()
 }
 
 // StepWall acts as if the wall clock had been set forward. Only tests call it.

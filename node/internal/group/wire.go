@@ -63,6 +63,10 @@ func fields(f *wire.Fields, m *membership.Message, members int) {
 	}
 	holdFields(f, &holds[0], false)
 	pastFields(f, m)
+	if m.Kind == membership.Part || m.Kind == membership.Moved {
+		loanFields(f, &m.Lent)
+		wire.Number(f, &m.Former)
+	}
 	if f.More(m.Shares()) { // the last fields are left out where nothing is shared
 		holdFields(f, &holds[1], true)
 		if m.Past != nil {
@@ -81,6 +85,16 @@ func holdFields(f *wire.Fields, holds *[]membership.Hold, shared bool) {
 		f.Name(&h.Lock, transport.MaxName)
 		wire.Number(f, &h.Fence)
 		h.Shared = shared
+	})
+}
+
+// maxKey bounds the key of a loan.
+const maxKey = 32
+
+func loanFields(f *wire.Fields, loans *[]membership.Loan) {
+	wire.List(f, loans, math.MaxInt, func(l *membership.Loan) {
+		f.Name(&l.Lock, transport.MaxName)
+		f.Name(&l.Key, maxKey)
 	})
 }
 
@@ -104,6 +118,14 @@ func pastFields(f *wire.Fields, m *membership.Message) {
 		wire.Number(f, &of.Epoch)
 		f.Name(&of.Name, transport.MaxName)
 		f.Refuse(of.Name != "" && !membership.IsName(of.Name), "a name cannot be shown")
+		parting := of.Parting != nil
+		if f.Bool(&parting); !parting {
+			return
+		}
+		if of.Parting == nil {
+			of.Parting = new(membership.Parting)
+		}
+		loanFields(f, &of.Parting.Lent)
 	})
 	wire.List(f, &m.Past.Words, membership.MaxWords, func(word *membership.Word) {
 		wire.Number(f, &word.Node)

@@ -2,12 +2,15 @@ package locks
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/membership"
 	api "github.com/dmutex/dmutex/lock"
 )
 
@@ -180,6 +183,7 @@ func (h *Held) Release() error {
 type use struct {
 	lent, lost bool // lost while it was lent
 	client     string
+	key        string       // of the loan
 	over       clock.Steady // if it was lost, from when on the client surely holds it no more
 }
 
@@ -188,9 +192,29 @@ type use struct {
 func (h *Held) Work() (self dmutex.NodeID, working bool) { return h.use(use{}) }
 
 // Lend notes that the hold is for a client, as Work. The client's word releases it; without that,
-// Return does.
-func (h *Held) Lend(client string) (self dmutex.NodeID, lent bool) {
-	return h.use(use{lent: true, client: client})
+// Return does. The key is that of the loan.
+func (h *Held) Lend(client, key string) (self dmutex.NodeID, lent bool) {
+	return h.use(use{lent: true, client: client, key: key})
+}
+
+// sharedKey is the key of what is lent to share it, which no client can take to another member.
+const sharedKey = "-"
+
+// Loans returns what is lent, in the order of the locks.
+func (t *Table) Loans() (loans []membership.Loan) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h, u := range t.uses {
+		switch {
+		case !u.lent:
+		case h.lock.shared:
+			loans = append(loans, membership.Loan{Lock: h.lock.name, Key: sharedKey})
+		default:
+			loans = append(loans, membership.Loan{Lock: h.lock.name, Key: u.key})
+		}
+	}
+	slices.SortFunc(loans, func(a, b membership.Loan) int { return strings.Compare(a.Lock, b.Lock) })
+	return slices.Compact(loans)
 }
 
 func (h *Held) use(u use) (self dmutex.NodeID, holds bool) {

@@ -78,6 +78,39 @@ func (l *lock) former() (ids []dmutex.NodeID) {
 	return ids
 }
 
+// keepFreed is how many of them are kept until the next view acts. The others wait for a lease.
+const keepFreed = 1 << 16
+
+// A freed is a lock that a former member does not have any more.
+type freed struct {
+	former dmutex.NodeID
+	loan   membership.Loan
+}
+
+// Freed lets a lock go on that a former member does not have any more, since a client has gone on with
+// another one.
+func (t *Table) Freed(former dmutex.NodeID, loan membership.Loan) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := freed{former, loan}
+	if !t.acting { // what is known of the past of the next view may have been found out before
+		if len(t.freed) < keepFreed {
+			t.freed = append(t.freed, f)
+		}
+		return
+	}
+	t.free(f)
+	if l := t.locks[loan.Lock]; l != nil {
+		l.settle()
+	}
+}
+
+func (t *Table) free(f freed) {
+	if t.past != nil {
+		t.past.Free(f.former, f.loan)
+	}
+}
+
 // Clear lets the locks go on that only wait for members which were excluded in this epoch or
 // before. Those of the others are expected to go on after so long.
 func (t *Table) Clear(epoch uint64, after time.Duration) {

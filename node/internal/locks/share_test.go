@@ -157,7 +157,7 @@ func TestSharersInAnyOrder(t *testing.T) {
 func TestSharersOverruled(t *testing.T) {
 	table, _ := alone(t)
 	h, other := table.share(t, "x"), table.share(t, "x")
-	_, lent := other.Lend("web-2")
+	_, lent := other.Lend("web-2", "k")
 	require.True(t, lent)
 	view(table, 2, 1, 2)
 	table.Act(2, []membership.Holding{by(2, membership.Hold{Lock: "x"})}, nil)

@@ -87,6 +87,7 @@ type Table struct {
 	word    *membership.Word     // about the last view that acted, as far as its machines have ended; see Frozen
 	unborn  *membership.Carried  // carried, of that view
 	past    *membership.Past     // of the view
+	freed   []freed              // since a view acted last: see Freed
 	cleared uint64               // see Clear
 	drainAt clock.Steady         // see Clear
 	fresh   map[newborn]excluded // what new machines exclude
@@ -288,6 +289,10 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 		return false
 	}
 	t.acting, t.late, t.acted, t.past, t.carried = true, true, t.cfg.Mail.Now(), past, carried
+	for _, f := range t.freed {
+		t.free(f)
+	}
+	t.freed = nil
 	clear(t.fresh)
 	for l := range t.each() {
 		if !t.acts(epoch) {

@@ -17,8 +17,10 @@ type Want struct {
 	// Claims says that a client holds the lock by the last of these former members, and has left the
 	// others for that one. The claim comes before all other waiters, who wait for the former members,
 	// and its request serves nobody else. It is over at once with ErrClaim unless this node may take
-	// it, see [membership.MayClaim], and with ErrViewChanged when the view ends.
+	// it, see [membership.MayClaim], and with ErrViewChanged when the view ends. If the last of them has said
+	// what it has lent, the Key is that of this loan.
 	Claims []dmutex.NodeID
+	Key    string
 }
 
 // A Waiter is a call that wants a lock. It is over with a grant or an error, at the latest with that of End.
@@ -85,7 +87,8 @@ func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Wai
 // claimable reports whether the first waiter, a claim, may request the lock.
 func (l *lock) claimable() bool {
 	w, t := l.waiters[0], l.table
-	return !w.Shares && !l.isHeld() && l.in(dmutex.Idle) && t.grants() && !l.turns() && membership.MayClaim(w.Claims, t.start.Members, l.former())
+	return !w.Shares && !l.isHeld() && l.in(dmutex.Idle) && t.grants() && !l.turns() && membership.MayClaim(w.Claims, t.start.Members, l.former()) &&
+		!t.past.Refutes(w.Claims[len(w.Claims)-1], membership.Loan{Lock: l.name, Key: w.Key})
 }
 
 // finish ends the wait, with a grant or an error. From then on the Waiter is its
