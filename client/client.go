@@ -179,10 +179,15 @@ func (c *Client) Mutex(name string) lock.Sharable {
 	}}
 }
 
+var errUnmade = errors.New("the client was not made by New")
+
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed]. Close waits for functions of the Observer that run, and until the handler of
 // Config.Logger has taken what was logged: if one of them blocks, so does Close.
 func (c *Client) Close() error {
+	if c.m == nil {
+		return nil
+	}
 	var tell []func()
 	c.input(func(int64) {
 		c.cancel()
@@ -390,7 +395,7 @@ func (c *Client) loss(text string) error {
 func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lock.Held, error) {
 	switch {
 	case c.m == nil:
-		return nil, errors.New("the client was not made by New")
+		return nil, errUnmade
 	case len(name) == 0 || len(name) > transport.MaxName:
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
 	}

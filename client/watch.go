@@ -46,6 +46,9 @@ type Status struct {
 
 // Status returns how the client stands now.
 func (c *Client) Status() Status {
+	if c.m == nil {
+		return Status{}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.status
@@ -59,8 +62,11 @@ func (c *Client) Status() Status {
 // Ready waits until the client has a session with a member, and begins one if it has none. If ctx
 // ends first, the error wraps its cause and says why no member was reached.
 func (c *Client) Ready(ctx context.Context) error {
-	if err := hold.ContextError(ctx); err != nil {
+	switch err := hold.ContextError(ctx); {
+	case err != nil:
 		return fmt.Errorf("client: %w", err)
+	case c.m == nil:
+		return fmt.Errorf("client: %w", errUnmade)
 	}
 	var begun <-chan struct{} // nil if the client is closed
 	c.input(func(int64) {

@@ -94,8 +94,8 @@ func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error)
 	return h, nil
 }
 
-// Lose takes the lock from its holder, or all that share it, if there are any. [lock.Held.Err] wraps
-// why.
+// Lose takes the lock from its holder, or from all that share it, if there are any. [lock.Held.Err] wraps
+// why, if that is not nil.
 func (l *Lock) Lose(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,6 +149,9 @@ func (l *Lock) change() {
 // lost frees the lock of this grant, and returns the error of the grant.
 func (l *Lock) lost(h *held, why error) error {
 	l.free(h, fmt.Sprintf("lost: %v", why))
+	if why == nil {
+		return l.named.Error(lock.ErrLost)
+	}
 	return l.named.Error(fmt.Errorf("%w: %w", lock.ErrLost, why))
 }
 

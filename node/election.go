@@ -121,7 +121,7 @@ func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 // The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
-		if hold.ContextError(ctx) != nil {
+		if hold.ContextError(ctx) != nil || e.mutex == nil || e.mutex.node.group == nil {
 			return
 		}
 		n := e.mutex.node

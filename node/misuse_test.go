@@ -8,9 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
+	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 // A nil context, a nil function and what no Node has made are mistakes of the caller, and said in words.
@@ -45,9 +48,24 @@ func TestNil(t *testing.T) {
 		"zero Mutex":         func() error { _, err := new(node.Mutex).Acquire(ctx); return err },
 		"zero Node":          func() error { _, err := new(node.Node).Mutex("x").Acquire(ctx); return err },
 		"zero Node, Ask":     func() error { return new(node.Node).Mutex("x").Ask(ctx) },
+		"zero Node, Ready":   func() error { return new(node.Node).Ready(ctx) },
+		"zero Node, Evict":   func() error { return new(node.Node).Evict(ctx, 1) },
+		"zero Node, Close":   func() error { return new(node.Node).Close(ctx) },
+		"zero Client":        func() error { _, err := new(client.Client).Mutex("x").Acquire(ctx); return err },
+		"zero Client, Ready": func() error { return new(client.Client).Ready(ctx) },
+		"zero tcplink.Link":  func() error { return new(tcplink.Link).Open(transport.Host{}) },
 		"zero Txn":           func() error { _, err := new(node.Txn).Acquire(ctx, "x"); return err },
 	} {
 		require.ErrorIs(t, call(), dmutex.ErrMisuse, name)
+	}
+	_, err = new(client.Client).Mutex("x").Acquire(ctx)
+	require.ErrorContains(t, err, "the client was not made by New")
+	require.ErrorContains(t, new(client.Client).Ready(ctx), "the client was not made by New")
+	require.Zero(t, new(client.Client).Status())
+	require.NoError(t, new(client.Client).Close())
+	require.NoError(t, new(tcplink.Link).Close())
+	for range new(node.Election).Observe(ctx) {
+		t.Fatal("it yields")
 	}
 	for range e.Observe(none) {
 		t.Fatal("it yields")

@@ -80,6 +80,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) {
 
 var errUnmade = dmutex.Misuse("the lock, election or transaction was not made by a Node: use the methods Mutex, Election and Txn of a Node that was opened")
 
+var errUnopened = dmutex.Misuse("the node was not opened: use Open or OpenStrict")
+
 // lawful refuses what is not the name of a lock.
 func lawful(name string) error {
 	if len(name) == 0 || len(name) > transport.MaxName {

@@ -268,8 +268,11 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // A process that exits without Close looks crashed, too. The message of a Release right before the
 // exit may be lost. Then the lock becomes free together with those that the process still held.
 func (n *Node) Close(ctx context.Context) error {
-	if ctx == nil {
+	switch {
+	case ctx == nil:
 		return hold.ContextError(ctx)
+	case n.group == nil:
+		return errUnopened
 	}
 	if n.closing.Swap(true) {
 		select {

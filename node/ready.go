@@ -24,8 +24,11 @@ import (
 // a member crashes during the change, until it is back, evicted or excluded. It stays
 // ready while only some locks wait for members that were excluded.
 func (n *Node) Ready(ctx context.Context) error {
-	if ctx == nil {
+	switch {
+	case ctx == nil:
 		return hold.ContextError(ctx)
+	case n.group == nil:
+		return errUnopened
 	}
 	return n.waited(ctx, n.group.Ready(ctx))
 }
@@ -197,8 +200,11 @@ func (n *Node) silent(st locks.Status) error {
 // is not a member, before this node was in a view, and if one of the members has restarted
 // meanwhile: the group takes its new process in. If ctx ends first, the error is as for Ready.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
-	if ctx == nil {
+	switch {
+	case ctx == nil:
 		return hold.ContextError(ctx)
+	case n.group == nil:
+		return errUnopened
 	}
 	return n.waited(ctx, n.group.Evict(ctx, members...))
 }

@@ -39,15 +39,24 @@ type Semaphore struct {
 }
 
 // New returns the semaphore of that name, with 1 to 64 permits. mutex returns the lock of a name, such
-// as the method Mutex of a node or a client. With another number of permits all calls return an error.
+// as the method Mutex of a node or a client. With another number of permits, or without
+// locks, all calls return an error.
 func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Semaphore {
 	s := &Semaphore{name: name}
 	if permits < 1 || permits > 64 || mutex == nil {
 		return s
 	}
-	s.locks = append(s.locks, mutex(name))
-	for i := 1; i < permits; i++ {
-		s.locks = append(s.locks, mutex(fmt.Sprintf("%s#%d", name, i)))
+	for i := range permits {
+		of := name
+		if i > 0 {
+			of = fmt.Sprintf("%s#%d", name, i)
+		}
+		var l lock.Mutex = mutex(of)
+		if l == nil {
+			s.locks = nil
+			return s
+		}
+		s.locks = append(s.locks, l)
 	}
 	s.next.Store(rand.Int64N(int64(permits)))
 	return s

@@ -20,6 +20,8 @@ func TestNil(t *testing.T) {
 	_, err = s.TryAcquire(none)
 	require.ErrorContains(t, err, "the context is nil")
 	require.ErrorContains(t, s.Do(t.Context(), nil), "the function is nil")
+	_, err = semaphore.New("s", 2, func(string) lock.Mutex { return nil }).Acquire(t.Context())
+	require.ErrorContains(t, err, "it has no permits")
 	_, err = semaphore.New[lock.Mutex]("s", 2, nil).Acquire(t.Context())
 	require.ErrorContains(t, err, "give New the method Mutex")
 }

@@ -367,6 +367,8 @@ func (l *Link) Open(host transport.Host) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.ctx == nil:
+		return dmutex.Misuse("tcplink: the link was not made by New or NewDynamic")
 	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case l.opened:
@@ -413,6 +415,9 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 
 // Close implements [transport.Link]. Frames that a peer does not take within a quarter of a second are lost.
 func (l *Link) Close() error {
+	if l.ctx == nil {
+		return nil
+	}
 	l.mu.RLock()
 	peers := slices.Collect(maps.Values(l.peers))
 	l.mu.RUnlock()
