@@ -123,8 +123,11 @@ func TestExplore(t *testing.T) {
 		{"changroberts", 4, majority, nil, odds{Crashes: 2}, 2_967, 120, false},
 	} {
 		t.Run(fmt.Sprintf("%s %d majority %v starts %v %+v", tt.algorithm, tt.nodes, tt.majority, tt.starts, tt.odds), func(t *testing.T) {
-			if tt.long {
+			switch {
+			case tt.long:
 				machinetest.Long(t)
+			case tt.states > 9_000:
+				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: tt.nodes, Majority: tt.majority, OneSide: tt.majority, Starts: tt.starts, Odds: tt.odds}, tt.states, tt.rests)
 		})
@@ -162,8 +165,11 @@ func TestOneLeader(t *testing.T) {
 		{"changroberts", 4, odds{Cuts: 1}, 6_137, 15, false},
 	} {
 		t.Run(fmt.Sprintf("%s %d %+v", tt.algorithm, tt.nodes, tt.odds), func(t *testing.T) {
-			if tt.long {
+			switch {
+			case tt.long:
 				machinetest.Long(t)
+			case tt.states > 9_000:
+				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: tt.nodes, Majority: true, OneSide: true, Prompt: true, OneLeader: true, Odds: tt.odds}, tt.states, tt.rests)
 		})
@@ -186,8 +192,11 @@ func TestLetRun(t *testing.T) {
 		{"ring", odds{Cuts: 1, Early: 1}, 305_510, 28, true},
 	} {
 		t.Run(fmt.Sprintf("%s %+v", tt.algorithm, tt.odds), func(t *testing.T) {
-			if tt.long {
+			switch {
+			case tt.long:
 				machinetest.Long(t)
+			case tt.states > 9_000:
+				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: 3, Majority: true, OneSide: true, Counted: true, Odds: tt.odds}, tt.states, tt.rests)
 		})
@@ -211,8 +220,11 @@ func TestForgetful(t *testing.T) {
 		{"changroberts", true, 1_257, 11, false},
 	} {
 		t.Run(fmt.Sprint(tt.algorithm, " majority ", tt.majority), func(t *testing.T) {
-			if tt.long {
+			switch {
+			case tt.long:
 				machinetest.Long(t)
+			case tt.states > 9_000:
+				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: 3, Majority: tt.majority, OneSide: tt.majority, Forgetful: true, Odds: odds{Crashes: 1, Recoveries: 1}}, tt.states, tt.rests)
 		})

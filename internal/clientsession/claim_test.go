@@ -1,12 +1,12 @@
 package clientsession
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 // claims is a plan in which the first client holds a lock by member A, which may be excluded, and the
@@ -76,8 +76,11 @@ func TestExploreClaims(t *testing.T) {
 		{"a-return-in-time", func(p *plan) { excluded(p); p.troubles.joins = 1 }, 89_571, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.long && os.Getenv("DMUTEX_LONG") == "" {
-				t.Skip("takes minutes: set DMUTEX_LONG=1")
+			switch {
+			case tt.long:
+				machinetest.Long(t)
+			case tt.states > 11_000:
+				machinetest.Thorough(t)
 			}
 			p := claims()
 			tt.change(&p)
@@ -124,7 +127,9 @@ func TestClaimMutants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := claims()
 			tt.change(&p)
-			p.mutant = tt.name
+			if p.mutant = tt.name; p.troubles.ops > 0 || p.troubles.slow > 0 || p.members > 2 { // it takes seconds to find the fault
+				machinetest.Thorough(t)
+			}
 			_, err := exploreGroup(p, 400_000)
 			goldentest.Violation(t, "testdata/claim-"+tt.name+".txt", err, nil)
 		})

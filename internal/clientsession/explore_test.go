@@ -1,17 +1,14 @@
 package clientsession
 
 import (
-	"flag"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
-
-var _ = flag.Bool("update", false, "rewrite the files in testdata")
 
 // In every run of two clients and a member, at most one client has a valid hold of the lock. From
 // every state, without further faults, all waiting clients can get the lock and a closing member
@@ -37,8 +34,11 @@ func TestExplore(t *testing.T) {
 		{setup{length: 1, wait: 1, sessions: 1, asks: 3, faults: faults{slow: 1, breaks: 2}}, 600_480},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
-			if tt.states > 100_000 && os.Getenv("DMUTEX_LONG") == "" {
-				t.Skip("takes half a minute: set DMUTEX_LONG=1")
+			switch {
+			case tt.states > 100_000:
+				machinetest.Long(t)
+			case tt.states > 16_000:
+				machinetest.Thorough(t)
 			}
 			r, err := explore(tt.setup, 700_000)
 			require.NoError(t, err)
@@ -118,6 +118,9 @@ func TestMutants(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.setup.lease > 0 || tt.setup.faults.slow > 0 { // it takes seconds to find the fault
+				machinetest.Thorough(t)
+			}
 			tt.setup.alter = tt.alter
 			_, err := explore(tt.setup, 400_000)
 			goldentest.Violation(t, "testdata/mutant-"+tt.name+".txt", err, nil)

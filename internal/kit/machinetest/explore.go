@@ -86,8 +86,11 @@ func ExploreAll(t *testing.T, all []Exploration) {
 			}
 		}
 		t.Run(name, func(t *testing.T) {
-			if e.Long {
+			switch {
+			case e.Long:
 				Long(t)
+			case e.States > 40_000:
+				Thorough(t)
 			}
 			c := dmutextest.Config{
 				Algorithm: e.Algorithm, Members: dmutextest.Nodes(e.Nodes), Holder: e.Holder, Home: e.Home, Network: e.Network,

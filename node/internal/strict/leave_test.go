@@ -3,6 +3,7 @@ package strict
 import (
 	"context"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -22,8 +23,8 @@ import (
 // millisecond. Close takes a few round trips, the others get the lock, and no other Acquire fails
 // than the canceled one and those of the leaver.
 func TestLeftAtAnyMoment(t *testing.T) {
-	if racetest.On || testing.Short() {
-		t.Skip("takes seconds, and thousands of bubbles")
+	if racetest.On || os.Getenv("CI") == "" {
+		t.Skip("takes seconds, and thousands of bubbles; set CI=1")
 	}
 	const oneWay, moments, roundTrips = time.Millisecond, 32, 6
 	slow := memlink.Config{MinDelay: oneWay, MaxDelay: oneWay}
@@ -81,8 +82,8 @@ func TestLeftAtAnyMoment(t *testing.T) {
 // All members leave at nearly the same time, over a network that loses one frame in twenty. Each
 // Close succeeds, long before its deadline.
 func TestLeaveTogetherOverLoss(t *testing.T) {
-	if racetest.On || testing.Short() {
-		t.Skip("takes seconds, and thousands of bubbles")
+	if racetest.On || os.Getenv("CI") == "" {
+		t.Skip("takes seconds, and thousands of bubbles; set CI=1")
 	}
 	for seed := range uint64(1000) {
 		cfg := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: 0.05, Seed: seed}

@@ -658,13 +658,13 @@ func TestPartition(t *testing.T) {
 
 // LESSONS L19, L25, L80: many callers over a bad network. Holds do not overlap, fences rise, every
 // caller that does not cancel is served, and nothing is left behind. It lasts 2 seconds of the
-// bubble's time, 1 under the race detector or with -short, and with DMUTEX_LONG=1 half an hour.
+// bubble's time, 1 under the race detector or where CI is not set, and with DMUTEX_LONG=1 half an hour.
 func TestSoak(t *testing.T) {
 	length := 2 * time.Second
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		length = 3 * time.Minute
-	case racetest.On || testing.Short():
+	case racetest.On || os.Getenv("CI") == "":
 		length = time.Second
 	}
 	for _, a := range algorithms.All {
