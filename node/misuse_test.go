@@ -51,8 +51,6 @@ func TestNil(t *testing.T) {
 		"zero Node, Ready":   func() error { return new(node.Node).Ready(ctx) },
 		"zero Node, Evict":   func() error { return new(node.Node).Evict(ctx, 1) },
 		"zero Node, Close":   func() error { return new(node.Node).Close(ctx) },
-		"zero Client":        func() error { _, err := new(client.Client).Mutex("x").Acquire(ctx); return err },
-		"zero Client, Ready": func() error { return new(client.Client).Ready(ctx) },
 		"zero tcplink.Link":  func() error { return new(tcplink.Link).Open(transport.Host{}) },
 		"zero Txn":           func() error { _, err := new(node.Txn).Acquire(ctx, "x"); return err },
 	} {
