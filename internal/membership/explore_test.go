@@ -82,7 +82,7 @@ func TestExplore(t *testing.T) {
 		{setup{n: 2, rounds: 4, clocks: true, faults: faults{slanders: 1}}, 753, short},
 		{setup{n: 3, rounds: 4, clocks: true, faults: faults{slanders: 1}}, 167_913, short},
 		{setup{n: 3, rounds: 2, clocks: true, faults: faults{slanders: 1, alarms: 1}}, 216_680, short},
-		{setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 1, alarms: 1}}, 2_438_774, long},
+		{setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 1, alarms: 1}}, 2_512_277, long},
 		{setup{n: 2, rounds: 4, clocks: true, faults: faults{lies: 1}}, 27_867, short},
 		{setup{n: 3, rounds: 1, clocks: true, faults: faults{lies: 1}}, 16_512, short},
 		{setup{n: 3, rounds: 1, clocks: true, faults: faults{slanders: 1, crashes: 1}}, 1_000_000, cut},
