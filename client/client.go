@@ -92,6 +92,7 @@ type Config struct {
 const (
 	firstPause = 20 * time.Millisecond // between attempts to connect
 	lastPause  = time.Second
+	firstTry   = 300 * time.Millisecond // for a member to answer, while nothing is held, and there is another one; doubled each time
 	courtesy   = 200 * time.Millisecond // for the member to say who holds the lock, when a context has ended
 	backlog    = 1 << 20                // bytes, more than 1000 requests take
 	maxSleep   = time.Second            // how late a hold is seen to have ended after the machine has slept
@@ -297,10 +298,11 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 
 // run keeps the client connected while it wants anything.
 func (c *Client) run() {
+	try := firstTry
 	for pause, on := firstPause, true; on; pause *= 2 {
-		good, most := c.attach()
-		if pause = min(pause, most); good {
-			pause = firstPause
+		good, most := c.attach(try)
+		if pause, try = min(pause, most), min(2*try, clientlink.Patience); good {
+			pause, try = firstPause, firstTry
 		}
 		select {
 		case <-c.ctx.Done():
@@ -313,17 +315,21 @@ func (c *Client) run() {
 	}
 }
 
-// attach connects with a member, and takes what it says until the connection ends. It reports
+// attach connects with a member, and takes what it says until the connection ends. Without a session, it
+// gives up one of several members that does not answer in time: try is for that. It reports
 // whether it was the member of the session, and has answered, and how long to wait at most before the
 // next attempt.
-func (c *Client) attach() (good bool, most time.Duration) {
-	elsewhere, patience := false, clientlink.Patience
+func (c *Client) attach(try time.Duration) (good bool, most time.Duration) {
+	elsewhere, patience, answers := false, clientlink.Patience, clientlink.Patience
 	most = lastPause
 	c.input(func(int64) {
 		elsewhere = c.m.Elsewhere()
 		term := c.m.Term()
 		if c.m.Session() != "" { // it is urgent
 			patience, most = min(patience, time.Duration(term.Length)/leases.RenewServing), min(most, time.Duration(term.Length)/leases.Ask)
+		}
+		if c.m.Session() == "" && len(c.cfg.Members) > 1 {
+			patience, answers = try, try
 		}
 		if c.at = c.address; elsewhere { // of another member, if there is one
 			i := max(slices.IndexFunc(c.cfg.Members, func(address string) bool { return address != c.address }), 0)
@@ -357,9 +363,12 @@ func (c *Client) attach() (good bool, most time.Duration) {
 		c.conn = conn
 		c.m.Connect(now, rand.Text(), elsewhere)
 	})
+	hangs := time.AfterFunc(answers, conn.Hurry) // one that hangs may accept connections
+	defer hangs.Stop()
 	for answered := false; err == nil; answered = true {
 		var msg *clientsession.Message
 		msg, err = conn.Read()
+		hangs.Stop()
 		c.input(func(now int64) {
 			if err != nil && !answered {
 				err = explain(err, true)

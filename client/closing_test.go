@@ -207,3 +207,28 @@ func TestCloseBesideHungMember(t *testing.T) {
 		})
 	}
 }
+
+// A member that hangs makes no new client wait for long, also when it was excluded long ago.
+func TestHungMember(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m := w.open("m0")
+		w.open("m1")
+		w.open("m2")
+		m.door.hangs.Store(true)
+		defer func() {
+			m.cut.Store(false)
+			m.store.Outage(false)
+		}()
+		for _, later := range []time.Duration{0, 10 * session} {
+			time.Sleep(later)
+			for i := range 12 {
+				u := w.use(fmt.Sprint(later, i), "m0", "m1", "m2")
+				began := time.Now()
+				require.NoError(t, u.acquire(fmt.Sprint("l", later, i)).Release())
+				require.Less(t, time.Since(began), session/20)
+			}
+			m.cut.Store(true)
+			m.store.Outage(true)
+		}
+	})
+}

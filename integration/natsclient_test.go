@@ -278,3 +278,28 @@ func TestNATSClientHostile(t *testing.T) {
 	require.False(t, members.IsClosed())
 	require.NoError(t, take(t, lend(t, connect(t, s), "bob"), "his").Release())
 }
+
+// The server may give the call of a client to a member that hangs. The client calls again.
+func TestNATSClientCallsAgain(t *testing.T) {
+	s := startNATS(t, server.Options{Port: -1})
+	connect := func() *nats.Conn {
+		nc, err := nats.Connect(s.ClientURL())
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	hung, calls := connect(), 0
+	sub, err := hung.QueueSubscribe("p.new", "members", func(msg *nats.Msg) {
+		if calls++; calls > 1 {
+			_ = hung.PublishRequest(msg.Reply, "p.member.1", nil)
+		}
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Unsubscribe()) }()
+	require.NoError(t, hung.Flush())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	nc, err := natsclient.Dialer(connect())(ctx, "p")
+	require.NoError(t, err)
+	require.NoError(t, nc.Close())
+}

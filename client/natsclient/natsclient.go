@@ -54,6 +54,9 @@ const (
 	inboxes = "_INBOX." // a member publishes nowhere else, whatever a client asks for
 	maxData = 1000      // bytes in a message, at most; all servers take 1024
 
+	firstTry = 300 * time.Millisecond // for a member to answer a call, doubled each time
+	lastTry  = time.Second
+
 	// A server ends the connection that publishes on a subject of 4096 bytes, if not of fewer, and
 	// nats.go then closes it for good.
 	maxSubject = 256
@@ -205,7 +208,7 @@ func Dialer(nc *nats.Conn) func(ctx context.Context, prefix string) (net.Conn, e
 			return nil, err
 		}
 		c.leave = func() { _ = sub.Unsubscribe() }
-		answer, err := nc.RequestWithContext(ctx, prefix+".new", []byte(c.from))
+		answer, err := c.ask(ctx, prefix+".new")
 		if err == nil && (!strings.HasPrefix(answer.Reply, prefix+".") || !subject(answer.Reply).literal()) {
 			err = errors.New("this is no member")
 		}
@@ -216,6 +219,18 @@ func Dialer(nc *nats.Conn) func(ctx context.Context, prefix string) (net.Conn, e
 		c.to = subject(answer.Reply)
 		c.peer = c.to[:strings.LastIndexByte(answer.Reply, '.')]
 		return c, nil
+	}
+}
+
+// ask asks for a member, again if there is no answer: the server may have asked one that hangs.
+func (c *conn) ask(ctx context.Context, subject string) (answer *nats.Msg, err error) {
+	for patience := firstTry; ; patience = min(2*patience, lastTry) {
+		try, cancel := context.WithTimeout(ctx, patience)
+		answer, err = c.nc.RequestWithContext(try, subject, []byte(c.from))
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return answer, err
+		}
 	}
 }
 
