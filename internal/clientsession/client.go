@@ -194,10 +194,11 @@ func (m *Client) askAgain() {
 	}
 }
 
-// claim asks for what is held by a member that the client has left, or does not reach.
+// claim asks for what is held by a member that the client has left, or does not reach. What is shared is
+// taken over by nobody.
 func (m *Client) claim() {
 	for i := range m.requests {
-		if r := &m.requests[i]; m.holds(*r) && (m.Trying() || r.left.Runs()) {
+		if r := &m.requests[i]; m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) {
 			m.send(r.order())
 			r.claimed = true
 		}

@@ -404,3 +404,35 @@ func TestAnyMember(t *testing.T) {
 		}
 	}
 }
+
+// A member takes over no hold that is shared, so nobody claims it. A client that holds nothing else leaves the
+// trial, and tries the first member again.
+func TestSharedIsNotClaimed(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		c := newListener(t)
+		shared, alone := c.Ask("a", false, true), uint64(0)
+		granted := []Message{confirmation(16*unit, 16*unit), {Kind: Granted, Number: shared, Fence: 1, Node: 1}}
+		if both {
+			alone = c.Ask("b", false, false)
+			granted = append(granted, Message{Kind: Granted, Number: alone, Fence: 2, Node: 1})
+		}
+		c.Connect(0, "x", false)
+		c.take(0, granted...)
+		c.Disconnect()
+		c.Connect(1, "y", true)
+		c.Output()
+		answer := confirmation(16*unit, 16*unit)
+		c.Handle(1, &answer)
+		out, _ := c.Output()
+		if both {
+			require.Len(t, out, 1)
+			require.Equal(t, Ask, out[0].Kind)
+			require.Equal(t, alone, out[0].Number)
+			require.True(t, c.Trying())
+		} else {
+			require.Equal(t, []Message{{Kind: Bye}}, out)
+			require.False(t, c.Trying())
+		}
+		require.True(t, c.holding())
+	}
+}
