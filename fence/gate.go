@@ -52,7 +52,7 @@ type Gate struct {
 // not.
 //
 // A function that stores the fence with its data knows its own: after [Gate.Do] with fence f, Seen is
-// {Alone: f} and the Shared of before, which has no effect any more. After [Gate.Share], Shared is
+// {Alone: f} with the former Shared, which has no effect any more. After [Gate.Share], Shared is
 // at least f. If Shared is not stored, a new Gate may admit, until the next call of Do, the late write of a
 // former holder alone while others share.
 type Seen struct {

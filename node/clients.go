@@ -62,7 +62,7 @@ func (c *Clients) check(lease time.Duration) error {
 	case c.Max < 0:
 		return dmutex.Misuse(fmt.Sprintf("Config.Clients.Max is at least 0, not %d", c.Max))
 	case len(c.Listeners) == 0 || slices.Contains(c.Listeners, nil):
-		return dmutex.Misuse("Config.Clients.Listeners has no listener, or one that is nil: where are clients to connect?")
+		return dmutex.Misuse("Config.Clients.Listeners is empty, or has a listener that is nil: give the listeners where clients connect")
 	}
 	return nil
 }

@@ -69,7 +69,10 @@ func (n *Node) obstacle(missing []dmutex.NodeID, err error) error {
 // idle says why this node grants nothing now, and is empty if it does grant. Confirmations of sessions wait
 // for it, so it waits for nothing.
 func (n *Node) idle() string {
-	if n.group.Acting() {
+	switch why := n.locks.Why(); {
+	case why != nil:
+		return why.Error()
+	case n.group.Acting():
 		return ""
 	}
 	missing, err, ok := n.group.Glance()

@@ -118,7 +118,7 @@ type Status struct {
 
 	Clients        []ClientStatus // those that this node serves, by name
 	ClientsLost    uint64         // sessions of clients that ended without their word: a client was silent, or this node lost its lease
-	ClientsRefused uint64         // clients, and requests of clients, that Clients.Allow or a limit has refused, and connections that failed before a client said hello, as with a certificate that has expired
+	ClientsRefused uint64         // clients, and requests of clients, that Clients.Allow or a limit has refused, and connections that failed before a client said hello, for example because a certificate has expired
 	ClientsClaims  uint64         // how often a client that does not reach another member has asked this node to take over a lock that it holds by that one
 	ClientsMoved   uint64         // locks that this node has taken over so; it refuses while that member is not gone
 

@@ -261,3 +261,20 @@ func TestCrashLoop(t *testing.T) {
 		})
 	}
 }
+
+// A member that is told to end while its record cannot be reached says so after --grace, with status 3, and
+// nothing of clients, which it does not have.
+func TestServeEndsWithoutRecord(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "group")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	s := serve(t, "--group="+filepath.Join(dir, "members"), "--lease=100ms", "--grace=300ms")
+	s.says("view acts")
+	require.NoError(t, os.Rename(dir, dir+".gone"))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	said := s.says("dmutex: ")
+	require.Contains(t, said, "close: the record still has this node, so the others wait until they exclude it")
+	require.Contains(t, said, "the end took longer than --grace=300ms")
+	var status *exec.ExitError
+	require.ErrorAs(t, s.cmd.Wait(), &status)
+	require.Equal(t, 3, status.ExitCode())
+}

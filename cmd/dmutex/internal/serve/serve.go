@@ -56,7 +56,7 @@ SIGINT and SIGTERM end it: other members take over what clients hold. The last m
 The page of --http shows the names of locks and clients: keep it off the open network.
 
 Exit status: 0 after a signal; 2 if the command line is wrong; 3 if it could not start, or cannot go on: start it again then.
-Also 3 if clients still held locks when --grace was over: they lose them.`
+Also 3 after a signal if --grace was over before clients had released what they hold, which they lose then, or before the record showed that this member has left: the others wait for a lease then.`
 }
 
 // Validate refuses what would serve nobody, or everybody.
@@ -144,7 +144,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 		stop() // a second signal ends the process
 	case <-n.Done():
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.Grace, fmt.Errorf("clients still held locks after --grace=%v", c.Grace))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.Grace, fmt.Errorf("the end took longer than --grace=%v", c.Grace))
 	defer cancel()
 	return errors.Join(n.Status().Err, n.Close(ctx))
 }
