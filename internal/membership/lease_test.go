@@ -1158,3 +1158,22 @@ func (m *LeaseMachine) LeaseEnd() int64 {
 
 // endsAt lets the lease end then.
 func (m *LeaseMachine) endsAt(end int64) { m.term = leases.From(end-m.cfg.Lease, m.cfg.Lease) }
+
+// A life that leaves and has lent locks excludes itself: its clients may hold them for as long as its lease.
+func TestLeaveHolding(t *testing.T) {
+	for _, holding := range []bool{false, true} {
+		var l ledger
+		m, _, now := pair(t, &l)
+		before := l.record(t)
+		if holding {
+			m.LeaveHolding(now)
+		} else {
+			m.Leave(now)
+		}
+		m.Tick(now)
+		l.serve(m, now)
+		after := l.record(t)
+		require.Len(t, after.Members, len(before.Members)-1)
+		require.Equal(t, holding, after.Unclean == after.Epoch)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -197,4 +198,18 @@ func TestLyingSharer(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnshared)
 	_, _, err = table.Join(t.Context(), "x", Want{Shares: true}, nil)
 	require.ErrorIs(t, err, ErrUnshared)
+}
+
+// What was lent and is lost is given back only by an operation that was sent when no client held it any more.
+func TestReturn(t *testing.T) {
+	table, _ := alone(t)
+	h := table.share(t, "x")
+	_, lent := h.Lend("web-2", "k")
+	require.True(t, lent)
+	sent := table.cfg.Mail.Now().Add(-time.Second)
+	h.Lose(errors.New("the session is over"))
+	require.Empty(t, table.Return(sent))
+	require.Equal(t, dmutex.Held, table.locks["x"].machine.Phase())
+	require.Len(t, table.Return(table.cfg.Mail.Now().Add(time.Second)), 1)
+	require.Equal(t, dmutex.Idle, table.locks["x"].machine.Phase())
 }
