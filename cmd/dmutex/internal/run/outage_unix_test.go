@@ -79,11 +79,9 @@ func TestStartsInOutage(t *testing.T) {
 			t.Parallel()
 			port := freePort(t)
 			serverAt(t, port, "alice")
-			begin := time.Now()
 			said := start(t, []string{how + "=nats://bob:secret@127.0.0.1:" + strconv.Itoa(port) + "/locks", "--lock=door"}, "say:never").exits(statusNoLock)
 			require.Regexp(t, "(?i)nothing was run: .*authorization violation", said)
 			require.NotContains(t, said, "secret")
-			require.Less(t, time.Since(begin), speakUp)
 		})
 	}
 }

@@ -60,7 +60,7 @@ func (*Cmd) UsageStatus() int { return statusNoLock }
 // Help is the text of run --help.
 func (Cmd) Help() string {
 	return `This is flock(1) across processes and machines: it waits for the lock, runs the command, and releases the lock. ` +
-		`With --store the lock is one record in a store, and waiting processes are served in no order. With --at it is a lock of a group, which serves them in theirs.
+		`With --store the lock is one record in a store, and waiting processes are served in no order, in a directory about in theirs. With --at it is a lock of a group, which serves them in theirs.
 
 --store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. --store=postgres://USER@HOST/DATABASE is, too, and the table dmutex_groups is created; give the password in PGPASSWORD. ` +
 		`For etcd and other databases, write a program with package storelock, and etcdstore or sqlstore.

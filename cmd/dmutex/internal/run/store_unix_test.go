@@ -434,3 +434,64 @@ func TestRecordName(t *testing.T) {
 	require.Equal(t, "a-Z_9", recordName("a-Z_9"))
 	require.Equal(t, "=2E=2E=2Fa=3D=C3=BC", recordName("../a=\u00fc"))
 }
+
+// Runs that wait in one directory are served in their order, also behind a hold that lasts many leases, and with a --wait.
+func TestOrder(t *testing.T) {
+	flags := append(inDir(t), "--lease=300ms", "--wait=60")
+	holder := start(t, flags, "say:in", "wait")
+	require.Equal(t, "in", holder.line())
+	queue, err := os.Stat(filepath.Join(strings.TrimPrefix(flags[0], "--store="), "door.queue"))
+	require.NoError(t, err)
+	inode := fmt.Sprint(queue.Sys().(*syscall.Stat_t).Ino)
+	queues := func(s *started) bool {
+		locks, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			t.Skip(err)
+		}
+		return slices.ContainsFunc(strings.Split(string(locks), "\n"), func(line string) bool {
+			return strings.Contains(line, fmt.Sprintf(" %d ", s.cmd.Process.Pid)) && strings.Contains(line, ":"+inode+" ")
+		})
+	}
+	var runs []*started
+	for range 8 {
+		s := start(t, flags, "say:in")
+		runs = append(runs, s)
+		require.Eventually(t, func() bool { return queues(s) }, tooltest.TooLong, time.Millisecond)
+	}
+	time.Sleep(1500 * time.Millisecond) // five leases
+	next := listen(runs...)
+	holder.goOn()
+	holder.exits(0)
+	for i := range runs {
+		require.Equal(t, word{i + 1, "in"}, next())
+	}
+	for _, s := range runs {
+		s.ends(0)
+	}
+}
+
+// A run that is stopped while it has its turn delays the others by no more than two leases.
+func TestStoppedInTurn(t *testing.T) {
+	flags := append(inDir(t), "--lease=1s")
+	holder := start(t, flags, "say:in", "wait")
+	require.Equal(t, "in", holder.line())
+	first := start(t, flags, "say:in")
+	queue := filepath.Join(strings.TrimPrefix(flags[0], "--store="), "door.queue")
+	require.Eventually(t, func() bool {
+		f, err := os.Open(queue)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK
+	}, tooltest.TooLong, time.Millisecond, "it has its turn")
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
+	second := start(t, flags, "say:in")
+	holder.goOn()
+	holder.exits(0)
+	require.Equal(t, "in", second.line())
+	second.exits(0)
+	first.signal(syscall.SIGCONT)
+	require.Equal(t, "in", first.line())
+	first.exits(0)
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
@@ -31,6 +33,7 @@ const (
 	lookAgain = 50 * time.Millisecond // at what sends no notice of a change
 	speakUp   = 2 * time.Second       // of trouble that keeps the lock away
 	reach     = 10 * time.Second      // how long --nonblock waits for a member to answer
+	lastLook  = time.Second           // before the end of --wait
 
 	gather        = 250 * time.Millisecond // how long a signal to all processes takes to reach them
 	releaseAtOnce = 500 * time.Millisecond // signals in this time do not give a release up: some come twice
@@ -161,8 +164,12 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 		if r.Nonblock {
 			held, err = d.TryAcquire(ctx)
 		} else {
-			defer r.queue(ctx)()
-			held, err = d.Acquire(ctx)
+			var leave func()
+			held, leave = r.queue(ctx, d)
+			defer leave()
+			if held == nil {
+				held, err = d.Acquire(ctx)
+			}
 		}
 	}()
 	look := time.NewTicker(speakUp)
@@ -197,16 +204,23 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 }
 
 // queue lets the waiting processes of one machine look at the record in turns, so that a release
-// does not wake all of them. It is no more than a courtesy: a process that is stopped while it
-// has its turn keeps the others for a lease, and for half of what is left of their --wait at most.
-func (r *runner) queue(ctx context.Context) (leave func()) {
+// does not wake all of them, however long the hold lasts. It returns when it is this one's turn. It is no more than a
+// courtesy: if nobody changes the record for a lease, as the holder and whoever has the turn do, a process that waits
+// tries the lock, which it returns if it was granted. So one that is stopped while it has its turn delays the
+// others, and does not keep them. Near the end of their --wait they all look, so that they can tell who has the lock.
+func (r *runner) queue(ctx context.Context, d door) (held lock.Held, leave func()) {
 	if r.Store == nil || r.Store.Path == "" || r.Permits > 1 {
-		return func() {}
+		return nil, func() {}
 	}
-	path := filepath.Join(r.Store.Path, recordName(r.Lock)+".queue")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	path := filepath.Join(r.Store.Path, recordName(r.Lock))
+	f, err := os.OpenFile(path+".queue", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return func() {}
+		return nil, func() {}
+	}
+	leave = func() { f.Close() }
+	record, err := filestore.Open(path)
+	if err != nil {
+		return nil, leave
 	}
 	turn := make(chan struct{})
 	go func() {
@@ -214,16 +228,35 @@ func (r *runner) queue(ctx context.Context) (leave func()) {
 		for unix.Flock(int(f.Fd()), unix.LOCK_EX) == unix.EINTR {
 		}
 	}()
-	patience := r.Lease
+	var last <-chan time.Time
 	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end)/2) // else it would give up without having looked
+		left := time.Until(end)
+		last = time.After(left - min(lastLook, left/2))
 	}
-	select {
-	case <-turn:
-	case <-time.After(patience):
-	case <-ctx.Done():
+	_, seen, err := record.Load(ctx)
+	for err == nil {
+		select {
+		case <-turn:
+			return nil, leave
+		case <-last:
+			return nil, leave
+		case <-ctx.Done():
+			return nil, leave
+		case <-time.After(r.Lease + rand.N(r.Lease)/2): // not all at once
+		}
+		before := seen
+		if _, seen, err = record.Load(ctx); err != nil || seen != before {
+			continue
+		}
+		held, failed := d.TryAcquire(ctx)
+		if failed == nil {
+			return held, leave
+		}
+		if !errors.Is(failed, lock.ErrBusy) || errors.Is(failed, store.ErrNoProof) { // only a wait replaces the holder
+			break
+		}
 	}
-	return func() { f.Close() }
+	return nil, leave
 }
 
 // turn waits for the lock, and runs the command.
