@@ -77,7 +77,7 @@ func TestGateDoExcludes(t *testing.T) {
 	}))
 	wg.Wait()
 	require.Equal(t, []string{"old begins", "old ends", "new"}, log)
-	require.ErrorIs(t, g.Do(1, nil), fence.ErrStale)
+	require.ErrorIs(t, g.Do(1, func() error { return nil }), fence.ErrStale)
 }
 
 // Fences that pass under load rise.
