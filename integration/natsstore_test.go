@@ -2,7 +2,9 @@ package integration
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -497,4 +499,33 @@ func (c *counters) progress(n int64) {
 func (c *counters) end() {
 	c.stop()
 	c.counting.Wait()
+}
+
+// A bucket may get and lose its direct gets while a store is open: it is read as before, or as is possible now.
+func TestNATSStoreDirectChanged(t *testing.T) {
+	js := jetStream(t, connect(t, startJetStream(t)))
+	openKey(t, js, "first") // makes the bucket
+	for _, before := range []bool{false, true, false} {
+		key := fmt.Sprint("before-", before, "-", rand.Text())
+		set := func(direct bool) {
+			stream, err := js.Stream(t.Context(), "KV_"+bucket)
+			require.NoError(t, err)
+			config := stream.CachedInfo().Config
+			config.AllowDirect = direct
+			_, err = js.UpdateStream(t.Context(), config)
+			require.NoError(t, err)
+		}
+		set(before)
+		s := openKey(t, js, key)
+		load(t, s)
+		set(!before)
+		rev, err := s.Swap(t.Context(), []byte("a"), load(t, s))
+		require.NoError(t, err)
+		value, last, err := s.Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "a", string(value))
+		require.Equal(t, rev, last)
+		_, err = s.Swap(t.Context(), []byte("b"), rev)
+		require.NoError(t, err)
+	}
 }

@@ -70,6 +70,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -81,9 +82,16 @@ import (
 // A record is a [store.Store] under a key.
 type record struct {
 	js      jetstream.JetStream
-	stream  jetstream.Stream
+	name    string // of the stream
 	subject string
-	get     string // the subject of reads
+	reads   atomic.Pointer[reads]
+}
+
+// reads is how a record is read, by the settings of the bucket when it was looked at.
+type reads struct {
+	stream jetstream.Stream // whose Info is not asked for, because that might change how it reads
+	get    string           // the subject
+	direct bool
 }
 
 // A key may not have dots: one group's key with .read could be another group's key.
@@ -99,7 +107,8 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 	if js == nil || js.Conn() == nil {
 		return nil, errors.New("natsstore: the connection is nil")
 	}
-	s := &record{js: js, subject: "$KV." + bucket + "." + key}
+	s := &record{js: js, name: "KV_" + bucket, subject: "$KV." + bucket + "." + key}
+	s.reads.Store(new(reads))
 	before := js.Conn().LastError()
 	if err := s.open(ctx, bucket); err != nil {
 		return nil, s.fail("open", err, before)
@@ -112,12 +121,12 @@ func (s *record) open(ctx context.Context, bucket string) error {
 	if err != nil {
 		return err
 	}
-	s.stream, err = s.js.Stream(ctx, "KV_"+bucket)
+	err = s.look(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := s.create(ctx, bucket); err != nil {
 			return fmt.Errorf("there is no bucket %s, and it cannot be made: %w; make it by hand: the documentation of package natsstore has the command", bucket, err)
 		}
-		s.stream, err = s.js.Stream(ctx, "KV_"+bucket)
+		err = s.look(ctx)
 	}
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
@@ -125,15 +134,25 @@ func (s *record) open(ctx context.Context, bucket string) error {
 	case err != nil:
 		return err
 	}
-	config := s.stream.CachedInfo().Config
+	return s.permitted(ctx, s.reads.Load().get)
+}
+
+// look reads the settings of the bucket.
+func (s *record) look(ctx context.Context) error {
+	stream, err := s.js.Stream(ctx, s.name)
+	if err != nil {
+		return err
+	}
+	config := stream.CachedInfo().Config
 	if err := check(config); err != nil {
-		return fmt.Errorf("%w: bucket %s %w", store.ErrUnusable, bucket, err)
+		return fmt.Errorf("%w: bucket %s %w", store.ErrUnusable, strings.TrimPrefix(s.name, "KV_"), err)
 	}
-	s.get = "$JS.API.STREAM.MSG.GET.KV_" + bucket
-	if config.AllowDirect {
-		s.get = "$JS.API.DIRECT.GET.KV_" + bucket + "." + s.subject
+	r := &reads{stream: stream, get: "$JS.API.STREAM.MSG.GET." + s.name, direct: config.AllowDirect}
+	if r.direct {
+		r.get = "$JS.API.DIRECT.GET." + s.name + "." + s.subject
 	}
-	return s.permitted(ctx, s.get)
+	s.reads.Store(r)
+	return nil
 }
 
 // create makes the bucket. Another process may be making it, too.
@@ -203,7 +222,7 @@ func (s *record) fail(op string, err, before error) error {
 	switch why := s.js.Conn().LastError(); {
 	case errors.Is(err, nats.ErrConnectionClosed) && why != nil:
 		err = fmt.Errorf("%w: %v", err, why) // perhaps why nats.go has closed it
-	case errors.Is(err, context.DeadlineExceeded) && why != before && denied(why, s.subject, s.subject+".read", s.get):
+	case errors.Is(err, context.DeadlineExceeded) && why != before && denied(why, s.subject, s.subject+".read", s.reads.Load().get):
 		err = fmt.Errorf("%w: %w", why, err) // an answer did not come because a permission was withdrawn
 	}
 	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
@@ -308,18 +327,24 @@ const nameHeader = "Dmutex-Name"
 // read returns the last entry of the record, which need not be current. A key that was never written,
 // or was deleted by an operator, has no data.
 func (s *record) read(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-	entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject)
+	r := s.reads.Load()
+	entry, err := r.stream.GetLastMsgForSubject(ctx, s.subject)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		info, err := s.stream.Info(ctx)
+		stream, err := s.js.Stream(ctx, s.name)
 		if err != nil {
 			return nil, err
 		}
-		return &jetstream.RawStreamMsg{Time: info.Created}, nil
+		return &jetstream.RawStreamMsg{Time: stream.CachedInfo().Created}, nil
+	case r.direct && errors.Is(err, nats.ErrNoResponders): // the bucket may allow them no more
+		if failed := s.look(ctx); failed != nil || s.reads.Load().direct {
+			return nil, cmp.Or(failed, err)
+		}
+		return s.read(ctx)
 	case err != nil:
 		return nil, err
 	}
-	return entry, genuine(entry, strings.HasPrefix(s.get, "$JS.API.DIRECT."))
+	return entry, genuine(entry, r.direct)
 }
 
 // genuine refuses an entry that came by a reply subject: JetStream and services add headers, and none
