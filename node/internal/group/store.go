@@ -80,6 +80,10 @@ func (l *record) ask(call func(context.Context) (result, error)) (result, error)
 	case <-ctx.Done():
 		return result{}, errStuck
 	}
+	if err := ctx.Err(); err != nil { // nothing begins after Close has waited
+		<-l.busy
+		return result{}, err
+	}
 	return within(ctx, func(ctx context.Context) (result, error) {
 		defer func() { <-l.busy }()
 		return call(ctx)
