@@ -50,6 +50,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/dmutex/dmutex/store"
@@ -61,7 +62,13 @@ type record struct {
 	loads, swaps, lives turn
 }
 
-// Open returns the store in the file at path. The directory must exist; the first Swap
+// The ends of the names of the other files of a record.
+const (
+	lockEnd = ".lock"
+	newEnd  = ".new"
+)
+
+// Open returns the store in the file at path, whose name does not end in .lock or .new. The directory must exist; the first Swap
 // creates the file. A relative path is relative to the current directory.
 func Open(path string) (store.Store, error) {
 	if path == "" {
@@ -71,13 +78,18 @@ func Open(path string) (store.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
+	for _, end := range []string{lockEnd, newEnd} {
+		if strings.HasSuffix(strings.ToLower(path), end) { // some file systems ignore case
+			return nil, fmt.Errorf("filestore: %s: the name of a record does not end in %s: so ends that of a file of another record; choose another name", path, end)
+		}
+	}
 	s := &record{dir: filepath.Dir(path), name: filepath.Base(path), loads: make(turn, 1), swaps: make(turn, 1), lives: make(turn, 1)}
 	// The record is read first, so that a path which cannot be a record gets no lock file.
 	if _, _, err := s.Load(context.Background()); err != nil {
 		return nil, err
 	}
 	err = s.inside("open", func(dir *os.Root) error {
-		lock, err := open(dir, s.name+".lock", os.O_RDWR|os.O_CREATE)
+		lock, err := open(dir, s.name+lockEnd, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return err
 		}
@@ -99,7 +111,7 @@ func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 		}
 		// If the process that wrote this was killed before it had synced the directory,
 		// a power failure could still bring the previous record back.
-		if lock, err := dir.Lstat(s.name + ".lock"); err == nil && lock.Size() == synced {
+		if lock, err := dir.Lstat(s.name + lockEnd); err == nil && lock.Size() == synced {
 			return nil
 		}
 		return syncDir(dir)
@@ -128,14 +140,14 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 // file meanwhile makes another one.
 func (s *record) Remove(ctx context.Context, rev store.Revision) error {
 	return s.change(ctx, "remove", rev, func(dir *os.Root, _ *os.File) error {
-		return errors.Join(dir.Remove(s.name), dir.Remove(s.name+".lock"))
+		return errors.Join(dir.Remove(s.name), dir.Remove(s.name+lockEnd))
 	})
 }
 
 // change calls f under the lock, if the revision is still rev.
 func (s *record) change(ctx context.Context, op string, rev store.Revision, f func(dir *os.Root, lock *os.File) error) error {
 	return s.call(ctx, s.swaps, op, func(dir *os.Root) error {
-		lock, err := s.lock(ctx, dir, s.name+".lock")
+		lock, err := s.lock(ctx, dir, s.name+lockEnd)
 		if err != nil {
 			return err
 		}
@@ -284,7 +296,7 @@ func (s *record) read(dir *os.Root) ([]byte, store.Revision, error) {
 // write replaces the record. If the lock file was removed meanwhile, another process may
 // have the lock, and may have swapped, so the record stays what it is.
 func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
-	temporary := s.name + ".new"
+	temporary := s.name + newEnd
 	if err := dir.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -304,7 +316,7 @@ func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 		_ = dir.Remove(temporary) // the disk may be full
 		return err
 	}
-	if !has(dir, s.name+".lock", lock) {
+	if !has(dir, s.name+lockEnd, lock) {
 		return fmt.Errorf("%s.lock was removed during a swap: leave it there while the group runs", s.name)
 	}
 	if err := lock.Truncate(unsynced); err != nil {

@@ -407,3 +407,15 @@ func TestLocked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 }
+
+// A record is no file of another record: that one would remove it, or lock it.
+func TestOthersFiles(t *testing.T) {
+	dir := t.TempDir()
+	open(t, filepath.Join(dir, "lock"))
+	open(t, filepath.Join(dir, "x.lock.1"))
+	for _, name := range []string{"x.lock", "x.new", "x.LOCK", ".new"} {
+		_, err := filestore.Open(filepath.Join(dir, name))
+		require.ErrorContains(t, err, "choose another name", name)
+		require.NoFileExists(t, filepath.Join(dir, name))
+	}
+}
