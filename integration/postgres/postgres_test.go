@@ -245,7 +245,8 @@ func TestPostgreSQL(t *testing.T) {
 	// read, but neither Load nor Swap. This test is the last, because the server stays like this.
 	t.Run("former primary", func(t *testing.T) {
 		s, canceling := p.open(t, "postgres", "former"), p.canceling(t, "canceling")
-		stores, revs := []store.Store{s, canceling}, make([]store.Revision, 2)
+		timed := p.open(t, "postgres", "timed", "statement_timeout=50")
+		stores, revs := []store.Store{s, canceling, timed}, make([]store.Revision, 3)
 		for i, s := range stores {
 			var err error
 			revs[i], err = s.Swap(t.Context(), []byte("a"), "")

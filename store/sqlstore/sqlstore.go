@@ -19,6 +19,9 @@
 //     for all that it lists, as 'a' or 'FIRST 2 (a, b)' do. With 'ANY 1 (a, b)' the one that is
 //     promoted may lack the last changes of the record, and so may any standby if
 //     synchronous_commit is local, or an asynchronous one is promoted.
+//     Nobody cancels a backend that waits for its standby, as pg_cancel_backend does: the server answers with success
+//     then, and only a warning, which database/sql does not pass on, says that the standby may lack the change.
+//     A statement_timeout does not end that wait.
 //   - MySQL: tables of InnoDB with innodb_flush_log_at_trx_commit=1. A failover must lose
 //     no acknowledged transaction: group replication with
 //     group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER, or a single server.
