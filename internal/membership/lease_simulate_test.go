@@ -581,7 +581,7 @@ func requireLeases(t *testing.T, setup leaseSimSetup, seed uint64, steps int) {
 	w, done := simulateLeases(setup, seed, steps)
 	require.Empty(t, w.wrong, "seed %d, after %d steps", seed, done)
 	require.Greater(t, w.grants, steps/200)
-	require.Greater(t, int(w.highest), steps/2000)
+	require.Greater(t, int(w.highest), steps/2500)
 	t.Logf("seed %d: %d steps, %v, %d epochs, %d lives, %d grants", seed, done, w.now/second, w.highest, w.lives, w.grants)
 }
 
