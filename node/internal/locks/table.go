@@ -298,7 +298,8 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 		if !t.acts(epoch) {
 			return false
 		}
-		if len(l.waiters) > 0 || l.isHeld() && l.machine == nil && !carried.Has(l.name, t.start.Self) {
+		traced := t.cfg.Trace != nil && l.isHeld() // its trace says in each view who has the lock
+		if traced || len(l.waiters) > 0 || l.isHeld() && l.machine == nil && !carried.Has(l.name, t.start.Self) {
 			l.born()
 			l.settle()
 		}
