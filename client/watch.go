@@ -150,7 +150,7 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		return
 	}
 	granted := time.Now()
-	var told atomic.Bool // no sync.Once: a Release would wait while a lost hold is told of
+	var told atomic.Bool // no sync.Once: a Release would wait for the observer of the loss
 	tell := func() {
 		if told.Swap(true) {
 			return

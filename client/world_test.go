@@ -60,7 +60,7 @@ type door struct {
 	closed chan struct{}
 	once   sync.Once
 	shut   atomic.Bool // nobody gets in
-	hangs  atomic.Bool // whoever gets in hears nothing
+	hangs  atomic.Bool // a client that gets in hears nothing
 }
 
 func (d *door) Accept() (net.Conn, error) {

@@ -205,7 +205,7 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 
 // queue lets the waiting processes of one machine look at the record in turns, so that a release
 // does not wake all of them, however long the hold lasts. It returns when it is this one's turn. It is no more than a
-// courtesy: if nobody changes the record for a lease, as the holder and whoever has the turn do, a process that waits
+// courtesy: if nobody changes the record for a lease, as the holder does, and the process that has its turn, a process that waits
 // tries the lock, which it returns if it was granted. So one that is stopped while it has its turn delays the
 // others, and does not keep them. Near the end of their --wait they all look, so that they can tell who has the lock.
 func (r *runner) queue(ctx context.Context, d door) (held lock.Held, leave func()) {

@@ -202,8 +202,8 @@ func TestServeTLS(t *testing.T) {
 	}
 }
 
-// A certificate that cannot be used is told of by the member that has it, and by the one that refuses it, and
-// counted. All files are read anew for each connection.
+// The member that has a certificate which cannot be used logs that, and so does the member that refuses one. Both
+// count it. All files are read anew for each connection.
 func TestServeWithoutGoodCertificates(t *testing.T) {
 	a, host := certtest.New(t), func() *x509.Certificate {
 		return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}

@@ -51,7 +51,7 @@ func (a Algorithm) Shares() bool {
 	return ok && err == nil
 }
 
-// Shared returns the algorithm with its formula for requests of which some share the lock. Each request
+// Shared returns the algorithm with its formula for requests that share the lock, beside others. Each request
 // is the subject of at most one INQUIRE from the coordinator, and under ricart of one from each other node.
 func (a Algorithm) Shared() Algorithm {
 	switch a.Formula {

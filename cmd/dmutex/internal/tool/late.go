@@ -122,8 +122,8 @@ func (l LateStore) Swap(ctx context.Context, value []byte, rev store.Revision) (
 }
 
 // Outage reports whether an error is that of a network or a server which may work again later, and not that of a wrong
-// address, or of two sides that do not believe each other. A name that is not known counts as an outage: so are the
-// names of services of which nothing runs.
+// address, or of two sides that do not believe each other. A name that is not known counts as an outage: a
+// service that does not run has no name.
 func Outage(err error) bool {
 	if _, is := errors.AsType[tls.AlertError](err); is {
 		return false
