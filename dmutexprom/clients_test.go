@@ -28,7 +28,7 @@ dmutex_client_locks{state="waiting"} 1
 # HELP dmutex_clients Clients that this node serves. Only in the lease mode.
 # TYPE dmutex_clients gauge
 dmutex_clients 1
-# HELP dmutex_clients_refused_total Clients and requests of clients that were not allowed, or too many. Only in the lease mode.
+# HELP dmutex_clients_refused_total Clients and requests of clients that were not allowed, or too many, and connections of clients that failed before a hello, for example because a certificate has expired. Only in the lease mode.
 # TYPE dmutex_clients_refused_total counter
 dmutex_clients_refused_total 1
 `), "dmutex_client_locks", "dmutex_clients", "dmutex_clients_refused_total"))

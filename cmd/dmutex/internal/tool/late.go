@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"sync"
@@ -122,7 +123,7 @@ func (l LateStore) Swap(ctx context.Context, value []byte, rev store.Revision) (
 }
 
 // Outage reports whether an error is that of a network or a server which may work again later, and not that of a wrong
-// address, or of two sides that do not believe each other. A name that is not known counts as an outage: a
+// address, of a file that cannot be read, or of two sides that do not believe each other. A name that is not known counts as an outage: a
 // service that does not run has no name.
 func Outage(err error) bool {
 	if _, is := errors.AsType[tls.AlertError](err); is {
@@ -132,6 +133,9 @@ func Outage(err error) bool {
 		return false
 	}
 	if _, is := errors.AsType[*url.Error](err); is {
+		return false
+	}
+	if _, is := errors.AsType[*fs.PathError](err); is { // of a certificate or credentials; its Errno would pass for a net.Error
 		return false
 	}
 	_, is := errors.AsType[net.Error](err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"syscall"
@@ -70,6 +71,7 @@ func TestOutage(t *testing.T) {
 		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, false},
 		{&url.Error{Op: "parse", Err: errors.New("invalid port")}, false},
 		{errors.New("no nkey seed found"), false},
+		{&fs.PathError{Op: "open", Path: "seed", Err: syscall.ENOENT}, false},
 	} {
 		require.Equal(t, c.passes, Outage(fmt.Errorf("connecting: %w", c.err)), "%v", c.err)
 	}
