@@ -34,7 +34,9 @@ type member struct {
 	lapsed   chan struct{}
 	why      atomic.Pointer[error] // why this member closes
 	returned []error
-	unmet    []string
+
+	mu    sync.Mutex
+	unmet []string
 	idle     string // why this member grants nothing
 }
 
@@ -65,7 +67,11 @@ func serve(t *testing.T, test func(m *member)) {
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string, _ bool) error { return m.allow(name, lock) },
-			Unmet: func(_ net.Addr, why error) { m.unmet = append(m.unmet, why.Error()) },
+			Unmet: func(_ net.Addr, why error) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.unmet = append(m.unmet, why.Error())
+			},
 			Take: func(_ Want, done func(Taken, error)) Stop {
 				go func() {
 					if err := m.take(); err != nil {
