@@ -35,9 +35,9 @@ type member struct {
 	why      atomic.Pointer[error] // why this member closes
 	returned []error
 
-	mu    sync.Mutex
+	hears sync.Mutex // guards unmet
 	unmet []string
-	idle     string // why this member grants nothing
+	idle  string // why this member grants nothing
 }
 
 func (m *member) Accept() (net.Conn, error) {
@@ -68,8 +68,8 @@ func serve(t *testing.T, test func(m *member)) {
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
 			Allow: func(_ net.Conn, name, lock string, _ bool) error { return m.allow(name, lock) },
 			Unmet: func(_ net.Addr, why error) {
-				m.mu.Lock()
-				defer m.mu.Unlock()
+				m.hears.Lock()
+				defer m.hears.Unlock()
 				m.unmet = append(m.unmet, why.Error())
 			},
 			Take: func(_ Want, done func(Taken, error)) Stop {
