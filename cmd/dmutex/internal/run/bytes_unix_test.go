@@ -4,6 +4,7 @@ package run
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -68,9 +69,10 @@ func TestBytesOfNames(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			held := tooltest.Acquire(t, open[where](notUTF8))
 			busy := func(name string) int {
-				status, _, said := invoke(slices.Concat([]string{"run"}, flags, []string{"-n", "--lock", name, "--", "true"})...)
-				require.NotContains(t, said, "\ufffd")
-				return status
+				run := exec.Command(os.Args[0], slices.Concat([]string{"run"}, flags, []string{"-n", "--lock", name, "--", "true"})...)
+				said, _ := run.CombinedOutput()
+				require.NotContains(t, string(said), "\ufffd")
+				return run.ProcessState.ExitCode()
 			}
 			require.Equal(t, statusBusy, busy(notUTF8))
 			require.Equal(t, 0, busy("caf\xe8 \x80 \xed\xa0\x80 \xff"))

@@ -217,7 +217,8 @@ func (r *runner) queue(ctx context.Context, d door) (held lock.Held, leave func(
 	if err != nil {
 		return nil, func() {}
 	}
-	leave = func() { f.Close() }
+	fd, left := int(f.Fd()), new(atomic.Bool)
+	leave = func() { left.Store(true); f.Close() }
 	record, err := filestore.Open(path)
 	if err != nil {
 		return nil, leave
@@ -225,7 +226,7 @@ func (r *runner) queue(ctx context.Context, d door) (held lock.Held, leave func(
 	turn := make(chan struct{})
 	go func() {
 		defer close(turn)
-		for unix.Flock(int(f.Fd()), unix.LOCK_EX) == unix.EINTR {
+		for !left.Load() && unix.Flock(fd, unix.LOCK_EX) == unix.EINTR {
 		}
 	}()
 	var last <-chan time.Time
