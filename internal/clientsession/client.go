@@ -141,7 +141,7 @@ func (m *Client) remove(i int) {
 	m.finish()
 }
 
-// forget ends what was released, of which the member has heard so.
+// forget ends the requests that were released, once the member has heard that.
 func (m *Client) forget(which func(r request) bool) {
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool { return r.released && which(r) })
 }

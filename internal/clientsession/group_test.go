@@ -666,7 +666,7 @@ func (w *group) begin() (begun bool) {
 		if !view.has(m.id) {
 			continue
 		}
-		m.past = past // of which all may share the words: who is told of a loan that is over, all are told
+		m.past = past // all may share its words, so what one hears of a loan that is over, all know
 		for l := range w.locks {
 			m.machines[l] = w.machine(m.id, view, holders[l])
 		}

@@ -213,7 +213,7 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// A connection that fails before a hello is told of and counted, but not one that ends or says nothing.
+// A connection that fails before a hello is reported and counted, but not one that ends or says nothing.
 func TestUnmet(t *testing.T) {
 	serve(t, func(m *member) {
 		for _, says := range []string{"\x16\x03\x01\x02", "GET / HTTP/1.1", "", "\x00", "silent"} {

@@ -259,7 +259,7 @@ func (p *Past) Free(node dmutex.NodeID, loan Loan) {
 	}
 }
 
-// apart returns a past that does not change when this one is told of a loan that is over.
+// apart returns a past that does not change when this one hears that a loan is over.
 func (p Past) apart() Past {
 	p.Former = slices.Clone(p.Former)
 	for i := range p.Former {
