@@ -32,6 +32,10 @@ func heap() float64 {
 func memoryGroup(tb testing.TB, a dmutex.Algorithm, n int) []*node.Node {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(tb, err)
+	return groupOn(tb, net, a, n)
+}
+
+func groupOn(tb testing.TB, net *memlink.Network, a dmutex.Algorithm, n int) []*node.Node {
 	var (
 		members []dmutex.NodeID
 		nodes   []*node.Node
@@ -73,7 +77,9 @@ func names(n int) []string {
 // node, handle included, and at each of the others, beyond its name. It measures by how much the
 // heap shrinks when a node is gone.
 func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here float64, elsewhere []float64) {
-	nodes, list := memoryGroup(tb, a, n), names(locks)
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(tb, err)
+	nodes, list := groupOn(tb, net, a, n), names(locks)
 	handles := make([]lock.Held, locks)
 	for i, name := range list {
 		h, err := nodes[holder].Mutex(name).Acquire(tb.Context())
@@ -86,6 +92,11 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 	for slices.ContainsFunc(nodes, owes) { // frames in flight take memory, too
 		runtime.Gosched()
 	}
+	var alone [][]dmutex.NodeID // so that nobody hears of a Close: where a member has gone, the others keep less of a lock
+	for _, n := range nodes {
+		alone = append(alone, []dmutex.NodeID{n.Self()})
+	}
+	net.Partition(alone...)
 	hurry, cancel := context.WithCancel(tb.Context())
 	cancel()
 	drop := func(i int) float64 {
