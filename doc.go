@@ -38,7 +38,7 @@
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
 // this one, lock, semaphore, locktest, node, filenode, natsnode, sqlnode, nodehttp, client, natsclient, fence,
 // central, lamport, maekawa, ricart, ring, suzukikasami, store, filestore, sqlstore, natsstore, etcdstore,
-// storelock, memlink, tcplink, natslink, dmutexprom and dmutexotel. The same holds for the flags
+// storelock, memlink, tcplink, natslink, and the metrics prom and otel. The same holds for the flags
 // and exit statuses of the tool, and for the names of metrics and log keys.
 //
 // The packages for those who study algorithms or build parts of their own may change with a

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/client"
-	"github.com/dmutex/dmutex/internal/kit/child"
+	"github.com/dmutex/dmutex/internal/child"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/transport/tcplink"

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // What can go wrong; the Kind of a [Violation] is one of these.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A Config says which group [Explore] explores, and how far.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/goldentest"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/trace"
 )
 

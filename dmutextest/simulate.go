@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/trace"
 )
 

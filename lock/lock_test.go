@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/locktest"
+	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"

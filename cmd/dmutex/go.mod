@@ -30,7 +30,7 @@ require (
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
-	github.com/dmutex/dmutex/dmutexprom v0.0.0
+	github.com/dmutex/dmutex/metrics/prom v0.0.0
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/klauspost/compress v1.20.3 // indirect

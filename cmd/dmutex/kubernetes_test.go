@@ -144,7 +144,7 @@ var confined = security{
 func manifests(t *testing.T, name string, files ...string) map[string]manifest {
 	kinds := make(map[string]manifest)
 	for _, file := range files {
-		text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file))
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "deploy", "kubernetes", file))
 		require.NoError(t, err)
 		in := yaml.NewDecoder(bytes.NewReader(text))
 		in.KnownFields(true)
@@ -235,7 +235,7 @@ func TestKubernetesServe(t *testing.T) {
 // The names that the certificate of the members needs cover the addresses of the members for clients of
 // their namespace and of others.
 func TestKubernetesNames(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/kubernetes/serve.yaml")
+	text, err := os.ReadFile("../../docs/deploy/kubernetes/serve.yaml")
 	require.NoError(t, err)
 	_, line, _ := strings.Cut(string(text), "value: /tls/tls.crt} # for ")
 	line, _, _ = strings.Cut(line, "\n")
@@ -255,10 +255,10 @@ func TestKubernetesNames(t *testing.T) {
 
 // Each file for Kustomize names files that are there, and the base is all of the lock service.
 func TestKustomize(t *testing.T) {
-	files, err := filepath.Glob("../../deploy/kubernetes/*/kustomization.yaml")
+	files, err := filepath.Glob("../../docs/deploy/kubernetes/*/kustomization.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	for _, file := range append(files, "../../deploy/kubernetes/kustomization.yaml") {
+	for _, file := range append(files, "../../docs/deploy/kubernetes/kustomization.yaml") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		var k struct {

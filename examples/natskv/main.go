@@ -24,7 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/fence"
+	"github.com/dmutex/dmutex/lock/fence"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/natslink"
 )

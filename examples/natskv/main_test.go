@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/fence"
+	"github.com/dmutex/dmutex/lock/fence"
 )
 
 // LESSONS L2, L12, L46: the whole story, as main tells it.

@@ -22,7 +22,7 @@ import (
 	_ "github.com/ncruces/go-sqlite3/embed"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/fence"
+	"github.com/dmutex/dmutex/lock/fence"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"

@@ -24,7 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dmutex/dmutex/integration/servers"
-	"github.com/dmutex/dmutex/internal/kit/child"
+	"github.com/dmutex/dmutex/internal/child"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/etcdstore"

@@ -21,7 +21,7 @@ import (
 
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/client/natsclient"
-	"github.com/dmutex/dmutex/internal/kit/child"
+	"github.com/dmutex/dmutex/internal/child"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/filestore"

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/child"
+	"github.com/dmutex/dmutex/internal/child"
 )
 
 const (

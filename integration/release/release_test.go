@@ -64,7 +64,7 @@ func TestRelease(t *testing.T) {
 		return
 	}
 	run(t, user, env, "go", "build", "-o", "invoices", ".")
-	write(t, filepath.Join(user, "more.go"), imports("dmutexotel", "dmutexprom", "store/etcdstore", "store/natsstore"))
+	write(t, filepath.Join(user, "more.go"), imports("metrics/otel", "metrics/prom", "store/etcdstore", "store/natsstore"))
 	run(t, user, env, "go", "list", "-deps", ".") // to compile it would take a minute
 	require.NotContains(t, read(t, filepath.Join(user, "go.mod")), "replace")
 
@@ -115,11 +115,11 @@ func TestReleaseRefused(t *testing.T) {
 	refused("say which version")
 	refused("say which version", "1.0.0")
 	refused("say which version", "v2.0.0") // its modules would need other paths
-	run(t, clone, nil, "git", "tag", "dmutexprom/v0.1.0")
-	refused("dmutexprom/v0.1.0 is there already", "v0.1.0")
+	run(t, clone, nil, "git", "tag", "metrics/prom/v0.1.0")
+	refused("metrics/prom/v0.1.0 is there already", "v0.1.0")
 	write(t, filepath.Join(clone, "forgotten"), "")
 	refused("commit your changes first", "v0.2.0")
-	require.Equal(t, "dmutexprom/v0.1.0", run(t, clone, nil, "git", "tag"))
+	require.Equal(t, "metrics/prom/v0.1.0", run(t, clone, nil, "git", "tag"))
 }
 
 // imports returns a file that imports packages of this project.

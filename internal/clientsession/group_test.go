@@ -10,8 +10,8 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A group is a state of some members, the record that says who they are, and their clients. The sides of

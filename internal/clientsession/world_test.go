@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A world is a state of some clients, the member that serves them, and one lock. Time passes in

@@ -16,7 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/locktest"
+	"github.com/dmutex/dmutex/lock/locktest"
 )
 
 var errLapsed = errors.New("lapsed")

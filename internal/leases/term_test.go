@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/internal/kit/goldentest"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 var _ = flag.Bool("update", false, "rewrite the files in testdata")

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 )
 
 // leaseMutants are the lease mode with one rule broken, in the machine, its driver or

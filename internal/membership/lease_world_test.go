@@ -13,8 +13,8 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A leaseWorld is a state of a group in the lease mode: places where one life at a time

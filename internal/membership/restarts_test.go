@@ -9,7 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A history is a group of the strict mode in virtual time, whose processes crash and

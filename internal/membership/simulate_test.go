@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // An event is an action that can be found again when something before it is left

@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A world is a state of a group of members whose processes start, crash, leave and

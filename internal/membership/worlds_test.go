@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // The worlds of both modes share steps, locks, and catalogs.

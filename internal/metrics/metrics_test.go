@@ -11,7 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
-	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -22,8 +22,8 @@ func TestPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# The metrics
 
-What [dmutexprom](../dmutexprom) and [dmutexotel](../dmutexotel) export. Alerts and a dashboard for
-them are in [alerts.yaml](../dmutexprom/alerts.yaml) and [dashboard.json](../dmutexprom/dashboard.json);
+What [dmutexprom](../metrics/prom) and [dmutexotel](../metrics/otel) export. Alerts and a dashboard for
+them are in [alerts.yaml](../metrics/prom/alerts.yaml) and [dashboard.json](../metrics/prom/dashboard.json);
 [What to watch](operating.md#what-to-watch) says what each alert means. A timestamp is in seconds since 1970:
 alert on ` + "`time()`" + ` minus it. In OpenTelemetry a label has the name with ` + "`dmutex.`" + ` before it, such as
 ` + "`dmutex.peer`" + `. A peer's label is its ` + "`Config.Name`" + `, or ` + "`node 3`" + ` while that is not known.

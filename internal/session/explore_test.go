@@ -8,8 +8,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/dmutex/dmutex/internal/kit/search"
 	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/internal/timers"
 )
 

@@ -65,7 +65,7 @@ func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Sem
 // A Permit is the handle of one permit. Of two grants of the permits with one number the later has the
 // higher fence, so let the guarded resource keep one [fence.Gate] for each number.
 //
-// [fence.Gate]: https://pkg.go.dev/github.com/dmutex/dmutex/fence#Gate
+// [fence.Gate]: https://pkg.go.dev/github.com/dmutex/dmutex/lock/fence#Gate
 type Permit struct {
 	lock.Held
 	Number int // from 0

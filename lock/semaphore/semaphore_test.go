@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/lock/semaphore"
-	"github.com/dmutex/dmutex/locktest"
 )
 
 // A nil context and nil functions are said in words.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/locktest"
+	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"

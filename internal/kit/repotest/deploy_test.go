@@ -22,9 +22,9 @@ const (
 	closing = 10 * time.Second // the deadline of Close in the program of docs/operating.md
 )
 
-// The pages show files of deploy as they are, and link to every file there.
+// The pages show files of docs/deploy as they are, and link to every file there.
 func TestDeployFilesAreShown(t *testing.T) {
-	shown := regexp.MustCompile("(?ms)^\\[(deploy/[^]]+)\\]\\([^)]+\\):\n\n```\n(.*?)^```$")
+	shown := regexp.MustCompile("(?ms)^\\[(docs/deploy/[^]]+)\\]\\([^)]+\\):\n\n```\n(.*?)^```$")
 	all := ""
 	for page, text := range pages(t) {
 		all += text
@@ -35,9 +35,9 @@ func TestDeployFilesAreShown(t *testing.T) {
 		}
 	}
 	require.Len(t, shown.FindAllString(all, -1), 4)
-	require.NoError(t, filepath.WalkDir("deploy", func(file string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("docs/deploy", func(file string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			require.Contains(t, all, "(../"+filepath.ToSlash(file)+")")
+			require.Contains(t, all, "("+strings.TrimPrefix(filepath.ToSlash(file), "docs/")+")")
 		}
 		return err
 	}))
@@ -46,7 +46,7 @@ func TestDeployFilesAreShown(t *testing.T) {
 // A unit restarts its process, and leaves Close enough time. If systemd is installed, it
 // verifies the unit.
 func TestSystemd(t *testing.T) {
-	files, err := filepath.Glob("deploy/systemd/*.service")
+	files, err := filepath.Glob("docs/deploy/systemd/*.service")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
@@ -90,7 +90,7 @@ func TestSystemd(t *testing.T) {
 
 // Every metric that docs/operating.md says to watch has an alert, and the page has a row for each alert.
 func TestAlertsOfPage(t *testing.T) {
-	text, err := os.ReadFile("dmutexprom/alerts.yaml")
+	text, err := os.ReadFile("metrics/prom/alerts.yaml")
 	require.NoError(t, err)
 	metric := regexp.MustCompile(`\bdmutex_\w+`)
 	alerts := make(map[string]bool)

@@ -20,82 +20,87 @@ import (
 
 const module = "github.com/dmutex/dmutex"
 
-// rows is the table of the layers. A row is a directory with all below it: whether it
-// is pure, and which other rows it may import.
-var rows = []struct {
+type layer struct {
 	name string
 	pure bool
 	may  []string
-}{
-	// layer 0
-	{".", true, []string{"internal/canon"}},
+}
+
+// rows is the house, from the ground up. A row is a directory with all below it: whether it
+// is pure, and which of the rows above it in this table it may import.
+var rows = []layer{
+	// The card: what each algorithm is to its driver.
 	{"internal/canon", true, nil},
+	{".", true, []string{"internal/canon"}},
 	{"site", true, []string{".", "internal/canon"}},
 
-	// layer 1: none of these may import another
+	// Machines. None of these may import another.
+	{"quorum", true, nil},
 	{"central", true, []string{".", "internal/canon", "site"}},
-	{"deadlock", true, []string{".", "internal/canon"}},
-	{"election", true, []string{".", "internal/canon"}},
 	{"lamport", true, []string{".", "internal/canon", "site"}},
 	{"maekawa", true, []string{".", "internal/canon", "site"}},
-	{"quorum", true, nil},
 	{"ricart", true, []string{".", "internal/canon", "site"}},
 	{"ring", true, []string{".", "internal/canon", "site"}},
 	{"suzukikasami", true, []string{".", "internal/canon", "site"}},
+	{"election", true, []string{".", "internal/canon"}},
+	{"deadlock", true, []string{".", "internal/canon"}},
 
-	// layer 2
-	{"dmutextest", false, []string{".", "internal/kit/goldentest", "internal/kit/search", "trace"}},
-	{"fence", false, nil},
-	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
-	{"internal/kit/certtest", false, nil},
-	{"internal/kit/child", false, nil},
-	{"internal/clientlink", false, []string{".", "internal/clientsession", "internal/wire", "transport"}},
-	{"internal/clientsession", true, []string{"internal/leases", "internal/protocol"}},
-	{"internal/clock", false, nil},
-	{"internal/epochs", true, nil},
-	{"internal/chase", true, []string{"."}},
-	{"internal/kit/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/kit/search"}},
-	{"internal/kit/electiontest", false, []string{".", "dmutextest", "election", "internal/kit/search"}},
-	{"internal/kit/browsertest", false, nil},
-	{"internal/kit/goldentest", false, []string{"internal/kit/search"}},
-	{"internal/hold", false, []string{".", "internal/clock", "internal/leases", "lock"}},
+	// Links, and what a pair of processes says to each other.
 	{"internal/latelog", false, nil},
+	{"internal/clock", false, nil},
 	{"internal/leases", true, nil},
-	{"internal/lockrecord", true, []string{"internal/canon", "internal/leases"}},
-	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/protocol", "lock"}},
-	{"internal/kit/machinetest", false, []string{".", "dmutextest"}},
-	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
-	{"internal/kit/racetest", false, nil},
-	{"internal/kit/search", false, nil},
-	{"internal/protocol", true, nil},
+	{"internal/epochs", true, nil},
 	{"internal/timers", true, nil},
-	{"internal/kit/repotest", false, nil},
-	{"internal/wire", false, []string{".", "transport"}},
-	{"internal/membership", true, []string{".", "internal/canon", "internal/epochs", "internal/leases", "internal/protocol"}},
-	{"client", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/hold", "internal/latelog", "internal/leases", "lock", "transport"}},
-	{"lock", false, nil},
-	{"lock/semaphore", false, []string{"internal/hold", "lock"}},
-	{"locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "lock"}},
-	{"store", false, nil},
-	{"store/storelock", false, []string{"internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lockrecord", "lock", "store"}},
-	{"trace", false, []string{"."}},
+	{"internal/protocol", true, nil},
 	{"transport", false, []string{".", "internal/latelog"}},
-	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
-	{"internal/mail", false, []string{".", "internal/clock", "internal/protocol", "internal/session", "transport"}},
+	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/session", true, []string{".", "internal/protocol", "internal/timers"}},
-
+	{"internal/mail", false, []string{".", "internal/clock", "internal/protocol", "internal/session", "transport"}},
 	{"transport/channel", false, []string{".", "internal/mail", "internal/session", "internal/wire", "transport"}},
+	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
 
-	// layer 3
+	// What tests and explores machines.
+	{"trace", false, []string{"."}},
+	{"internal/search", false, nil},
+	{"internal/goldentest", false, []string{"internal/search"}},
+	{"dmutextest", false, []string{".", "internal/goldentest", "internal/search", "trace"}},
+	{"internal/chase", true, []string{"."}},
+	{"internal/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/search"}},
+	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/search"}},
+	{"internal/child", false, nil},
+
+	// A lock service.
+	{"lock", false, nil},
+	{"internal/hold", false, []string{".", "internal/clock", "internal/leases", "lock"}},
+	{"lock/fence", false, nil},
+	{"lock/locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "lock"}},
+	{"lock/semaphore", false, []string{"internal/hold", "lock"}},
+	{"store", false, nil},
+	{"internal/lockrecord", true, []string{"internal/canon", "internal/leases"}},
+	{"store/storelock", false, []string{"internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lockrecord", "lock", "store"}},
+	{"internal/membership", true, []string{".", "internal/canon", "internal/epochs", "internal/leases", "internal/protocol"}},
+	{"internal/clientsession", true, []string{"internal/leases", "internal/protocol"}},
+	{"internal/clientlink", false, []string{".", "internal/clientsession", "internal/wire", "transport"}},
+	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/protocol", "lock"}},
+	{"client", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/hold", "internal/latelog", "internal/leases", "lock", "transport"}},
 	{"node/internal/locks", false, []string{".", "internal/clock", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
-	{"internal/kit/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/session", "node", "trace"}},
-	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
-	{"internal/metrics", false, []string{".", "client", "node"}},
 	{"node/filenode", false, []string{"node", "store", "transport"}},
 	{"node/natsnode", false, []string{"node", "store", "transport"}},
 	{"node/sqlnode", false, []string{"node", "store", "transport"}},
+	{"internal/metrics", false, []string{".", "client", "node"}},
+
+	// For tests only: nothing that ships reaches these.
+	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
+	{"internal/kit/certtest", false, nil},
+	{"internal/kit/browsertest", false, nil},
+	{"internal/kit/machinetest", false, []string{".", "dmutextest"}},
+	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
+	{"internal/kit/racetest", false, nil},
+	{"internal/kit/repotest", false, nil},
+	{"internal/kit/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/session", "node", "trace"}},
+	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.
@@ -144,8 +149,8 @@ func goList(t *testing.T, args ...string) (lines [][]string) {
 	return lines
 }
 
-// Imports point to lower layers only. The table has no row without a package, and allows
-// no import that no package needs.
+// No arrow runs back up: a row imports only rows that stand before it. The table has no row without a
+// package, and allows no import that no package needs.
 func TestImports(t *testing.T) {
 	used := make(map[string]bool) // a row, or a row and one that it imports
 	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
@@ -168,16 +173,37 @@ func TestImports(t *testing.T) {
 			used[rows[from].name+" "+rows[to].name] = true
 		}
 	}
-	for _, row := range rows {
+	for i, row := range rows {
 		if !used[row.name] {
 			t.Errorf("the table has a row %s, which has no package", row.name)
 		}
 		for _, other := range row.may {
+			if !slices.ContainsFunc(rows[:i], func(r layer) bool { return r.name == other }) {
+				t.Errorf("%s imports %s, which does not stand before it in the table", row.name, other)
+			}
 			if !used[row.name+" "+other] {
 				t.Errorf("the table lets %s import %s, which it does not", row.name, other)
 			}
 		}
 	}
+}
+
+// What ships, in any module, has nothing of the kit of the tests in it.
+func TestKitStaysOut(t *testing.T) {
+	require.NoError(t, filepath.WalkDir(".", func(file string, d os.DirEntry, err error) error {
+		file = filepath.ToSlash(file)
+		if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "internal/kit/") {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, spec := range f.Imports {
+			if strings.HasPrefix(spec.Path.Value, `"`+module+"/internal/kit/") {
+				t.Errorf("%s imports %s", file, spec.Path.Value)
+			}
+		}
+		return nil
+	}))
 }
 
 // The pure rows reach nothing that has to do with time, chance, other goroutines or the

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/internal/kit/goldentest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 )
 
 var seconds = regexp.MustCompile(`in [0-9.]+ s`)

@@ -9,9 +9,9 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
-	"github.com/dmutex/dmutex/internal/kit/deadlocktest"
-	"github.com/dmutex/dmutex/internal/kit/electiontest"
-	"github.com/dmutex/dmutex/internal/kit/search"
+	"github.com/dmutex/dmutex/internal/deadlocktest"
+	"github.com/dmutex/dmutex/internal/electiontest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A group is the check of machines that are not locks.

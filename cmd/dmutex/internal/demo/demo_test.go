@@ -23,7 +23,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/internal/kit/child"
+	"github.com/dmutex/dmutex/internal/child"
 )
 
 // sabotage is the environment variable that tells process 2 how to misbehave.

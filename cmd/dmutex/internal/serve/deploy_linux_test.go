@@ -32,10 +32,10 @@ type image struct {
 	alone            bool // the entrypoint sees only these files, and not those of this machine
 }
 
-// build makes the image that deploy/container/Dockerfile describes. The command in that file takes
+// build makes the image that docs/deploy/container/Dockerfile describes. The command in that file takes
 // a minute of CPU time with an empty cache. It runs only with DMUTEX_LONG=1, which .ci/run sets.
 func build(t *testing.T) (i image) {
-	text, err := os.ReadFile("../../../../deploy/container/Dockerfile")
+	text, err := os.ReadFile("../../../../docs/deploy/container/Dockerfile")
 	require.NoError(t, err)
 	var instructions, args []string
 	for _, line := range regexp.MustCompile(`(?m)^([^#\s]\S*) *(.*)$`).FindAllStringSubmatch(string(text), -1) {
@@ -116,10 +116,10 @@ type probe struct {
 	HTTPGet struct{ Path string } `yaml:"httpGet"`
 }
 
-// manifest reads the member of deploy/kubernetes/serve.yaml. A test in internal/kit/repotest checks
+// manifest reads the member of docs/deploy/kubernetes/serve.yaml. A test in internal/kit/repotest checks
 // the rest of the file.
 func manifest(t *testing.T) deployment {
-	text, err := os.ReadFile("../../../../deploy/kubernetes/serve.yaml")
+	text, err := os.ReadFile("../../../../docs/deploy/kubernetes/serve.yaml")
 	require.NoError(t, err)
 	var set struct {
 		Spec struct {
@@ -162,9 +162,9 @@ func manifest(t *testing.T) deployment {
 	return d
 }
 
-// unit reads deploy/systemd/dmutex-serve.service.
+// unit reads docs/deploy/systemd/dmutex-serve.service.
 func unit(t *testing.T) deployment {
-	text, err := os.ReadFile("../../../../deploy/systemd/dmutex-serve.service")
+	text, err := os.ReadFile("../../../../docs/deploy/systemd/dmutex-serve.service")
 	require.NoError(t, err)
 	d := deployment{env: make(map[string]string)}
 	for _, match := range regexp.MustCompile(`(?m)^Environment=(\w+)=(.*)$`).FindAllStringSubmatch(string(text), -1) {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/client"
-	"github.com/dmutex/dmutex/dmutexprom"
 	"github.com/dmutex/dmutex/internal/kit/servetest"
 	"github.com/dmutex/dmutex/internal/metrics"
+	"github.com/dmutex/dmutex/metrics/prom"
 	"github.com/dmutex/dmutex/node"
 )
 

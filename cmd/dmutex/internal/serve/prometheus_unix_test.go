@@ -35,7 +35,7 @@ func startPrometheus(t *testing.T, members ...*process) prometheus {
 	if err != nil {
 		t.Skip("there is no prometheus in the PATH, such as that of the Debian package")
 	}
-	rules, err := os.ReadFile("../../../../dmutexprom/alerts.yaml")
+	rules, err := os.ReadFile("../../../../metrics/prom/alerts.yaml")
 	require.NoError(t, err)
 	faster := regexp.MustCompile(`\b(\d+)([mh])\b`).ReplaceAllStringFunc(string(rules), func(d string) string {
 		return strings.NewReplacer("m", "s", "h", "m").Replace(d)
