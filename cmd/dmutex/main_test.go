@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
@@ -62,7 +63,7 @@ func TestHelp(t *testing.T) {
 	status, stdout, _ = invoke("demo", "tellers", "--help")
 	require.Equal(t, tool.StatusOK, status)
 	require.Contains(t, stdout, "Exit status: 0 if every locked run was right;")
-	for _, a := range tool.Algorithms {
+	for _, a := range catalog.All {
 		require.Contains(t, stdout, a.Name)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
@@ -18,7 +19,7 @@ func TestTraceOfDemo(t *testing.T) {
 	dir := t.TempDir()
 	status, _, stderr := invoke("demo", "--nodes=3", "--deposits=10", "--trace", dir)
 	require.Equal(t, tool.StatusOK, status, stderr)
-	for _, a := range tool.Algorithms {
+	for _, a := range catalog.All {
 		traces := filepath.Join(dir, a.Name)
 		status, stdout, stderr := invoke("trace", "replay", traces)
 		require.Equal(t, tool.StatusOK, status, stdout+stderr)
@@ -69,7 +70,7 @@ func TestTraceOfBroken(t *testing.T) {
 	dir := t.TempDir()
 	status, _, _ := invoke("demo", "--broken", "--nodes=3", "--deposits=50", "--trace", dir)
 	require.Equal(t, tool.StatusFailed, status)
-	status, stdout, stderr := invoke("trace", "replay", filepath.Join(dir, tool.Broken.Name))
+	status, stdout, stderr := invoke("trace", "replay", filepath.Join(dir, catalog.Broken.Name))
 	require.Equal(t, tool.StatusFailed, status, stdout+stderr)
 	require.Equal(t, 3, strings.Count(stdout, " under broken, "), stdout)
 	require.Regexp(t, `\.trace:\d+: lock "account": N\d was granted fence `, stdout)
@@ -122,7 +123,7 @@ func TestTraceOfSim(t *testing.T) {
 	require.Equal(t, tool.StatusOK, status, stderr)
 	runs, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, runs, 2*len(tool.Algorithms))
+	require.Len(t, runs, 2*len(catalog.All))
 	for _, run := range runs {
 		traces := filepath.Join(dir, run.Name())
 		status, stdout, stderr := invoke("trace", "replay", traces)

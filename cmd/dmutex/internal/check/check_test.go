@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 
@@ -32,7 +33,7 @@ func TestCheckAll(t *testing.T) {
 	status, stdout, stderr := invoke("check", "--cancel", "--network=fifo", "--requests=1")
 	require.Equal(t, tool.StatusOK, status, stderr)
 	require.Empty(t, stderr)
-	for _, a := range tool.Algorithms {
+	for _, a := range catalog.All {
 		require.Regexp(t, `(?m)^`+a.Name+` +2 nodes x 1 request with cancel, fifo: clean\. [0-9,]+ states, depth \d+`, stdout)
 	}
 	require.Contains(t, stdout, "In every run of these groups no two nodes met in the critical section")
@@ -92,7 +93,7 @@ func TestCheckJSON(t *testing.T) {
 	v := got.Checks[0].Violation
 	require.Equal(t, "mutual exclusion", v.Kind)
 	require.Equal(t, "1 and 2 both hold the lock", v.Why)
-	a, _ := tool.Find("lamport")
+	a, _ := catalog.Find("lamport")
 	again, err := dmutextest.RunScript(a.New, v.Script)
 	require.NoError(t, err)
 	require.Equal(t, v.Script, again)
@@ -121,7 +122,7 @@ func TestCheckClosing(t *testing.T) {
 func TestCheckInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	c := Cmd{Nodes: 4, Locks: lockOptions{Requests: 9, Algorithm: tool.Algorithms}}
+	c := Cmd{Nodes: 4, Locks: lockOptions{Requests: 9, Algorithm: catalog.All}}
 	all := c.Locks.subjects(&c)
 	err := c.explore(ctx, &tool.Console{Out: io.Discard, Err: io.Discard}, all, c.Locks.closing)
 	require.ErrorContains(t, err, "interrupted: central stopped after ")
@@ -141,7 +142,7 @@ func TestCheckStopped(t *testing.T) {
 
 	status, stdout, stderr = invoke("check", "--nodes=3", "--requests=1", "--max-states=90")
 	require.Equal(t, tool.StatusIncomplete, status, stdout)
-	require.Contains(t, stderr, "dmutex: "+tool.AlgorithmNames()+": stopped after 90 states", stdout)
+	require.Contains(t, stderr, "dmutex: "+catalog.Names()+": stopped after 90 states", stdout)
 
 	status, stdout, _ = invoke("check", "--algorithm=ricart", "--nodes=3", "--max-states=100", "--json")
 	require.Equal(t, tool.StatusIncomplete, status)

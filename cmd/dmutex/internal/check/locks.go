@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	quorums "github.com/dmutex/dmutex/cmd/dmutex/internal/quorum"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
@@ -16,12 +17,12 @@ import (
 )
 
 type lockOptions struct {
-	Algorithm tool.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
-	Requests  int         `default:"2" least:"1" most:"255" help:"Requests that each node makes in a run, 1 to 255."`
-	Shares    int         `default:"0" least:"0" most:"255" help:"Requests to share the lock that each node makes besides, 0 to 255. Of all algorithms those that share are checked then."`
-	Network   string      `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
-	Cancel    bool        `help:"Each node may also withdraw a request, once in a run and at any time."`
-	Quorums   string      `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
+	Algorithm catalog.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Requests  int            `default:"2" least:"1" most:"255" help:"Requests that each node makes in a run, 1 to 255."`
+	Shares    int            `default:"0" least:"0" most:"255" help:"Requests to share the lock that each node makes besides, 0 to 255. Of all algorithms those that share are checked then."`
+	Network   string         `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
+	Cancel    bool           `help:"Each node may also withdraw a request, once in a run and at any time."`
+	Quorums   string         `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
 
 	network dmutextest.Network
 	quorums map[uint64]string // by node, if they were given
@@ -36,7 +37,7 @@ func (o *lockOptions) validate(nodes int) (err error) {
 		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
 	}
 	switch {
-	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, tool.Algorithm.Shares):
+	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, catalog.Algorithm.Shares):
 		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart", o.Algorithm[0].Name)
 	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")

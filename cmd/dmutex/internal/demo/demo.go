@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
@@ -73,7 +74,7 @@ func newVerdict(err error) verdict {
 
 // demonstrate does one run after the other, each under an algorithm, and prints
 // what they have found.
-func (f *flags) demonstrate(con *tool.Console, p *tool.Progress, found finding, algorithms []tool.Algorithm, run func(context.Context, tool.Algorithm, *stage) error) error {
+func (f *flags) demonstrate(con *tool.Console, p *tool.Progress, found finding, algorithms []catalog.Algorithm, run func(context.Context, catalog.Algorithm, *stage) error) error {
 	ctx, stop := tool.Interruptible()
 	defer stop()
 	err := f.runAll(ctx, p, algorithms, run)
@@ -90,7 +91,7 @@ func (f *flags) demonstrate(con *tool.Console, p *tool.Progress, found finding, 
 	return err
 }
 
-func (f *flags) runAll(ctx context.Context, p *tool.Progress, algorithms []tool.Algorithm, run func(context.Context, tool.Algorithm, *stage) error) error {
+func (f *flags) runAll(ctx context.Context, p *tool.Progress, algorithms []catalog.Algorithm, run func(context.Context, catalog.Algorithm, *stage) error) error {
 	s := &stage{flags: f, url: f.NatsURL, progress: p}
 	for _, a := range algorithms {
 		if f.Trace != "" && a.New != nil {
@@ -156,7 +157,7 @@ func (s *stage) reachNATS() error {
 // group returns a group that is to do a task under an algorithm, with an empty
 // directory of this name for its files. It must be ended. A group that is traced must be
 // the only one of its algorithm.
-func (s *stage) group(t task, a tool.Algorithm, name string, traced bool) (*group, error) {
+func (s *stage) group(t task, a catalog.Algorithm, name string, traced bool) (*group, error) {
 	t.Algorithm, t.Link, t.NatsURL, t.Prefix = a.Name, s.Link, s.url, natsPrefix()
 	t.Dir = filepath.Join(s.dir, name)
 	if s.Trace != "" && traced {

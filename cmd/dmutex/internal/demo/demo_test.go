@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
@@ -52,7 +53,7 @@ func sabotaged(how string) int {
 		return 99
 	}
 	var out io.Writer = os.Stdout
-	if first.Task.Self == 2 && first.Task.Algorithm != tool.NoLock.Name {
+	if first.Task.Self == 2 && first.Task.Algorithm != catalog.NoLock.Name {
 		switch how {
 		case "die at once":
 			fmt.Fprintln(os.Stderr, "the vault is on fire")
@@ -122,7 +123,7 @@ func TestDemo(t *testing.T) {
 			status, r, stderr := demo(t, "--link", link, "--nodes=3", "--deposits=25", "--kills=0")
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
-			require.Len(t, r.Runs, 1+len(tool.Algorithms))
+			require.Len(t, r.Runs, 1+len(catalog.All))
 			require.Empty(t, r.KillRuns)
 			require.True(t, slices.ContainsFunc(r.Runs, func(o outcome) bool { return o.HandOff != nil }), "sometimes a teller waits")
 			for i, o := range r.Runs {
@@ -134,7 +135,7 @@ func TestDemo(t *testing.T) {
 					require.Positive(t, o.Overlaps, "with no lock tellers overlap")
 					continue
 				}
-				require.Equal(t, tool.Algorithms[i-1].Name, o.Algorithm)
+				require.Equal(t, catalog.All[i-1].Name, o.Algorithm)
 				requireRight(t, o)
 			}
 		})
@@ -322,7 +323,7 @@ func TestDemoServerGone(t *testing.T) {
 	tool.NATS = &broker
 	defer func() { tool.NATS = nats.Broker }()
 	f := flags{Link: "nats"}
-	err := f.runAll(t.Context(), tool.NewProgress(io.Discard, 1, ""), tool.Algorithms[:1], func(_ context.Context, _ tool.Algorithm, s *stage) error {
+	err := f.runAll(t.Context(), tool.NewProgress(io.Discard, 1, ""), catalog.All[:1], func(_ context.Context, _ catalog.Algorithm, s *stage) error {
 		s.stopServer()
 		return s.serve()
 	})

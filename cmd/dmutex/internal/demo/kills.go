@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
@@ -64,7 +65,7 @@ type killRun struct {
 }
 
 // workUnderKills does one run with kills, on a new account.
-func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
+func (c *Tellers) workUnderKills(ctx context.Context, a catalog.Algorithm, s *stage) (killOutcome, error) {
 	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease, Remote: c.Store == "remote"}, a, a.Name+"-kills", c.Kill || c.Crash)
 	if err != nil {
 		return killOutcome{}, err

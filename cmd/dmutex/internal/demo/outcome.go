@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
@@ -40,7 +41,7 @@ type evidence struct {
 
 // messages compares what was sent with the formula.
 type messages struct {
-	tool.Messages
+	catalog.Messages
 	Tellers []tally `json:"tellers"`
 }
 
@@ -66,7 +67,7 @@ type quantiles struct {
 }
 
 // audit judges a run by its passbook, its records and its counters.
-func audit(alg tool.Algorithm, nodes int, book evidence, w work) outcome {
+func audit(alg catalog.Algorithm, nodes int, book evidence, w work) outcome {
 	records := slices.Concat(w.records...)
 	o := outcome{Algorithm: alg.Name, About: alg.About, Locked: alg.New != nil, evidence: book, Took: w.took}
 	o.Expected = int64(len(records)) * deposit
@@ -87,7 +88,7 @@ func audit(alg tool.Algorithm, nodes int, book evidence, w work) outcome {
 
 // countMessages sums up what all tellers sent. No message is in flight when they
 // are counted, so each belongs to an entry that was made.
-func countMessages(alg tool.Algorithm, nodes int, w work) *messages {
+func countMessages(alg catalog.Algorithm, nodes int, w work) *messages {
 	var m messages
 	var all uint64
 	entries := 0
@@ -258,7 +259,7 @@ func (r *result) closing() string {
 	var right []string
 	var said tool.Phrases
 	for _, o := range r.Runs {
-		broken, faults := o.Algorithm == tool.Broken.Name, strings.Join(o.Faults, "; ")
+		broken, faults := o.Algorithm == catalog.Broken.Name, strings.Join(o.Faults, "; ")
 		said.Add(!o.Locked, "With no lock, %s of %s was lost.", money(o.Expected-o.Actual), money(o.Expected))
 		said.Add(broken && o.OK, "The machine that is wrong on purpose was not caught this time.")
 		said.Add(broken && !o.OK, "The machine that is wrong on purpose was caught: %s.", faults)
@@ -272,7 +273,7 @@ func (r *result) closing() string {
 }
 
 func names(algorithms []string) string {
-	if len(algorithms) == len(tool.Algorithms) {
+	if len(algorithms) == len(catalog.All) {
 		return fmt.Sprintf("all %d algorithms", len(algorithms))
 	}
 	return strings.Join(algorithms, ", ")

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 )
 
 // rightBook is the passbook of rightWork.
@@ -30,7 +30,7 @@ func rightWork() work {
 }
 
 func TestAuditRight(t *testing.T) {
-	central, _ := tool.Find("central")
+	central, _ := catalog.Find("central")
 	o := audit(central, 2, rightBook, rightWork())
 	require.True(t, o.OK, o.Faults)
 	require.EqualValues(t, 6, o.Messages.Sent)
@@ -55,7 +55,7 @@ func TestAuditFaults(t *testing.T) {
 		{"a message less", func(_ *evidence, w *work) { w.counts[0].Sent[dmutex.Grant]-- }, "5 messages for 2 entries, where 3 says 3 an entry"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			central, _ := tool.Find("central")
+			central, _ := catalog.Find("central")
 			book, w := rightBook, rightWork()
 			c.spoil(&book, &w)
 			o := audit(central, 2, book, w)
@@ -67,7 +67,7 @@ func TestAuditFaults(t *testing.T) {
 
 // A run without a lock is shown, not judged.
 func TestAuditNoLock(t *testing.T) {
-	o := audit(tool.NoLock, 2, evidence{Entries: 4, Expected: 400, Actual: 100, Overlaps: 1, FenceErrors: 4}, rightWork())
+	o := audit(catalog.NoLock, 2, evidence{Entries: 4, Expected: 400, Actual: 100, Overlaps: 1, FenceErrors: 4}, rightWork())
 	require.True(t, o.OK)
 	require.Equal(t, 1, o.Overlaps)
 	require.Zero(t, o.FenceErrors, "there are no fences")

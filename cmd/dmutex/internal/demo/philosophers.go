@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/node"
 )
 
 // Philosophers shows deadlocks between distributed locks, and their end.
 type Philosophers struct {
-	Philosophers int           `default:"5" least:"2" most:"64" help:"Number of philosophers, and of forks, 2 to 64."`
-	Meals        int           `default:"100" least:"1" help:"Meals that each philosopher wants, at least 1."`
-	Algorithm    tool.Choice   `default:"ricart" help:"One algorithm, or all of them: ${algorithms}."`
-	Think        time.Duration `default:"1ms" least:"100µs" help:"Time for a meal, and between the forks when a victim tries again; at least 100µs."`
-	Detect       time.Duration `default:"50ms" least:"1ms" help:"Time that a philosopher waits for a fork before looking for a cycle, at least 1ms."`
-	Watch        time.Duration `default:"2s" least:"100ms" help:"How long to watch the table without detection, at least 100ms. The dinner with detection is the one that --trace records."`
+	Philosophers int            `default:"5" least:"2" most:"64" help:"Number of philosophers, and of forks, 2 to 64."`
+	Meals        int            `default:"100" least:"1" help:"Meals that each philosopher wants, at least 1."`
+	Algorithm    catalog.Choice `default:"ricart" help:"One algorithm, or all of them: ${algorithms}."`
+	Think        time.Duration  `default:"1ms" least:"100µs" help:"Time for a meal, and between the forks when a victim tries again; at least 100µs."`
+	Detect       time.Duration  `default:"50ms" least:"1ms" help:"Time that a philosopher waits for a fork before looking for a cycle, at least 1ms."`
+	Watch        time.Duration  `default:"2s" least:"100ms" help:"How long to watch the table without detection, at least 100ms. The dinner with detection is the one that --trace records."`
 	flags
 }
 
@@ -58,7 +59,7 @@ func (c *Philosophers) Run(con *tool.Console) error {
 		Link: c.Link, Philosophers: c.Philosophers, Meals: c.Meals,
 		Think: c.Think, Detect: c.Detect, Watched: c.Watch, Runs: []tables{},
 	}
-	return c.demonstrate(con, p, &r, c.Algorithm, func(ctx context.Context, a tool.Algorithm, s *stage) (err error) {
+	return c.demonstrate(con, p, &r, c.Algorithm, func(ctx context.Context, a catalog.Algorithm, s *stage) (err error) {
 		p.Say("%-12s %d philosophers, without detection: watched for %v", a.Name, c.Philosophers, c.Watch)
 		t := tables{Algorithm: a.Name}
 		if t.Without, err = c.dine(ctx, a, s, 0); err != nil {
@@ -84,7 +85,7 @@ type dinner struct {
 }
 
 // dine makes one dinner. Without detection it ends the dinner after c.Watch.
-func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, detect time.Duration) (dinner, error) {
+func (c *Philosophers) dine(ctx context.Context, a catalog.Algorithm, s *stage, detect time.Duration) (dinner, error) {
 	d := dinner{Meals: make([]int, c.Philosophers), Cycles: []cycle{}}
 	g, err := s.group(task{Trade: "philosopher", Nodes: c.Philosophers, Meals: c.Meals, Think: c.Think, Detect: detect},
 		a, fmt.Sprintf("%s-%v", a.Name, detect), detect > 0)

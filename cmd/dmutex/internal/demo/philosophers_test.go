@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
@@ -52,7 +53,7 @@ func TestPhilosophers(t *testing.T) {
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			if c.name == "all" {
-				require.Len(t, r.Runs, len(tool.Algorithms))
+				require.Len(t, r.Runs, len(catalog.All))
 			}
 			for _, run := range r.Runs {
 				require.Equal(t, make([]int, c.n), run.Without.Meals)
@@ -126,9 +127,9 @@ func TestPhilosophersBroken(t *testing.T) {
 		dir:      t.TempDir(),
 		progress: tool.NewProgress(onWrite(enough), 3, "meals"),
 	}
-	e, err := c.dine(ctx, tool.Broken, s, 0)
+	e, err := c.dine(ctx, catalog.Broken, s, 0)
 	require.ErrorIs(t, err, context.Canceled) // canceled at the first meal
-	r := dinners{Philosophers: 3, Runs: []tables{{Algorithm: tool.Broken.Name, Without: e}}}
+	r := dinners{Philosophers: 3, Runs: []tables{{Algorithm: catalog.Broken.Name, Without: e}}}
 	r.judge(nil)
 	require.False(t, r.OK)
 	require.Regexp(t, "without detection [1-3] meals? were eaten", r.Runs[0].Faults)

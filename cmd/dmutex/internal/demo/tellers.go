@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -16,21 +17,21 @@ import (
 
 // Tellers shows the locks at work on real processes.
 type Tellers struct {
-	Nodes     int           `default:"5" least:"2" most:"64" unit:" tellers" help:"Number of tellers, 2 to 64."`
-	Deposits  int           `default:"100" least:"1" help:"Deposits that each teller makes, at least 1; with --kill and --crash they make as many as they can."`
-	Algorithm tool.Choice   `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, the first one if not given."`
-	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
-	Think     time.Duration `default:"1ms" least:"100µs" help:"Time between reading the account and writing it, at least 100µs."`
-	Kill      bool          `xor:"how" help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
-	Crash     bool          `xor:"how" help:"Kill tellers for good while they work, and add new ones. The members of the group are in a file, with a lease."`
-	Kills     int           `default:"3" help:"How often tellers are killed with --kill or --crash, or in the last run without them; 0 for no such run."`
-	Lease     time.Duration `placeholder:"2s" help:"With --crash: how long a teller may hold the lock after the file has last shown it as a member; 2s if not given."`
-	Store     string        `default:"file" enum:"file,remote" help:"With --crash, where the group's record is: file, by which the processes of one machine prove each other dead, or remote, the same file used like one on another machine."`
+	Nodes     int            `default:"5" least:"2" most:"64" unit:" tellers" help:"Number of tellers, 2 to 64."`
+	Deposits  int            `default:"100" least:"1" help:"Deposits that each teller makes, at least 1; with --kill and --crash they make as many as they can."`
+	Algorithm catalog.Choice `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, the first one if not given."`
+	Broken    bool           `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
+	Think     time.Duration  `default:"1ms" least:"100µs" help:"Time between reading the account and writing it, at least 100µs."`
+	Kill      bool           `xor:"how" help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
+	Crash     bool           `xor:"how" help:"Kill tellers for good while they work, and add new ones. The members of the group are in a file, with a lease."`
+	Kills     int            `default:"3" help:"How often tellers are killed with --kill or --crash, or in the last run without them; 0 for no such run."`
+	Lease     time.Duration  `placeholder:"2s" help:"With --crash: how long a teller may hold the lock after the file has last shown it as a member; 2s if not given."`
+	Store     string         `default:"file" enum:"file,remote" help:"With --crash, where the group's record is: file, by which the processes of one machine prove each other dead, or remote, the same file used like one on another machine."`
 	flags
 
-	algorithms tool.Choice   // of the runs without kills
-	killed     tool.Choice   // of those with kills
-	spell      time.Duration // for tests: another spell than usual
+	algorithms catalog.Choice // of the runs without kills
+	killed     catalog.Choice // of those with kills
+	spell      time.Duration  // for tests: another spell than usual
 }
 
 // maxCrew bounds the tellers with --crash, and those that are killed: a new record takes
@@ -80,12 +81,12 @@ func (c *Tellers) Validate() error {
 	}
 	switch c.algorithms = c.Algorithm; {
 	case c.Broken:
-		c.algorithms = tool.Choice{tool.Broken}
+		c.algorithms = catalog.Choice{catalog.Broken}
 	case c.Algorithm == nil && c.Crash:
-		a, _ := tool.Find("witnessed") // the default with leases
-		c.algorithms = tool.Choice{a}
+		a, _ := catalog.Find("witnessed") // the default with leases
+		c.algorithms = catalog.Choice{a}
 	case c.Algorithm == nil:
-		c.algorithms = tool.Algorithms
+		c.algorithms = catalog.All
 	}
 	switch {
 	case c.Kill || c.Crash:
@@ -94,7 +95,7 @@ func (c *Tellers) Validate() error {
 	case c.Kills > 0 && c.Trace == "" && !c.Broken:
 		c.killed = c.algorithms[:1]
 	}
-	c.algorithms = append(tool.Choice{tool.NoLock}, c.algorithms...)
+	c.algorithms = append(catalog.Choice{catalog.NoLock}, c.algorithms...)
 	return c.validate()
 }
 
@@ -102,7 +103,7 @@ func (c *Tellers) Validate() error {
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
 	r := result{Lease: c.Lease, Store: c.Store, Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
-	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a tool.Algorithm, s *stage) error {
+	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a catalog.Algorithm, s *stage) error {
 		if len(r.Runs)+len(r.KillRuns) == 0 {
 			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
 		}
@@ -130,7 +131,7 @@ func (c *Tellers) Run(con *tool.Console) error {
 	})
 }
 
-func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outcome, err error) {
+func (c *Tellers) work(ctx context.Context, a catalog.Algorithm, s *stage) (o outcome, err error) {
 	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think}, a, a.Name, a.New != nil)
 	if err != nil {
 		return o, err
@@ -267,7 +268,7 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case errors.Is(err, node.ErrLost) && (t.task.Lease != 0 || t.task.Algorithm == tool.Broken.Name):
+		case errors.Is(err, node.ErrLost) && (t.task.Lease != 0 || t.task.Algorithm == catalog.Broken.Name):
 			continue // the store or this machine was too slow for the lease, or a view keeps one of two holders
 		case err != nil:
 			return nil, fmt.Errorf("deposit %d: %w", len(records)+1, err)

@@ -11,13 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 )
 
 // sample is a result with every kind of row, and large numbers.
 func sample() result {
 	times := func(p50, p99 time.Duration) *quantiles { return &quantiles{1000, p50, p99} }
-	row := func(a tool.Algorithm, sent uint64, entries int) outcome {
+	row := func(a catalog.Algorithm, sent uint64, entries int) outcome {
 		m := &messages{Messages: a.Count(5, sent, entries)}
 		return outcome{
 			Algorithm: a.Name, About: a.About, Locked: true, OK: true,
@@ -25,13 +25,13 @@ func sample() result {
 			Acquire: times(6020*time.Microsecond, 1250*time.Millisecond), HandOff: times(103*time.Microsecond, 278*time.Millisecond),
 		}
 	}
-	central, _ := tool.Find("central")
-	kasami, _ := tool.Find("suzukikasami")
+	central, _ := catalog.Find("central")
+	kasami, _ := catalog.Find("suzukikasami")
 	r := result{Link: "tcp", Nodes: 5, Deposits: 200, Think: time.Millisecond, Runs: []outcome{
-		{Algorithm: tool.NoLock.Name, About: tool.NoLock.About, OK: true, evidence: evidence{Entries: 1000, Expected: 100000, Actual: 21900, Overlaps: 817}},
+		{Algorithm: catalog.NoLock.Name, About: catalog.NoLock.About, OK: true, evidence: evidence{Entries: 1000, Expected: 100000, Actual: 21900, Overlaps: 817}},
 		row(central, 2400, 800),
 		row(kasami, 4990, 1000),
-		row(tool.Broken, 7956, 1000),
+		row(catalog.Broken, 7956, 1000),
 	}}
 	wrong := &r.Runs[3]
 	wrong.OK, wrong.Actual, wrong.Overlaps, wrong.FenceErrors, wrong.HandOff = false, 80100, 117, 99, nil
@@ -165,7 +165,7 @@ teller inside; 1 fences had not risen. Tellers were killed for good 4 times, and
 // The longest lines fit a terminal of 100 columns.
 func TestTableWidth(t *testing.T) {
 	r := sample()
-	for _, a := range tool.Algorithms {
+	for _, a := range catalog.All {
 		r.Runs = append(r.Runs, outcome{Algorithm: a.Name, About: a.About})
 	}
 	var b strings.Builder
@@ -185,10 +185,10 @@ func TestClosing(t *testing.T) {
 	require.Equal(t, "The machine that is wrong on purpose was not caught this time.", r.closing())
 
 	r.Runs = nil
-	for _, a := range tool.Algorithms {
+	for _, a := range catalog.All {
 		r.Runs = append(r.Runs, outcome{Algorithm: a.Name, Locked: true, OK: true})
 	}
-	require.Contains(t, r.closing(), fmt.Sprintf("Under all %d algorithms not a cent was lost", len(tool.Algorithms)))
+	require.Contains(t, r.closing(), fmt.Sprintf("Under all %d algorithms not a cent was lost", len(catalog.All)))
 }
 
 // An incomplete demo shows the completed runs, and counts as failed.

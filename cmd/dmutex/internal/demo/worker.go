@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/node"
@@ -102,7 +103,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 		return err
 	}
 	w.task = first.Task
-	alg, _ := tool.Find(w.task.Algorithm, tool.NoLock, tool.Broken) // the demo knows it
+	alg, _ := catalog.Find(w.task.Algorithm, catalog.NoLock, catalog.Broken) // the demo knows it
 	if alg.New == nil {
 		w.report(report{Word: wordAddress})
 		if _, err := w.expect(ctx, wordOpen); err != nil {

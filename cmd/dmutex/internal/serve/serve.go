@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/metrics"
@@ -63,7 +64,7 @@ Also 3 after a signal if --grace was over before clients had released what they 
 func (c *Cmd) Validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	local := host == "localhost" || net.ParseIP(host).IsLoopback()
-	_, known := tool.Find(c.Algorithm)
+	_, known := catalog.Find(c.Algorithm)
 	switch {
 	case c.Group == nil: // the error is that it is missing
 		return nil
@@ -82,7 +83,7 @@ func (c *Cmd) Validate() error {
 	case !membership.IsName(c.Name):
 		return fmt.Errorf("--name=%q: choose printable text of at most 64 bytes", c.Name)
 	case !known:
-		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
+		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, catalog.Names())
 	}
 	return c.Check(c.Group.Servers != "", c.Listen != "")
 }
@@ -120,7 +121,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 		defer l.Close()
 		web = l
 	}
-	algorithm, _ := tool.Find(c.Algorithm)
+	algorithm, _ := catalog.Find(c.Algorithm)
 	page := newPage()
 	n, leave, err := c.join(ctx, node.Config{
 		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log, Observer: page.observer(),

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/trace"
@@ -23,17 +24,17 @@ import (
 
 // Cmd is dmutex sim.
 type Cmd struct {
-	Algorithm tool.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
-	Nodes     sizes       `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
-	Load      []load      `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
-	Requests  int         `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
-	Hold      float64     `default:"1" least:"0" most:"1e6" help:"Time in T that the lock is held, 0 to 1e6."`
-	Shares    float64     `default:"0" least:"0" most:"1" help:"Fraction of the requests that are to share the lock, 0 to 1. Of all algorithms those that share run then."`
-	Delay     string      `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
-	Seed      uint64      `default:"1" help:"The same seed makes the same runs."`
-	Trace     string      `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
-	JSON      bool        `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
-	CSV       bool        `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
+	Algorithm catalog.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Nodes     sizes          `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
+	Load      []load         `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
+	Requests  int            `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
+	Hold      float64        `default:"1" least:"0" most:"1e6" help:"Time in T that the lock is held, 0 to 1e6."`
+	Shares    float64        `default:"0" least:"0" most:"1" help:"Fraction of the requests that are to share the lock, 0 to 1. Of all algorithms those that share run then."`
+	Delay     string         `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
+	Seed      uint64         `default:"1" help:"The same seed makes the same runs."`
+	Trace     string         `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
+	JSON      bool           `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
+	CSV       bool           `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
 
 	runs  []run
 	delay dmutextest.Delay
@@ -41,7 +42,7 @@ type Cmd struct {
 
 // A run is one measurement to be made.
 type run struct {
-	algorithm tool.Algorithm
+	algorithm catalog.Algorithm
 	nodes     int
 	load      load
 }
@@ -71,7 +72,7 @@ func (c *Cmd) Validate() error {
 		return errors.New("--load is empty: choose rare, saturated or a time")
 	case c.Requests < 0 || c.Requests > 10_000_000:
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
-	case c.Shares > 0 && !slices.ContainsFunc(c.Algorithm, tool.Algorithm.Shares):
+	case c.Shares > 0 && !slices.ContainsFunc(c.Algorithm, catalog.Algorithm.Shares):
 		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart", c.Algorithm[0].Name)
 	case c.Trace != "" && slices.Max(c.Nodes) > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
@@ -152,7 +153,7 @@ type measurement struct {
 	Nodes      int               `json:"nodes"`
 	Shares     float64           `json:"shares,omitempty"`
 	Entries    int               `json:"entries"`
-	Messages   tool.Messages     `json:"messages"`
+	Messages   catalog.Messages  `json:"messages"`
 	Fits       bool              `json:"fits_formula"`
 	Wait       dmutextest.Spread `json:"request_to_entry_T"`
 	Next       dmutextest.Spread `json:"release_to_next_entry_T"` // if the node was waiting already
@@ -328,7 +329,7 @@ type nodeTrace struct {
 const together = 64
 
 // open begins the traces of the members. They must be closed, also if it fails.
-func (s traces) open(dir string, a tool.Algorithm, members []dmutex.NodeID) error {
+func (s traces) open(dir string, a catalog.Algorithm, members []dmutex.NodeID) error {
 	if _, err := tool.TraceDir(dir); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/csv"
 	"encoding/json"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"path/filepath"
@@ -97,16 +98,16 @@ func TestSimShares(t *testing.T) {
 
 // A formula that does not hold, and a machine that is wrong, end in status 1.
 func TestSimFailures(t *testing.T) {
-	before := tool.Algorithms
-	t.Cleanup(func() { tool.Algorithms = before })
+	before := catalog.All
+	t.Cleanup(func() { catalog.All = before })
 
-	tool.Algorithms = []tool.Algorithm{{Name: "wishful", New: ricart.New, Formula: "N", Messages: func(n int) (int, int) { return n, n }}}
+	catalog.All = []catalog.Algorithm{{Name: "wishful", New: ricart.New, Formula: "N", Messages: func(n int) (int, int) { return n, n }}}
 	status, stdout, stderr := invoke("sim", "--nodes=5", "--load=rare", "--requests=10")
 	require.Equal(t, tool.StatusFailed, status)
 	require.Empty(t, stderr)
 	require.Contains(t, stdout, "NOT 5")
 
-	tool.Algorithms = []tool.Algorithm{{Name: "stuck", New: func(s dmutex.Start) (dmutex.Machine, error) {
+	catalog.All = []catalog.Algorithm{{Name: "stuck", New: func(s dmutex.Start) (dmutex.Machine, error) {
 		m, err := ricart.New(s)
 		return stuck{m}, err
 	}, Formula: "0", Messages: func(int) (int, int) { return 0, 0 }}}

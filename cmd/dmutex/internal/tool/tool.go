@@ -21,6 +21,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/dmutex/dmutex/quorum"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 )
 
 // The exit statuses.
@@ -81,7 +83,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 	}()
 	parser, err := kong.New(grammar,
 		kong.Name("dmutex"),
-		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames(), "version": version()},
+		kong.Vars{"algorithms": catalog.Names(), "constructions": ConstructionNames(), "version": version()},
 		kong.Writers(con.Out, con.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.KindMapper(reflect.String, kong.MapperFunc(func(line *kong.DecodeContext, flag reflect.Value) error {
@@ -297,7 +299,7 @@ func (c *Completion) Run(con *Console, app *kong.Context) error {
 	var options []string
 	switch {
 	case flag != nil && flag.Name == "algorithm":
-		options = strings.Split(AlgorithmNames(), ", ")
+		options = strings.Split(catalog.Names(), ", ")
 	case flag != nil:
 		options = flag.EnumSlice()
 	case strings.HasPrefix(line[at:], "-"):

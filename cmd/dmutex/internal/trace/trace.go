@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/trace"
@@ -130,7 +131,7 @@ type replayCmd struct {
 	Files     []string `arg:"" help:"Traces, or directories with files that end in .trace."`
 	Algorithm string   `placeholder:"NAME" help:"One of ${algorithms}. The default is the algorithm whose fresh machine describes itself as the trace says."`
 
-	algorithms []tool.Algorithm
+	algorithms []catalog.Algorithm
 }
 
 func (replayCmd) Help() string {
@@ -145,15 +146,15 @@ Exit status: 0 if all is the same and right; 1 if not, with the first line of ea
 }
 
 func (c *replayCmd) Validate() error {
-	c.algorithms = append(slices.Clone(tool.Algorithms), tool.Broken)
+	c.algorithms = append(slices.Clone(catalog.All), catalog.Broken)
 	if c.Algorithm == "" {
 		return nil
 	}
-	a, ok := tool.Find(c.Algorithm, tool.Broken)
+	a, ok := catalog.Find(c.Algorithm, catalog.Broken)
 	if !ok {
-		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
+		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, catalog.Names())
 	}
-	c.algorithms = []tool.Algorithm{a}
+	c.algorithms = []catalog.Algorithm{a}
 	return nil
 }
 

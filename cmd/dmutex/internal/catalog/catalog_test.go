@@ -1,4 +1,4 @@
-package tool
+package catalog
 
 import (
 	"reflect"
@@ -15,7 +15,7 @@ import (
 func TestAlgorithms(t *testing.T) {
 	shares := make(map[uintptr]bool) // by its function
 	of := func(a dmutex.Algorithm) uintptr { return reflect.ValueOf(a).Pointer() }
-	for _, a := range Algorithms {
+	for _, a := range All {
 		shares[of(a.New)] = a.Shares()
 	}
 	for _, a := range algorithms.All {
@@ -23,7 +23,7 @@ func TestAlgorithms(t *testing.T) {
 		require.True(t, known, "the tool needs %s", a.Name)
 		require.Equal(t, a.Shares, got, a.Name)
 	}
-	require.Len(t, Algorithms, len(algorithms.All), "the tool has one that is not in the list")
+	require.Len(t, All, len(algorithms.All), "the tool has one that is not in the list")
 }
 
 func TestFormulas(t *testing.T) {
@@ -51,7 +51,7 @@ func TestFormulas(t *testing.T) {
 		least, greatest = a.Messages(16)
 		require.Equal(t, []int{c.least16, c.greatest16}, []int{least, greatest}, c.name)
 	}
-	for _, a := range Algorithms {
+	for _, a := range All {
 		require.True(t, rows[a.Name], "%s needs a row", a.Name)
 	}
 }

@@ -1,4 +1,5 @@
-package tool
+// Package catalog lists the algorithms that the tool can run. Of this module it imports nothing else.
+package catalog
 
 import (
 	"fmt"
@@ -28,8 +29,8 @@ type Algorithm struct {
 	About string
 }
 
-// Algorithms are all that there are: a line each.
-var Algorithms = []Algorithm{
+// All are all that there are: a line each.
+var All = []Algorithm{
 	{"central", central.New, "3", func(int) (int, int) { return 3, 3 }, true, "one node grants, first come, first served; its own entries are free"},
 	{"witnessed", central.Witnessed, "3", func(int) (int, int) { return 3, 3 }, false, "the same with a witness of its own entries; the default with leases"},
 	{"lamport", lamport.New, "3(N-1)", func(n int) (int, int) { return 3 * (n - 1), 3 * (n - 1) }, false, "Lamport 1978: every node queues all requests by their time"},
@@ -81,10 +82,10 @@ func gridMessages(n int) (least, greatest int) {
 	return least, greatest
 }
 
-// AlgorithmNames lists the names of all algorithms.
-func AlgorithmNames() string {
+// Names lists the names of all algorithms.
+func Names() string {
 	var names []string
-	for _, a := range Algorithms {
+	for _, a := range All {
 		names = append(names, a.Name)
 	}
 	return strings.Join(names, ", ")
@@ -95,19 +96,19 @@ type Choice []Algorithm
 
 // UnmarshalText reads the name.
 func (c *Choice) UnmarshalText(name []byte) error {
-	if *c = slices.Clone(Algorithms); string(name) == "all" {
+	if *c = slices.Clone(All); string(name) == "all" {
 		return nil
 	}
 	a, ok := Find(string(name))
 	if *c = (Choice{a}); !ok {
-		return fmt.Errorf("there is no %q: choose all or one of %s", name, AlgorithmNames())
+		return fmt.Errorf("there is no %q: choose all or one of %s", name, Names())
 	}
 	return nil
 }
 
 // Find returns the algorithm of that name, which may also be one of some more.
 func Find(name string, more ...Algorithm) (a Algorithm, ok bool) {
-	for _, a := range slices.Concat(Algorithms, more) {
+	for _, a := range slices.Concat(All, more) {
 		if a.Name == name {
 			return a, true
 		}
