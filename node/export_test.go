@@ -13,6 +13,9 @@ func (n *Node) Taken(by dmutex.NodeID) { n.group.Taken(by, 1) }
 // StepWall acts as if the wall clock had been set forward.
 func (n *Node) StepWall(d int64) { n.group.StepWall(time.Duration(d)) }
 
+// OnBreath makes a long walk over the locks call f now and then.
+func (n *Node) OnBreath(f func()) { n.locks.OnBreath(f) }
+
 // Stranger tells the node that a frame came from a node that is not a peer.
 func (n *Node) Stranger(id dmutex.NodeID) { n.group.Stranger(id) }
 

@@ -166,7 +166,7 @@ func (g *Group) hears(id dmutex.NodeID) (there, sent bool) {
 	defer g.mu.Unlock()
 	p, st := g.peer(id), g.Mail.Status(id)
 	there = p != nil && st.Life != 0 && !st.Left && st.Silent < g.cfg.Lease/leases.Away
-	return there, there && len(p.pending) == 0
+	return there, there && len(p.pending) == 0 && len(p.parts) == 0
 }
 
 // alone reports whether this node is the only member of the record.

@@ -131,10 +131,12 @@ func (c *consent) event(now int64, e *membership.Event) {
 	g := c.group
 	switch e.Kind {
 	case membership.Doubted:
+		g.doubted = true
 		g.Locks.Halt()
 		g.pause(now)
 		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.waitsFor()))
 	case membership.Trusted:
+		g.doubted = false
 		g.Locks.Resume()
 		g.mayAct(now)
 	case membership.Ended:
@@ -221,7 +223,7 @@ func (c *consent) rename(above uint64) {
 		}
 		g.life, c.Machine = life, m
 		for _, id := range g.Others() {
-			g.peer(id).pending = nil
+			g.peer(id).pending, g.peer(id).parts = nil, nil
 		}
 		g.mu.Unlock()
 		g.Mail.Rename(life)

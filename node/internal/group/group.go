@@ -108,7 +108,10 @@ type Group struct {
 	last    membership.View   // the last that acted
 	shown   View              // how it began to act
 	cause   error             // why this node has asked for the present view
+	word    *membership.Word  // that the machine was not told yet
 	ready   *membership.Event // that the installed view acts; nil if it does not
+	begun   uint64            // the last view for which Locks.Act was called
+	doubted bool              // in the strict mode: nothing is granted until the machine says so
 	refusal error             // why the algorithm does not take the present view
 	rival   int64             // when a peer first met another process with our number; 0 if none did
 	since   int64             // when the locks began to act, or ceased to
@@ -179,8 +182,13 @@ func (g *Group) MaxMembers() int { return g.limit }
 // time uses decoder and part.
 type peer struct {
 	decoder wire.Decoder
-	part    []byte   // of a message about views, until the rest of it is there
-	pending [][]byte // guarded by Group.mu: messages about views that found no room in the mail
+	part    []byte              // of a message about views, until the rest of it is there
+	some    *membership.Message // what was read of it
+	size    int                 // of both, in bytes
+
+	// Guarded by Group.mu: messages about views that wait for their turn, and their first parts.
+	pending []membership.Message
+	parts   [][]byte
 
 	clash atomic.Pointer[clock.Steady] // when another process with its number was last heard, nil if none was
 }
@@ -220,10 +228,10 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	if p == nil { // it was removed meanwhile
 		return
 	}
-	p.part = nil
+	p.part, p.some, p.size = nil, nil, 0
 	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
 	g.do(func(now int64) membership.Output {
-		p.pending = nil // what is pending was for a former life
+		p.pending, p.parts = nil, nil // what is pending was for a former life
 		out := g.who.Met(now, id, life)
 		g.LogOften(slog.LevelInfo, "peer met", g.peerAttr(id))
 		return out
@@ -236,11 +244,11 @@ func (g *Group) Left(id dmutex.NodeID) {
 	if p == nil {
 		return
 	}
-	p.part = nil
+	p.part, p.some, p.size = nil, nil, 0
 	g.trace(trace.Event{What: trace.Left, Peer: id})
 	g.LogOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
 	g.do(func(now int64) membership.Output {
-		p.pending = nil
+		p.pending, p.parts = nil, nil
 		return g.who.Lost(now, id)
 	})
 }
@@ -269,7 +277,7 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 		g.mu.Lock()
 		g.remember(map[dmutex.NodeID]About{from: {Name: name}})
 		g.mu.Unlock()
-	case says == saysMore || says == saysLast:
+	case says == saysMore || says == saysLast || says == saysSome:
 		g.handle(from, p, message)
 	default:
 		g.cfg.Up.Message(from, message)

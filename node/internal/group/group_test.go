@@ -214,10 +214,13 @@ func TestAnotherProcess(t *testing.T) {
 	for _, ends := range []func(){func() { g.Met(2, 7) }, func() { g.Left(2) }} {
 		g.Message(2, 1, []byte{saysMore, 1})
 		require.NotEmpty(t, p.part)
-		p.pending = [][]byte{make([]byte, 1000)}
+		p.some, p.size = new(membership.Message), 2
+		p.parts, p.pending = [][]byte{make([]byte, 1000)}, make([]membership.Message, 1)
 		ends()
 		require.Equal(t, "node 2", g.Called(2))
 		require.Empty(t, p.part)
+		require.Nil(t, p.some)
+		require.Zero(t, p.size)
 		require.Less(t, g.Mail.Backlog(2), 1000)
 	}
 }
@@ -234,15 +237,15 @@ func TestNoRoom(t *testing.T) {
 	}
 	require.ErrorIs(t, err, session.ErrFull)
 	p := g.peer(2)
-	p.pending = [][]byte{large, small}
+	p.parts = [][]byte{large, small}
 	for now := range int64(2) {
 		g.send(now)
-		require.Equal(t, [][]byte{large, small}, p.pending)
+		require.Equal(t, [][]byte{large, small}, p.parts)
 		require.Equal(t, now+int64(sendAgain), g.timers[send])
 	}
 	g.Mail.Rename(g.life + 1) // drops what is not acknowledged
 	g.send(2)
-	require.Empty(t, p.pending)
+	require.Empty(t, p.parts)
 	require.EqualValues(t, int64(timers.Never), g.timers[send])
 }
 

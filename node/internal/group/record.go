@@ -248,9 +248,12 @@ func (l *record) excluded(now int64) {
 	g.Locks.SetTerm(leases.Term{}) // first, so that no grant slips in after the loss
 	l.lapse(now, ErrExcluded)
 	l.retire(now)
-	g.cause, g.ready = nil, nil
-	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
-	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
+	g.cause, g.ready, g.word = nil, nil, nil
+	epoch := g.Locks.Epoch()
+	g.Locks.Freeze(epoch, dmutex.Start{})
+	g.running.Go(func() { g.Locks.Frozen(epoch) }) // ends what waits for no other view
+	g.timers[give] = timers.Never
+	l.gaveBack(g.Locks.GiveBack()) // no message is sent: the machines are gone, and the others wait out the lease
 	l.gaveBack(g.Locks.ReturnAll())
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
@@ -408,10 +411,14 @@ func (l *record) lapse(now int64, why error) {
 	l.set(now)
 }
 
-// giveBack releases lost holds.
+// giveBack releases lost holds. There may be many, so not under the mutex.
 func (l *record) giveBack() {
-	l.group.timers[give] = timers.Never
-	l.gaveBack(l.group.Locks.GiveBack())
+	g := l.group
+	g.timers[give] = timers.Never
+	g.running.Go(func() {
+		l.gaveBack(g.Locks.GiveBack())
+		g.Mail.Flush()
+	})
 }
 
 func (l *record) gaveBack(outcomes []lock.Event) {

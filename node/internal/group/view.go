@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -103,7 +102,7 @@ func (g *Group) post(now int64, out *membership.Output) {
 	for _, m := range out.Messages {
 		if p := g.peer(m.To); p != nil {
 			m.Past = g.withNames(m.Past)
-			p.pending = append(p.pending, Parts(&m, g.Mail.MaxMessage())...)
+			p.pending = append(p.pending, m)
 		}
 	}
 	out.Messages = nil
@@ -118,23 +117,42 @@ func (g *Group) freeze(now int64, view membership.View) {
 		Self: g.Self(), Members: view.Nodes(), Fence: epochs.First(view.Epoch), Limit: epochs.Last(view.Epoch),
 	}
 	g.Locks.Freeze(view.Epoch, start)
-	holds, word, _ := g.Locks.Frozen(view.Epoch)
 	if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
 		g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 		g.logTrouble(g.refusal)
 	}
-	g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: view.Epoch, Members: start.Members, Limit: start.Limit})
-	g.apply(now, g.who.Report(now, holds, word))
+	g.running.Go(func() { g.report(start, view.Epoch) })
+}
+
+// report reports the locks in a view, unless that was overtaken. There may be very many, and renewals do not
+// wait for them: so they are gone through without the mutex.
+func (g *Group) report(start dmutex.Start, epoch uint64) {
+	holds, word, frozen := g.Locks.Frozen(epoch)
+	if !frozen {
+		return
+	}
+	g.do(func(now int64) (out membership.Output) {
+		if word != nil {
+			g.word = word
+		}
+		if g.who.View().Epoch == epoch {
+			g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: epoch, Members: start.Members, Limit: start.Limit})
+			out = g.who.Report(now, holds, g.word)
+			g.word = nil
+		}
+		return out
+	})
+	g.Mail.Flush()
 }
 
 // mayAct lets the locks act if their view does, and nothing else forbids it.
 func (g *Group) mayAct(now int64) {
 	switch {
-	case g.ready == nil || g.acting.Load() || g.refusal != nil || !g.covered():
+	case g.ready == nil || g.acting.Load() || g.refusal != nil || !g.covered() || g.doubted:
 	case g.last.Epoch == g.ready.View.Epoch:
 		g.acts(now)
-	default:
-		g.act(now, g.ready)
+	case g.begun < g.ready.View.Epoch:
+		g.act(g.ready)
 	}
 }
 
@@ -149,28 +167,46 @@ func (g *Group) wake() {
 	}
 }
 
-// send passes the pending messages to the mail, as far as there is room, and tries the rest again.
+// send passes some of the pending messages to the mail, as far as there is room. The rest has its turn when
+// the inputs that wait for the mutex have had theirs.
 func (g *Group) send(now int64) {
 	g.timers[send] = timers.Never
 	for _, id := range g.Others() {
-		p, full := g.peer(id), false
-		p.pending = slices.DeleteFunc(p.pending, func(part []byte) bool {
-			if !full {
-				_, err := g.Mail.Send(id, part)
-				full = errors.Is(err, session.ErrFull)
+		p, at := g.peer(id), int64(timers.Never)
+		for sent := 0; at == timers.Never && (len(p.parts) > 0 || len(p.pending) > 0); {
+			if len(p.parts) == 0 {
+				p.parts = next(&p.pending, g.Mail.MaxMessage())
 			}
-			return !full
-		})
-		if full {
-			g.timers[send] = now + int64(sendAgain)
+			if _, err := g.Mail.Send(id, p.parts[0]); errors.Is(err, session.ErrFull) {
+				at = now + int64(sendAgain)
+			} else if sent, p.parts = sent+len(p.parts[0]), p.parts[1:]; sent > atOnce {
+				at = now
+			}
 		}
+		g.timers[send] = min(g.timers[send], at)
 	}
 }
 
-// act lets the locks of the installed view begin.
-func (g *Group) act(now int64, e *membership.Event) {
+// act lets the locks of the installed view begin, likewise.
+func (g *Group) act(e *membership.Event) {
+	g.begun = e.View.Epoch
+	g.running.Go(func() {
+		if !g.Locks.Act(e.View.Epoch, e.Holdings, &e.Past) {
+			return
+		}
+		g.do(func(now int64) (none membership.Output) {
+			if g.ready == e {
+				g.acted(now, e)
+			}
+			return none
+		})
+		g.Mail.Flush()
+	})
+}
+
+// acted notes that the locks of the installed view have begun.
+func (g *Group) acted(now int64, e *membership.Event) {
 	view := e.View
-	g.Locks.Act(view.Epoch, e.Holdings, &e.Past)
 	began := g.since
 	if g.shown.Changes == 0 {
 		began = g.frozen // to wait for the first members is no change
@@ -179,8 +215,8 @@ func (g *Group) act(now int64, e *membership.Event) {
 		Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes + 1,
 		Joined: view.Without(g.last).Nodes(), Left: g.last.Without(view).Nodes(), Took: time.Duration(now - began), Cause: g.cause,
 	}
-	g.acts(now)
 	g.last, g.cause, g.rival = view, nil, 0
+	g.mayAct(now)
 	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
 	if ahead := ahead(view.Epoch); ahead > 0 {
 		after := "a restart of all members"
@@ -207,15 +243,25 @@ func (g *Group) acts(now int64) {
 // handle takes a part of a message of package membership.
 func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 	message := append(p.part, part[1:]...)
-	if p.part = nil; part[0] == saysMore && len(message) <= maxReport {
+	p.part, p.size = nil, p.size+len(part)
+	if part[0] == saysMore && p.size <= maxReport {
 		p.part = message
 		return
 	}
 	msg, err := readMessage(message, g.limit)
+	if err == nil && (p.size > maxReport || p.some != nil && p.some.Kind != msg.Kind) {
+		err = dmutex.PeerMistake("its parts are too many, or are of two messages")
+	}
 	if err != nil {
+		p.some, p.size = nil, 0
 		g.Refused(from, fmt.Errorf("message about views: %w", err))
 		return
 	}
+	if p.some = join(p.some, msg); part[0] == saysSome {
+		return
+	}
+	msg = *p.some
+	p.some, p.size = nil, 0
 	msg.From, msg.To = from, g.Self()
 	g.do(func(now int64) (out membership.Output) {
 		if g.peer(from) != nil {

@@ -14,6 +14,7 @@ import (
 const (
 	saysMore = iota + 1 // bytes of a membership.Message: more of it follows
 	saysLast            // the last bytes of a membership.Message
+	saysSome            // the same of a part of one: more of its lists follow in messages of their own
 	saysName = 15       // the name of the process
 )
 
@@ -29,11 +30,112 @@ func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
 // Parts returns a message of package membership as messages of at most size bytes for the mail.
 func Parts(m *membership.Message, size int) (parts [][]byte) {
-	rest := wire.Write(nil, func(f *wire.Fields) { fields(f, m, 0) })
-	for ; len(rest) >= size; rest = rest[size-1:] {
-		parts = append(parts, append([]byte{saysMore}, rest[:size-1]...))
+	for rest := []membership.Message{*m}; len(rest) > 0; {
+		parts = append(parts, next(&rest, size)...)
 	}
-	return append(parts, append([]byte{saysLast}, rest...))
+	return parts
+}
+
+// next encodes the first of the messages, or if it is long as much of that as fits into a few frames, and
+// takes it out: so neither side takes long for what it does at once, however many locks are held.
+func next(rest *[]membership.Message, size int) (parts [][]byte) {
+	m, says := (*rest)[0], byte(saysLast)
+	if some := cut(&m); some != nil {
+		(*rest)[0] = m
+		m, says = *some, saysSome
+	} else {
+		*rest = (*rest)[1:]
+	}
+	b := wire.Write(nil, func(f *wire.Fields) { fields(f, &m, 0) })
+	for ; len(b) >= size; b = b[size-1:] {
+		parts = append(parts, append([]byte{saysMore}, b[:size-1]...))
+	}
+	return append(parts, append([]byte{says}, b...))
+}
+
+// atOnce bounds what is encoded, or decoded, at once, in bytes, about.
+const atOnce = 48 << 10
+
+// cut takes some of the lists out of a message that is long, and returns them as a message by itself; nil if
+// it is not long.
+func cut(m *membership.Message) *membership.Message {
+	room := atOnce
+	some, rest := &membership.Message{Kind: m.Kind}, *m
+	loanName := func(l *membership.Loan) string { return l.Lock + l.Key }
+	some.Holds, rest.Holds = first(m.Holds, &room, func(h *membership.Hold) string { return h.Lock })
+	some.Lent, rest.Lent = first(m.Lent, &room, loanName)
+	if m.Past != nil {
+		some.Past, rest.Past = new(membership.Past), &membership.Past{Former: m.Past.Former, Words: m.Past.Words}
+		for room > 0 && len(rest.Past.Former) > 0 {
+			former, left := rest.Past.Former[0], rest.Past.Former[0]
+			if of := former.Parting; of != nil {
+				former.Parting, left.Parting = new(membership.Parting), new(membership.Parting)
+				former.Parting.Lent, left.Parting.Lent = first(of.Lent, &room, loanName)
+			}
+			some.Past.Former = append(some.Past.Former, former)
+			if rest.Past.Former = rest.Past.Former[1:]; room <= 0 {
+				rest.Past.Former = append([]membership.Former{left}, rest.Past.Former...)
+			}
+			room -= 2*wire.MaxUint + len(former.Name)
+		}
+		for room > 0 && len(rest.Past.Words) > 0 {
+			word, left := rest.Past.Words[0], rest.Past.Words[0]
+			word.Differs, left.Differs = first(left.Differs, &room, func(d *membership.Differ) string { return d.Lock })
+			word.Alone, left.Alone = first(left.Alone, &room, func(d *membership.Differ) string { return d.Lock })
+			some.Past.Words = append(some.Past.Words, word)
+			if rest.Past.Words = rest.Past.Words[1:]; room <= 0 {
+				rest.Past.Words = append([]membership.Word{left}, rest.Past.Words...)
+			}
+			room -= 4 * wire.MaxUint * len(word.Members)
+		}
+	}
+	if room > 0 {
+		return nil
+	}
+	*m = rest
+	return some
+}
+
+// first splits a list where the room ends.
+func first[T any](list []T, room *int, name func(*T) string) (some, rest []T) {
+	n := 0
+	for ; n < len(list) && *room > 0; n++ {
+		*room -= len(name(&list[n])) + wire.MaxUint
+	}
+	return list[:n:n], list[n:]
+}
+
+// join puts what came later of a message behind what came before.
+func join(some *membership.Message, m membership.Message) *membership.Message {
+	if some == nil {
+		return &m
+	}
+	m.Holds, m.Lent = append(some.Holds, m.Holds...), append(some.Lent, m.Lent...)
+	if some.Past != nil && m.Past != nil {
+		more := m.Past
+		m.Past = some.Past
+		joinPast(m.Past, more)
+	}
+	return &m
+}
+
+// joinPast does the same for a past. Its last former, or word, may go on in the first of what came later.
+func joinPast(p, more *membership.Past) {
+	for _, f := range more.Former {
+		if last := len(p.Former) - 1; last >= 0 && p.Former[last].Node == f.Node && p.Former[last].Parting != nil && f.Parting != nil {
+			p.Former[last].Parting.Lent = append(p.Former[last].Parting.Lent, f.Parting.Lent...)
+		} else {
+			p.Former = append(p.Former, f)
+		}
+	}
+	for _, w := range more.Words {
+		if last := len(p.Words) - 1; last >= 0 && p.Words[last].Node == w.Node && p.Words[last].Epoch == w.Epoch && p.Words[last].Of == w.Of {
+			of := &p.Words[last]
+			of.Differs, of.Alone = append(of.Differs, w.Differs...), append(of.Alone, w.Alone...)
+		} else {
+			p.Words = append(p.Words, w)
+		}
+	}
 }
 
 // fields describes all fields but From and To, in their order, in a group of so many members. A

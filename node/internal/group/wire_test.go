@@ -1,7 +1,9 @@
 package group
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +66,43 @@ func TestParts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, *want, got)
 		require.Len(t, parts, (len(whole)+size-2)/(size-1))
+	}
+}
+
+// A long message comes in several, none of which takes long to read, and is the same when they are joined.
+func TestLongReport(t *testing.T) {
+	for _, count := range []int{0, 1, 1000, 10_000} {
+		want := someReport()
+		share(want)
+		for i := range count {
+			want.Holds = append(want.Holds, membership.Hold{Lock: fmt.Sprint("held by many ", i), Fence: uint64(i), Shared: i%7 == 0})
+			for k := range want.Past.Words {
+				w := &want.Past.Words[k]
+				w.Differs = append(w.Differs, membership.Differ{Lock: fmt.Sprint("known by many ", i), Bits: uint64(i)})
+				if k != 1 {
+					w.Alone = append(w.Alone, membership.Differ{Lock: fmt.Sprint("shared by many ", i), Bits: uint64(i)})
+				}
+			}
+		}
+		told := *want.Past
+		sent := *want
+		sent.Past = &told
+		var got *membership.Message
+		var part []byte
+		for _, b := range Parts(&sent, 1000) {
+			part = append(part, b[1:]...)
+			if b[0] == saysMore {
+				continue
+			}
+			require.Less(t, len(part), 2*atOnce)
+			m, err := readMessage(part, 2)
+			require.NoError(t, err)
+			got, part = join(got, m), nil
+		}
+		byName := func(a, b membership.Hold) int { return cmp.Compare(a.Lock, b.Lock) }
+		slices.SortFunc(got.Holds, byName)
+		slices.SortFunc(want.Holds, byName)
+		require.Equal(t, want, got)
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 // A [Table] runs the machines of one view at a time. It knows the view's epoch, a time until
 // which it may grant, and the mail. Its user knows the members and extends that time, and calls
-// Freeze, Act and Lapse.
+// Freeze, Frozen, Act and Lapse.
 //
 // Every method may be called by any goroutine. One mutex guards a Table. No function of the
 // application runs under it but the algorithm's. Each method for callers, but none for the event
@@ -35,7 +35,6 @@ type Config struct {
 	Clock     func() int64    // of the term; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
 	Tell      func(Event)     // of a grant that its holder has released; may be nil
-	Breathe   func()          // for tests: called while a long walk lets others have the mutex; nil else
 	Up        Up
 }
 
@@ -81,7 +80,8 @@ type Table struct {
 	acted   clock.Steady // since when
 	start   dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
-	walk sync.Mutex // one goroutine at a time is in Frozen or in Act; it comes before mu
+	walk   chan struct{} // full while a goroutine is in Frozen or in Act
+	breath func()        // see OnBreath; that goroutine calls it
 
 	carried *membership.Carried  // what was reported in the view, of the locks without a machine yet
 	word    *membership.Word     // about the last view that acted, as far as its machines have ended; see Frozen
@@ -109,7 +109,7 @@ type Table struct {
 // New returns an empty Table, which acts in no view.
 func New(cfg Config) *Table {
 	t := &Table{
-		cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock),
+		cfg: cfg, rested: make(chan struct{}, 1), walk: make(chan struct{}, 1), locks: make(map[string]*lock),
 		fresh: make(map[newborn]excluded), uses: make(map[*Held]use),
 	}
 	t.ended, t.cancel = context.WithCancelCause(context.Background())
@@ -217,13 +217,30 @@ func (t *Table) each() iter.Seq[*lock] {
 	}
 }
 
+// OnBreath makes Frozen and Act call f whenever they have released the mutex in between. Only tests call it.
+func (t *Table) OnBreath(f func()) { t.breath = f }
+
+// slowly is each, for Frozen and Act.
+func (t *Table) slowly() iter.Seq[*lock] {
+	return func(yield func(*lock) bool) {
+		n := 0
+		for l := range t.each() {
+			if !yield(l) {
+				return
+			}
+			if n++; t.breath != nil && n%chunk == 0 {
+				t.mu.Unlock()
+				t.breath()
+				t.mu.Lock()
+			}
+		}
+	}
+}
+
 // breathe lets others have the mutex after every chunk.
 func (t *Table) breathe(n *int) {
 	if *n++; *n%chunk == 0 {
 		t.mu.Unlock()
-		if t.cfg.Breathe != nil {
-			t.cfg.Breathe()
-		}
 		t.mu.Lock()
 	}
 }
@@ -249,12 +266,12 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) {
 // Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end and a view
 // has acted here since the last call, what this node knows of that. It reports false if another Freeze came.
 func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.Word, frozen bool) {
-	t.walk.Lock()
-	defer t.walk.Unlock()
+	t.walk <- struct{}{}
+	defer func() { <-t.walk }()
 	t.foresee()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for l := range t.each() {
+	for l := range t.slowly() {
 		if t.epoch != epoch {
 			return nil, nil, false
 		}
@@ -277,8 +294,8 @@ func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.
 // Act lets the machines of the view begin, with the holds that were reported. A machine is born when its lock
 // is first used. What former members may hold waits for Clear. It reports false if another Freeze came.
 func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membership.Past) (acts bool) {
-	t.walk.Lock()
-	defer t.walk.Unlock()
+	t.walk <- struct{}{}
+	defer func() { <-t.walk }()
 	carried := membership.Carry(holdings)
 	if past != nil {
 		past = past.Indexed()
@@ -294,7 +311,7 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 	}
 	t.freed = nil
 	clear(t.fresh)
-	for l := range t.each() {
+	for l := range t.slowly() {
 		if !t.acts(epoch) {
 			return false
 		}

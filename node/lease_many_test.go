@@ -1,0 +1,99 @@
+package node_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node"
+)
+
+// manyLocks starts two members that hold many locks. To go through these takes each of them several
+// seconds. Then it starts a third.
+func manyLocks(t *testing.T, g *leaseGroup) (all []*member, held [2][]lock.Held) {
+	all = g.open(2)
+	for i, s := range all {
+		for k := range 600 {
+			held[i] = append(held[i], s.acquire(fmt.Sprint(i, " holds ", k)))
+		}
+		s.OnBreath(func() { time.Sleep(leaseOf / 6) })
+	}
+	g.start()
+	time.Sleep(leaseOf / 100)
+	require.False(t, all[0].Status().View.Acts)
+	return all, held
+}
+
+// worst returns, of some members until a time, the least that their leases remain, and the longest that their
+// peers are silent.
+func worst(all []*member, until func() bool) (remains, silent time.Duration) {
+	remains = leaseOf
+	for !until() {
+		for _, s := range all {
+			st := s.Status()
+			remains = min(remains, st.Lease.Remains)
+			for _, p := range st.Peers {
+				silent = max(silent, p.Silent)
+			}
+		}
+		time.Sleep(leaseOf / 200)
+	}
+	return remains, silent
+}
+
+// Renewals and signs of life do not wait until a change of the view has gone through all locks, however long
+// that takes: here longer than from one renewal to the next.
+func TestLeaseManyHeld(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all, held := manyLocks(t, g)
+		began := time.Now()
+		remains, silent := worst(all, func() bool { return all[0].Status().View.Acts && all[1].Status().View.Acts })
+		require.Greater(t, time.Since(began), leaseOf/2)
+		idle := time.Now().Add(2 * leaseOf)
+		usually, silentUsually := worst(all, func() bool { return time.Now().After(idle) })
+		const late, sample = 50 * time.Millisecond, leaseOf / 200
+		require.Greater(t, remains, usually-late-sample)
+		require.Less(t, silent, silentUsually+late+sample)
+		for i, of := range held {
+			for k, h := range of {
+				require.NoError(t, h.Err())
+				if k%2 == 0 {
+					require.NoError(t, h.Release())
+				}
+				if k%60 == 0 {
+					require.NoError(t, g.all[2].acquire(fmt.Sprint(i, " holds ", k)).Release())
+				}
+			}
+		}
+		for _, s := range g.all {
+			require.Zero(t, s.Status().Lease.Exclusions)
+			require.Zero(t, s.Status().Refused)
+		}
+	})
+}
+
+// A lease that ends while a change of the view goes through the locks ends what is held in time. A member that
+// comes back then has no locks, and its former ones are free.
+func TestLeaseLapsesDuringAChange(t *testing.T) {
+	bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
+		all, held := manyLocks(t, g)
+		ctx := held[0][599].Context()
+		all[0].isolate(true)
+		left := all[0].Status().Lease.Remains
+		began := time.Now()
+		<-ctx.Done()
+		require.LessOrEqual(t, time.Since(began), left+50*time.Millisecond+2*leaseOf/6)
+		require.ErrorIs(t, held[0][0].Err(), node.ErrLost)
+		all[0].isolate(false)
+		time.Sleep(10 * leaseOf)
+		for _, k := range []int{0, 299, 599} {
+			require.NoError(t, all[1].acquire(fmt.Sprint("0 holds ", k)).Release())
+			require.NoError(t, held[1][k].Release())
+			require.NoError(t, all[0].acquire(fmt.Sprint("1 holds ", k)).Release())
+		}
+	})
+}
