@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -95,5 +96,24 @@ func TestLeaseLapsesDuringAChange(t *testing.T) {
 			require.NoError(t, held[1][k].Release())
 			require.NoError(t, all[0].acquire(fmt.Sprint("1 holds ", k)).Release())
 		}
+	})
+}
+
+// A member that closes while a change of the view goes through its locks gives them all back, and its lease is
+// looked after until it has left.
+func TestLeaseClosesDuringAChange(t *testing.T) {
+	bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
+		all, held := manyLocks(t, g)
+		ctx := held[0][599].Context()
+		require.NoError(t, all[0].Close(t.Context()))
+		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+		require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
+		began := time.Now()
+		for _, k := range []int{0, 299, 599} {
+			require.NoError(t, all[1].acquire(fmt.Sprint("0 holds ", k)).Release())
+			require.NoError(t, held[1][k].Release())
+		}
+		require.Less(t, time.Since(began), 3*leaseOf)
+		require.Zero(t, all[1].Status().Lease.Exclusions)
 	})
 }

@@ -63,12 +63,16 @@ func (g *Group) stop(why error) {
 // Close leaves the group, and returns the holds that were lost with it. It is called once.
 func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	g.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
-	if g.Locks.Why() == nil {
+	first := g.Locks.Why() == nil
+	if first {
 		g.endGrants(ErrClosed)
 		g.trace(trace.Event{What: trace.Down})
-		lost = g.Locks.Abandon(ErrClosed)
+		g.Locks.Abandon(ErrClosed)
 	}
 	g.mu.Unlock()
+	if first {
+		lost = g.Locks.Vacate() // there may be many, so not under the mutex
+	}
 	g.Mail.Flush()
 	err = g.awaitWork(ctx)
 	released := err == nil

@@ -137,7 +137,7 @@ func (c *consent) event(now int64, e *membership.Event) {
 		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.waitsFor()))
 	case membership.Trusted:
 		g.doubted = false
-		g.Locks.Resume()
+		g.settle(g.Locks.Resume())
 		g.mayAct(now)
 	case membership.Ended:
 		c.ended(e)

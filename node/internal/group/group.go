@@ -108,7 +108,6 @@ type Group struct {
 	last    membership.View   // the last that acted
 	shown   View              // how it began to act
 	cause   error             // why this node has asked for the present view
-	word    *membership.Word  // that the machine was not told yet
 	ready   *membership.Event // that the installed view acts; nil if it does not
 	begun   uint64            // the last view for which Locks.Act was called
 	doubted bool              // in the strict mode: nothing is granted until the machine says so

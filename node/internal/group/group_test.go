@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -184,21 +185,76 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// A report that never ends takes bounded memory.
+// A report that never ends takes bounded memory, in bytes that wait for the rest of them and in what they are
+// read as.
 func TestEndlessReport(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
 	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
 	require.NoError(t, err)
-	part := append([]byte{saysMore}, make([]byte, 1<<20)...)
+	p := g.peer(2)
+	part := append([]byte{saysMore}, make([]byte, 1<<10)...)
 	most := 0
-	for range maxReport/len(part) + 2 {
+	for range maxPart/len(part) + 2 {
 		g.Message(2, 0, part)
-		most = max(most, len(g.peer(2).part))
+		most = max(most, len(p.part))
 	}
-	require.Greater(t, most, maxReport/2)
-	require.LessOrEqual(t, most, maxReport)
+	require.Greater(t, most, maxPart/2)
+	require.LessOrEqual(t, most, maxPart)
 	require.EqualValues(t, 1, g.refused.Load())
+
+	p.part, p.size = nil, 0
+	m := &membership.Message{Kind: membership.Report, Past: &membership.Past{}}
+	for range 1000 {
+		m.Holds = append(m.Holds, membership.Hold{Lock: "x"})
+		m.Past.Words = append(m.Past.Words, membership.Word{})
+	}
+	some := Parts(m, 1<<20)[0]
+	some[0] = saysSome
+	g.Message(2, 0, some)
+	size := p.size
+	require.Greater(t, size, 1000*int(unsafe.Sizeof(membership.Hold{})+unsafe.Sizeof(membership.Word{})))
+	p.size = maxReport - size
+	g.Message(2, 0, some)
+	require.Len(t, p.some.Holds, 2000)
+	g.Message(2, 0, some)
+	require.Nil(t, p.some)
+	require.EqualValues(t, 2, g.refused.Load())
+}
+
+// The parts of two messages are not joined.
+func TestPartsOfTwoMessages(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	some := Parts(someReport(), 1<<20)[0]
+	some[0] = saysSome
+	g.Message(2, 0, some)
+	require.NotNil(t, g.peer(2).some)
+	g.Message(2, 0, Parts(&membership.Message{Kind: membership.Decide}, 1<<20)[0])
+	require.Nil(t, g.peer(2).some)
+	require.EqualValues(t, 1, g.refused.Load())
+}
+
+// A long message leaves the locks room in the mail, also if the peer takes nothing in.
+func TestLongReportLeavesRoom(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	m := membership.Message{Kind: membership.Report}
+	for i := range 200_000 {
+		m.Holds = append(m.Holds, membership.Hold{Lock: fmt.Sprintf("lock/%011d", i), Fence: 1 << 50})
+	}
+	p := g.peer(2)
+	p.pending = []membership.Message{m}
+	for now := range int64(100) {
+		g.send(now)
+	}
+	require.Greater(t, g.Mail.Backlog(2), roomAhead)
+	require.Less(t, g.Mail.Backlog(2), session.Buffer/2)
+	require.Equal(t, 99+int64(sendAgain), g.timers[send])
 }
 
 // In the strict mode the name of a former process is not shown for the next one with its number. Nothing is

@@ -179,7 +179,7 @@ func (l *record) event(now int64, e *membership.Event) {
 	case membership.Renewed:
 		l.renewed(now, e.Term)
 	case membership.Waiting:
-		if g.Locks.Clear(e.Epoch, time.Duration(e.Until-now)); e.Until == 0 {
+		if g.settle(g.Locks.Clear(e.Epoch, time.Duration(e.Until-now))); e.Until == 0 {
 			g.timers[say] = timers.Never
 		}
 		g.timers[look] = timers.Never
@@ -224,7 +224,7 @@ func (l *record) renewed(now int64, term leases.Term) {
 	l.gaveBack(g.Locks.Return(l.asked))
 	g.Locks.SetTerm(term)
 	l.set(now)
-	g.Locks.Resume()
+	g.settle(g.Locks.Resume())
 	g.mayAct(now)
 }
 
@@ -248,12 +248,12 @@ func (l *record) excluded(now int64) {
 	g.Locks.SetTerm(leases.Term{}) // first, so that no grant slips in after the loss
 	l.lapse(now, ErrExcluded)
 	l.retire(now)
-	g.cause, g.ready, g.word = nil, nil, nil
+	g.cause, g.ready = nil, nil
 	epoch := g.Locks.Epoch()
 	g.Locks.Freeze(epoch, dmutex.Start{})
 	g.running.Go(func() { g.Locks.Frozen(epoch) }) // ends what waits for no other view
 	g.timers[give] = timers.Never
-	l.gaveBack(g.Locks.GiveBack()) // no message is sent: the machines are gone, and the others wait out the lease
+	l.gaveBack(g.Locks.GiveBack(g.Locks.Lapses())) // no message is sent: the machines are gone, and the others wait out the lease
 	l.gaveBack(g.Locks.ReturnAll())
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
@@ -411,12 +411,14 @@ func (l *record) lapse(now int64, why error) {
 	l.set(now)
 }
 
-// giveBack releases lost holds. There may be many, so not under the mutex.
+// giveBack releases the holds that have lapsed. There may be many, so not under the mutex; what lapses
+// meanwhile has its own time.
 func (l *record) giveBack() {
 	g := l.group
 	g.timers[give] = timers.Never
+	lapses := g.Locks.Lapses()
 	g.running.Go(func() {
-		l.gaveBack(g.Locks.GiveBack())
+		l.gaveBack(g.Locks.GiveBack(lapses))
 		g.Mail.Flush()
 	})
 }

@@ -21,6 +21,9 @@ const (
 
 	// sendAgain is how soon a message that found no room in the mail is tried again.
 	sendAgain = 10 * time.Millisecond
+
+	// A message that is long takes no more room in the mail than this: the locks need the rest.
+	roomAhead = session.Buffer / 4
 )
 
 // What a Group does by time alone, beside what its machine does.
@@ -132,17 +135,23 @@ func (g *Group) report(start dmutex.Start, epoch uint64) {
 		return
 	}
 	g.do(func(now int64) (out membership.Output) {
-		if word != nil {
-			g.word = word
-		}
 		if g.who.View().Epoch == epoch {
 			g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: epoch, Members: start.Members, Limit: start.Limit})
-			out = g.who.Report(now, holds, g.word)
-			g.word = nil
+			out = g.who.Report(now, holds, word)
 		}
 		return out
 	})
 	g.Mail.Flush()
+}
+
+// settle lets the locks go on that waited for something that has come, likewise.
+func (g *Group) settle(waited bool) {
+	if waited {
+		g.running.Go(func() {
+			g.Locks.Settle()
+			g.Mail.Flush()
+		})
+	}
 }
 
 // mayAct lets the locks act if their view does, and nothing else forbids it.
@@ -177,7 +186,12 @@ func (g *Group) send(now int64) {
 			if len(p.parts) == 0 {
 				p.parts = next(&p.pending, g.Mail.MaxMessage())
 			}
-			if _, err := g.Mail.Send(id, p.parts[0]); errors.Is(err, session.ErrFull) {
+			full := p.parts[len(p.parts)-1][0] == saysSome && g.Mail.Backlog(id) > roomAhead
+			if !full {
+				_, err := g.Mail.Send(id, p.parts[0])
+				full = errors.Is(err, session.ErrFull)
+			}
+			if full {
 				at = now + int64(sendAgain)
 			} else if sent, p.parts = sent+len(p.parts[0]), p.parts[1:]; sent > atOnce {
 				at = now
@@ -244,11 +258,12 @@ func (g *Group) acts(now int64) {
 func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 	message := append(p.part, part[1:]...)
 	p.part, p.size = nil, p.size+len(part)
-	if part[0] == saysMore && p.size <= maxReport {
+	if part[0] == saysMore && len(message) <= maxPart {
 		p.part = message
 		return
 	}
 	msg, err := readMessage(message, g.limit)
+	p.size += records(&msg)
 	if err == nil && (p.size > maxReport || p.some != nil && p.some.Kind != msg.Kind) {
 		err = dmutex.PeerMistake("its parts are too many, or are of two messages")
 	}
@@ -274,9 +289,12 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 	})
 }
 
-// maxReport bounds the bytes of a message: a report of a million locks with short names. No
-// process has so much to tell.
-const maxReport = 32 << 20
+// maxReport bounds the memory that a message takes until the last part of it is there: what 4,096 clients with
+// 1,000 locks each hold, with names of 80 bytes.
+const maxReport = 512 << 20
+
+// maxPart bounds what is read at once, in bytes.
+const maxPart = 4 * atOnce
 
 // Tick does what is due by time.
 func (g *Group) Tick(int64) int64 {

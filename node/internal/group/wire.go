@@ -105,6 +105,23 @@ func first[T any](list []T, room *int, name func(*T) string) (some, rest []T) {
 	return list[:n:n], list[n:]
 }
 
+// records returns how much memory the elements of the lists of a message take beside their names, about.
+func records(m *membership.Message) (n int) {
+	const small, large = 32, 128
+	if n = small * (len(m.Holds) + len(m.Lent)); m.Past == nil {
+		return n
+	}
+	for _, f := range m.Past.Former {
+		if n += large; f.Parting != nil {
+			n += small * len(f.Parting.Lent)
+		}
+	}
+	for _, w := range m.Past.Words {
+		n += large + small*(len(w.Members)+len(w.Differs)+len(w.Alone))
+	}
+	return n
+}
+
 // join puts what came later of a message behind what came before.
 func join(some *membership.Message, m membership.Message) *membership.Message {
 	if some == nil {

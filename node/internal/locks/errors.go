@@ -48,8 +48,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // A Cause is why a hold has ended. Holders get it as it is, so it names package node.
 type Cause struct {
-	Err error
-	at  time.Time // until when the lock was held; zero if nobody needs to know
+	Err   error
+	at    time.Time // until when the lock was held; zero if nobody needs to know
+	lapse uint64    // the number of the Lapse; 0 if it was none
 }
 
 func (c *Cause) Error() string { return "node: " + c.Err.Error() }

@@ -26,7 +26,7 @@ func (t *Table) foresee() {
 	word, unborn := t.word, t.unborn
 	t.unborn = nil
 	t.mu.Unlock()
-	if word == nil {
+	if word == nil || unborn == nil {
 		return
 	}
 	more := membership.Word{Node: word.Node, Epoch: word.Epoch, Members: word.Members}
@@ -112,15 +112,14 @@ func (t *Table) free(f freed) {
 }
 
 // Clear lets the locks go on that only wait for members which were excluded in this epoch or
-// before. Those of the others are expected to go on after so long.
-func (t *Table) Clear(epoch uint64, after time.Duration) {
+// before, when Settle is called: it reports whether there may be some. Those of the others are expected to go on
+// after so long.
+func (t *Table) Clear(epoch uint64, after time.Duration) (frees bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.drainAt = t.cfg.Mail.Now().Add(after); epoch <= t.cleared {
-		return
+		return false
 	}
-	if t.cleared = epoch; t.past == nil || len(t.past.Former) == 0 {
-		return
-	}
-	t.settle()
+	t.cleared = epoch
+	return t.past != nil && len(t.past.Former) > 0
 }

@@ -70,6 +70,7 @@ type Table struct {
 	halted atomic.Bool                   // nothing is granted for now
 	parked atomic.Bool                   // a lock waits for Resume
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
+	lapses atomic.Uint64                 // how often Lapse was called
 	rested chan struct{}                 // see Rested
 
 	mu      sync.Mutex
@@ -176,19 +177,16 @@ func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
 // Halt lets nothing be granted until Resume is called.
 func (t *Table) Halt() { t.halted.Store(true) }
 
-// Resume ends a Halt, and lets the locks go on that waited for that, or for a later term.
-func (t *Table) Resume() {
+// Resume ends a Halt. It reports whether locks have waited for that, or for a later term: then call Settle.
+func (t *Table) Resume() (parked bool) {
 	t.halted.Store(false)
-	if !t.parked.Swap(false) {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.settle()
+	return t.parked.Swap(false)
 }
 
-// settle lets the locks go on that are waited for.
-func (t *Table) settle() {
+// Settle lets the locks go on that are waited for, after Resume and Clear. It takes long if there are many.
+func (t *Table) Settle() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for l := range t.each() {
 		if len(l.waiters) > 0 {
 			l.settle()
@@ -263,8 +261,9 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) {
 	t.carried, t.past = nil, nil
 }
 
-// Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end and a view
-// has acted here since the last call, what this node knows of that. It reports false if another Freeze came.
+// Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end, what this node
+// knows of the view that acted here last, nil for none: again until the next one acts, for the outcome of a
+// call may come too late to be told. Nobody may change that. Frozen reports false if another Freeze came.
 func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.Word, frozen bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
@@ -287,12 +286,12 @@ func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.
 		return nil, nil, false
 	}
 	t.rehandle(true)
-	word, t.word = t.word, nil
-	return holds, word, true
+	return holds, t.word, true
 }
 
 // Act lets the machines of the view begin, with the holds that were reported. A machine is born when its lock
-// is first used. What former members may hold waits for Clear. It reports false if another Freeze came.
+// is first used. What former members may hold waits for Clear. It reports false if another Freeze came, also
+// one for no view in the same epoch.
 func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membership.Past) (acts bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
@@ -302,10 +301,10 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.epoch != epoch || t.acting {
+	if t.epoch != epoch || t.acting || t.start.Self == dmutex.None {
 		return false
 	}
-	t.acting, t.late, t.acted, t.past, t.carried = true, true, t.cfg.Mail.Now(), past, carried
+	t.acting, t.late, t.acted, t.past, t.carried, t.word = true, true, t.cfg.Mail.Now(), past, carried, nil
 	for _, f := range t.freed {
 		t.free(f)
 	}
@@ -357,8 +356,9 @@ func (t *Table) Epoch() uint64 {
 
 // Lose ends all holds of this node, for the reason given. The locks stay taken until their holders
 // release them.
-func (t *Table) Lose(why error) {
-	lost := t.loss(why)
+func (t *Table) Lose(why error) { t.lose(t.loss(why)) }
+
+func (t *Table) lose(lost *Cause) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	over := clock.Latest(t.cfg.Mail.Now(), t.lease.Load().lent)
@@ -382,7 +382,9 @@ func (t *Table) loss(why error) *Cause {
 // Lapse is Lose for a lease that has ended: GiveBack and Return release the locks, too, and waiters
 // keep waiting.
 func (t *Table) Lapse(why error) {
-	t.Lose(why)
+	lost := t.loss(why)
+	lost.lapse = t.lapses.Add(1)
+	t.lose(lost)
 	next := make(chan struct{})
 	close(*t.lapsed.Swap(&next))
 }
@@ -390,13 +392,16 @@ func (t *Table) Lapse(why error) {
 // Lapsed is closed at the next Lapse.
 func (t *Table) Lapsed() <-chan struct{} { return *t.lapsed.Load() }
 
-// GiveBack releases lapsed holds, but for those that are lent, and returns them.
-func (t *Table) GiveBack() (outcomes []Event) {
+// Lapses returns how often Lapse was called.
+func (t *Table) Lapses() uint64 { return t.lapses.Load() }
+
+// GiveBack releases what has lapsed with the first lapses, but for what is lent, and returns it.
+func (t *Table) GiveBack(lapses uint64) (outcomes []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for l := range t.each() {
 		for _, h := range slices.Clone(l.held) {
-			if h.Noticed() != nil && !t.uses[h].lent {
+			if why := h.why.Load(); why != nil && why.lapse <= lapses && !t.uses[h].lent {
 				e, _ := l.leave(h, nil)
 				outcomes = append(outcomes, e)
 			}
@@ -433,20 +438,31 @@ func (t *Table) giveBack(may func(use) bool) (outcomes []Event) {
 	return outcomes
 }
 
-// Abandon ends and releases all holds after an End, for the reason given, and returns them. The locks
-// under which a function still runs stay taken, and those that are lent stay held.
-func (t *Table) Abandon(why error) (outcomes []Event) {
+// Abandon ends all holds after an End, for the reason given, but for those that are lent. Their locks stay
+// taken until Vacate.
+func (t *Table) Abandon(why error) {
 	lost := t.loss(why)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.locks {
+		for _, h := range l.held {
+			if !t.uses[h].lent {
+				h.end(lost)
+			}
+		}
+	}
+}
+
+// Vacate releases what Abandon has ended, but for the locks under which a function still runs, and returns it.
+func (t *Table) Vacate() (outcomes []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for l := range t.each() {
 		l.freeze()
 		for _, h := range slices.Clone(l.held) {
-			if u, used := t.uses[h]; !used {
-				e, _ := l.leave(h, lost)
+			if _, used := t.uses[h]; !used {
+				e, _ := l.leave(h, nil)
 				outcomes = append(outcomes, e)
-			} else if !u.lent {
-				h.end(lost)
 			}
 		}
 		switch {

@@ -247,6 +247,7 @@ func TestTryWhileHalted(t *testing.T) {
 	_, _, err := table.Join(t.Context(), "x", Want{Try: true}, nil)
 	require.ErrorIs(t, err, ErrViewChanged)
 	table.Resume()
+	table.Settle()
 	_, h, err := table.Join(t.Context(), "x", Want{Try: true}, nil)
 	require.NoError(t, err)
 	release(t, h)
@@ -319,4 +320,52 @@ func TestHeldIsSmall(t *testing.T) {
 	if strconv.IntSize == 64 {
 		require.EqualValues(t, 64, reflect.TypeFor[Held]().Size(), "as much as is allocated for it; docs/performance.md promises memory for held locks")
 	}
+}
+
+// A process that was excluded takes part in no view, also if the one in which it was is about to act.
+func TestActAfterExclusion(t *testing.T) {
+	table, _ := alone(t)
+	held := table.acquire(t, "x")
+	holds := view(table, 2, 1, 2)
+	table.Freeze(2, dmutex.Start{})
+	require.False(t, table.Act(2, []membership.Holding{by(1, holds...)}, nil))
+	require.NoError(t, held.Err())
+	w, _, err := table.Join(t.Context(), "y", Want{}, nil)
+	require.NoError(t, err)
+	require.False(t, w.Over())
+}
+
+// A member is told what its node knows of a view in each newer one, until one of these acts.
+func TestWordIsKept(t *testing.T) {
+	table, _ := alone(t)
+	table.cfg.Clock = func() int64 { return 0 }
+	table.SetTerm(leases.Term{})
+	freeze := func(epoch uint64) (known uint64) {
+		table.Freeze(epoch, dmutex.Start{Self: 1, Members: []dmutex.NodeID{1}, Fence: epochs.First(epoch), Limit: epochs.Last(epoch)})
+		_, word, frozen := table.Frozen(epoch)
+		require.True(t, frozen)
+		if word == nil {
+			return 0
+		}
+		return word.Epoch
+	}
+	require.EqualValues(t, 1, freeze(2))
+	require.EqualValues(t, 1, freeze(3))
+	require.True(t, table.Act(3, nil, nil))
+	require.EqualValues(t, 3, freeze(4))
+	table.Freeze(4, dmutex.Start{})
+	require.Zero(t, freeze(5))
+}
+
+// What lapses while earlier losses are given back stays taken: its holder has time to stop.
+func TestGiveBackOfOneLapse(t *testing.T) {
+	table, _ := alone(t)
+	table.acquire(t, "first")
+	table.Lapse(errors.New("lease ended"))
+	first := table.Lapses()
+	table.acquire(t, "second")
+	table.Lapse(errors.New("lease ended again"))
+	require.Len(t, table.GiveBack(first), 1)
+	require.Equal(t, dmutex.Held, table.locks["second"].machine.Phase())
+	require.Len(t, table.GiveBack(table.Lapses()), 1)
 }
