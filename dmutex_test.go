@@ -1,12 +1,16 @@
 package dmutex_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/natsnode"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -83,6 +87,33 @@ func TestMisuse(t *testing.T) {
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 	require.NotErrorIs(t, err, dmutex.ErrPeer)
 	require.EqualError(t, err, "dmutex: misuse: the reason")
+}
+
+// A service takes a lock over the NATS connection that it has.
+func Example_lock() {
+	charge := func(context.Context, uint64) error { return nil }
+	_ = func(ctx context.Context, nc *nats.Conn) error {
+		n, err := natsnode.Open(ctx, nc, "billing", node.Config{}) // join the group
+		if err != nil {
+			return err
+		}
+		return n.Mutex("invoices/42").Do(ctx, func(ctx context.Context, fence uint64) error {
+			return charge(ctx, fence) // ctx ends, with the reason, when the lock is lost
+		})
+	}
+}
+
+// Each message is delivered by hand.
+func Example_byHand() {
+	members := []dmutex.NodeID{1, 2}
+	one, _ := ricart.New(dmutex.Start{Self: 1, Members: members})
+	two, _ := ricart.New(dmutex.Start{Self: 2, Members: members})
+
+	requests, _ := one.Request()          // node 1 wants to enter
+	replies, _ := two.Handle(requests[0]) // node 2 gets its REQUEST
+	one.Handle(replies[0])                // node 1 gets the REPLY
+	fmt.Println(one.Phase(), one.Fence()) // held 1
+	// Output: held 1
 }
 
 // A node drives its machine: it sends the messages that a call returns, and handles

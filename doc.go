@@ -10,28 +10,37 @@
 //		return write(ctx, fence) // stop when ctx ends, because the lock is lost
 //	})
 //
-// The locks are in package node; packages filenode and sqlnode open a node over a file, or over an SQL
-// database and TCP. A process that is no member takes the same locks by package client, and one that
-// needs no group takes a lock in one record by package storelock: all are a lock.Mutex.
+// ctx ends when the lock is lost. Each grant has a number, the fence, that rises from grant to grant of one
+// lock. Send it to the resource that the lock guards, and let the resource refuse a number lower than
+// one it has seen (package fence): a holder that was paused for a long time cannot know that it should
+// have stopped.
 //
-// Every grant has a number, the fence, that rises from grant to grant of one lock. Send it to
-// the resource that the lock guards, and let the resource refuse a number lower than one it has seen
-// (package fence): a holder that was paused for a long time cannot know that it should have stopped.
+// # Machines and links
 //
-// # Machines
-//
-// This package defines the types that all others share. To see, test or drive an algorithm, which is
-// a [Machine], read on; docs/algorithms.md compares them.
+// An algorithm is a [Machine]: Handle takes a message and returns those to send. It does no I/O, starts no
+// goroutine and reads no clock. This package defines the types that all machines share. The algorithms are
+// in packages central, lamport, maekawa, ricart, ring and suzukikasami; docs/algorithms.md compares them.
+// Packages election and deadlock have machines of other kinds, quorum builds and validates coteries,
+// and dmutextest checks a machine of your own. Package transport has the links, over memory, TCP and NATS.
 //
 // Drive a machine from one goroutine at a time, or under a mutex. Send what a call returns,
 // before the next call overwrites it, and Handle what arrives, until Phase says that the
-// machine is Held: see the example. An Idle or Held machine still has to Handle what arrives, because
+// machine is Held: see the examples. An Idle or Held machine still has to Handle what arrives, because
 // the others wait for its answers. The driver must deliver each message exactly once to the machine of
 // node To; package transport/channel does that over any network, in order per pair. Without a network
 // the loop is a unit test: deliver the messages yourself, in any order.
 //
 // [Start].Home is where the coordinator is, or where the token begins. When a group starts again,
 // [Start.Fence] is the highest fence that was granted before; package site has the rule for fences.
+//
+// # A lock service
+//
+// Package node is a member of a group: it drives a machine for each lock. Packages filenode, natsnode and
+// sqlnode open one over a file, over NATS and JetStream, or over TCP and an SQL database. A process that is no
+// member takes the same locks by package client, and one that needs no group takes a lock in one record
+// of a store by package storelock. All are a lock.Mutex, so code that uses a lock need not know which.
+// A lock can be shared by readers, and package semaphore lets up to k callers in. Packages filestore,
+// sqlstore, natsstore and etcdstore keep the record of a group.
 //
 // # Stability
 //

@@ -17,8 +17,7 @@ import (
 //
 // It reaches the holder of the moment when it arrives, not later ones: while the lock changes
 // hands that may be two holders or none, so a caller that still waits should ask again. Holders
-// without a handle do not notice it: the functions of [Mutex.Do] and [Election.Campaign], and
-// users of a [Mutex.Locker].
+// without a handle do not notice it: the functions of [Mutex.Do] and [Election.Campaign].
 //
 // Ask waits as [Node.Ready] does, and sends one message to each other member. Its errors are those
 // of [Mutex.Acquire]; after an error it has asked no holder.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -233,34 +231,4 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 		return h.Release() // it is lost
 	}
 	return hold.Run(ctx, h, func(ctx context.Context, fence uint64) error { return f(ctx, self, fence) })
-}
-
-// Locker returns the lock as a [sync.Locker], for code that takes no other kind of
-// lock. Any number of Lockers may stand for one lock; each unlocks what it has locked.
-// Where Acquire would return an error Lock panics with it, because returning unlocked would be
-// worse. Unlock panics if it does not release: with [dmutex.ErrMisuse] if the Locker is not
-// locked, with an [ErrLost] if the lock was lost meanwhile.
-func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }
-
-type locker struct {
-	mutex *Mutex
-	held  atomic.Pointer[locks.Held]
-}
-
-func (l *locker) Lock() {
-	h, err := l.mutex.acquire(context.Background(), false)
-	if err != nil {
-		panic(err)
-	}
-	l.held.Store(h)
-}
-
-func (l *locker) Unlock() {
-	h := l.held.Swap(nil)
-	if h == nil {
-		panic(dmutex.Misuse("Unlock of a Locker that is not locked"))
-	}
-	if err := h.Release(); err != nil {
-		panic(err)
-	}
 }

@@ -31,7 +31,7 @@ func pages(t *testing.T) map[string]string {
 }
 
 // Every Go snippet of a page is a whole file that compiles, and a snippet that is
-// a test passes.
+// a test passes; or it is a part of an example of the root package.
 func TestSnippets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -42,9 +42,15 @@ func TestSnippets(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	snippet := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	unindented := regexp.MustCompile(`(?m)^\t+`)
+	examples := unindented.ReplaceAllString(read(t, "dmutex_test.go")[0], "")
 	args := []string{"test"} // it also compiles a package without tests
 	for file, text := range pages(t) {
 		for i, match := range snippet.FindAllStringSubmatch(text, -1) {
+			if !strings.HasPrefix(match[1], "package ") {
+				require.Contains(t, examples, unindented.ReplaceAllString(match[1], ""), "%s shows a part of no example", file)
+				continue
+			}
 			name := "main.go"
 			if strings.Contains(match[1], "_test\n") {
 				name = "snippet_test.go"
@@ -64,6 +70,10 @@ func TestSnippets(t *testing.T) {
 func TestGetIt(t *testing.T) {
 	readme := pages(t)["README.md"]
 	require.Regexp(t, `(?m)^go mod init [a-z./]+$`, readme)
+	code, _, found := strings.Cut(readme, "```go\n")
+	require.True(t, found)
+	require.Less(t, len(strings.Fields(code)), 100, "words before the first code")
+	require.LessOrEqual(t, len(strings.Fields(readme)), 1100)
 	require.NotContains(t, readme, "`go mod init`")
 }
 
@@ -141,7 +151,7 @@ func TestStores(t *testing.T) {
 			continue
 		}
 		stores++
-		for _, place := range []string{"README.md", "CONTRIBUTING.md", "doc.go", "store/store.go", "docs/*.md", "cmd/dmutex/internal/*/*.go"} {
+		for _, place := range []string{"docs/start.md", "CONTRIBUTING.md", "doc.go", "store/store.go", "docs/*.md", "cmd/dmutex/internal/*/*.go"} {
 			require.True(t, strings.Contains(strings.Join(read(t, place), ""), name), "%s does not name %s", place, name)
 		}
 		require.True(t, slices.ContainsFunc(read(t, "store/*/*_test.go", "integration/*_test.go", "integration/*/*_test.go"), func(text string) bool {

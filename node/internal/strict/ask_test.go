@@ -249,15 +249,13 @@ func TestAskAfterLeft(t *testing.T) {
 	})
 }
 
-// Holds without a handle, those of a Locker, of Do and of a leader, ignore Ask.
+// Holds without a handle, those of Do and of a leader, ignore Ask.
 func TestAskWithoutAHandle(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
-		locker := g.mutex(1, "locker").Locker()
-		locker.Lock()
 		require.NoError(t, g.nodes[1].Election("x").Campaign(t.Context(), func(leads context.Context, _ uint64) error {
 			return g.mutex(1, "do").Do(t.Context(), func(does context.Context, _ uint64) error {
-				for _, name := range []string{"election/x", "do", "locker"} {
+				for _, name := range []string{"election/x", "do"} {
 					g.ask(2, name)
 				}
 				require.NoError(t, leads.Err())
@@ -265,7 +263,6 @@ func TestAskWithoutAHandle(t *testing.T) {
 				return nil
 			})
 		}))
-		require.NoError(t, panicOf(locker.Unlock))
 	})
 }
 

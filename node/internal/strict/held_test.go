@@ -166,54 +166,6 @@ func TestCopiedHandle(t *testing.T) {
 	})
 }
 
-func TestLocker(t *testing.T) {
-	each(t, func(t *testing.T, g *group) {
-		g.open(2)
-		var (
-			wg      sync.WaitGroup
-			counter int
-		)
-		for _, id := range g.members {
-			locker := g.mutex(id, "x").Locker()
-			for range 3 { // a Locker may be shared, as a sync.Mutex may
-				wg.Go(func() {
-					for range 10 {
-						locker.Lock()
-						before := counter
-						time.Sleep(time.Millisecond)
-						counter = before + 1
-						locker.Unlock()
-					}
-				})
-			}
-		}
-		wg.Wait()
-		require.Equal(t, 60, counter)
-	})
-}
-
-func TestLockerPanics(t *testing.T) {
-	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.open(1)
-		locker := g.mutex(1, "x").Locker()
-		require.ErrorIs(t, panicOf(locker.Unlock), dmutex.ErrMisuse)
-		locker.Lock()
-		require.NoError(t, panicOf(locker.Unlock))
-		require.ErrorIs(t, panicOf(locker.Unlock), dmutex.ErrMisuse)
-		locker.Lock()
-		require.NoError(t, g.nodes[1].Close(t.Context()))
-		require.ErrorIs(t, panicOf(locker.Unlock), node.ErrLost)
-		require.ErrorIs(t, panicOf(locker.Lock), node.ErrClosed)
-	})
-}
-
-// panicOf returns the error with which f panics.
-func panicOf(f func()) (err error) {
-	defer func() { err, _ = recover().(error) }()
-	f()
-	return nil
-}
-
 // nosy is a context that counts the calls of Value.
 type nosy struct {
 	context.Context
