@@ -174,7 +174,7 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 			return l
 		}
 	}}
-	linktest.TestSession(t, kind, func() {
+	linktest.TestStream(t, kind, func() {
 		nc := connect(t, s)
 		frame := make([]byte, maxFrame)
 		for round := 0; !slow.Load(); round++ { // at the node that does not read, frames find no room

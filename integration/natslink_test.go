@@ -102,7 +102,7 @@ func TestNATSDynamicLink(t *testing.T) {
 }
 
 func TestNATSLinkSession(t *testing.T) {
-	linktest.TestSession(t, natsLinks(open, anybody), nil)
+	linktest.TestStream(t, natsLinks(open, anybody), nil)
 }
 
 // A server that stops and starts again in the middle of the traffic costs
@@ -116,7 +116,7 @@ func TestNATSLinkServerRestart(t *testing.T) {
 		return s
 	}
 	dial := func(dmutex.NodeID) []nats.Option { return []nats.Option{nats.SetCustomDialer(&here)} }
-	linktest.TestSession(t, natsLinks(start, dial), func() {
+	linktest.TestStream(t, natsLinks(start, dial), func() {
 		stopNATS(s)
 		here.moveIn(open(t))
 	})

@@ -1,6 +1,6 @@
 // Package mail carries messages between processes over a [transport.Link]:
 // each message once, in order, from one life of a node to one life of another. It is the
-// driver of package session: it owns the sessions with all peers, transmits their
+// driver of package stream: it owns the streams with all peers, transmits their
 // frames, and keeps time for them. It knows nothing about locks.
 //
 // A life is one run of a process. The lives of one node are ordered: a peer that restarts
@@ -9,11 +9,11 @@
 //
 // # Concurrency
 //
-// A frame is handled from beginning to end in the goroutine in which the link delivers it: session,
+// A frame is handled from beginning to end in the goroutine in which the link delivers it: stream,
 // then Handler, then the answers back to the link. The frames of one peer are handled one after the
 // other. At most one goroutine transmits to a peer, and others leave their messages to it, so many
 // travel in few frames. One more goroutine keeps time: it retransmits, sends delayed
-// acknowledgements, and calls Handler.Tick. Another one flushes for FlushSoon. No mutex of a session
+// acknowledgements, and calls Handler.Tick. Another one flushes for FlushSoon. No mutex of a stream
 // is held while the link sends or the Handler runs.
 package mail
 
@@ -31,19 +31,19 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
 )
 
 // Config configures a [Mail]. MaxLife may be nil, and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see SetPeers
-	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life and Rename
+	Life    uint64          // the number of this run of the process, not 0; see stream.Config.Life and Rename
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Host    transport.Host  // for the link: Died, Apart and Logger are the caller's, the rest is the Mail's
 	Handler Handler
 
-	Settings string // what all members must agree on; see session.Config.Settings
+	Settings string // what all members must agree on; see stream.Config.Settings
 
 	// MaxLife, if not nil, returns the highest life that is believed at this time. It is called
 	// about once a second, and by the link when a peer connects.
@@ -68,12 +68,12 @@ type Handler interface {
 	// itself.
 	Left(peer dmutex.NodeID)
 
-	// Taken reports that the peer has met another life of this node: see session.Input. It is
+	// Taken reports that the peer has met another life of this node: see stream.Input. It is
 	// called each time that this node has asked, also for a peer that was not met.
 	Taken(by dmutex.NodeID, life uint64)
 
 	// Refused reports a frame that no correct peer sends, and that has changed nothing.
-	// A [session.GroupError] is reported again only after a frame of the peer was accepted or
+	// A [stream.GroupError] is reported again only after a frame of the peer was accepted or
 	// its error has changed.
 	Refused(peer dmutex.NodeID, err error)
 
@@ -105,7 +105,7 @@ const (
 	shut
 )
 
-// A Mail is one node's end of its sessions with all peers. Its methods are safe for concurrent
+// A Mail is one node's end of its streams with all peers. Its methods are safe for concurrent
 // use. Flush, Rename and Close wait for the Handler or call it: do not call them while holding
 // a mutex that the Handler takes.
 type Mail struct {
@@ -144,7 +144,7 @@ func New(cfg Config) (*Mail, error) {
 		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Link.MaxFrame() < 1024: // what transport.Link promises
 		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Link takes frames of %d bytes: it must take 1024", cfg.Link.MaxFrame()))
-	case session.Overhead+len(cfg.Settings) > cfg.Link.MaxFrame(): // or no HELLO would ever leave
+	case stream.Overhead+len(cfg.Settings) > cfg.Link.MaxFrame(): // or no HELLO would ever leave
 		return nil, dmutex.Misuse(fmt.Sprintf("mail: what all members must agree on takes %d bytes, and Config.Link takes frames of %d: choose a shorter Config.Group, or another link",
 			len(cfg.Settings), cfg.Link.MaxFrame()))
 	}
@@ -166,12 +166,12 @@ func New(cfg Config) (*Mail, error) {
 	return m, nil
 }
 
-// session returns a session with that life of a peer, or with any if it is 0.
-func (m *Mail) session(peer uint64) *session.Session {
-	return session.New(session.Config{Life: m.cfg.Life, Peer: peer, MaxLife: m.cfg.MaxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
+// stream returns a stream with that life of a peer, or with any if it is 0.
+func (m *Mail) stream(peer uint64) *stream.Stream {
+	return stream.New(stream.Config{Life: m.cfg.Life, Peer: peer, MaxLife: m.cfg.MaxLife(), Versions: m.speak, Settings: m.cfg.Settings, MaxFrame: m.maxFrame()})
 }
 
-func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }
+func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), stream.Buffer) }
 
 // peer looks at one peer after the other: a group has few, so this takes less than a search.
 func (m *Mail) peer(id dmutex.NodeID) *peer {
@@ -184,13 +184,13 @@ func (m *Mail) peer(id dmutex.NodeID) *peer {
 }
 
 // SetPeers makes these nodes, without this one, the peers, and nobody else. Each is given with the only
-// life of it that may be met, or 0 for any; one that stays a peer keeps it. A session begins with each new
-// one, unless Close was called. A session with another node ends without telling it: Send refuses the node,
+// life of it that may be met, or 0 for any; one that stays a peer keeps it. A stream begins with each new
+// one, unless Close was called. A stream with another node ends without telling it: Send refuses the node,
 // its frames go to Handler.Stranger, and Close does not wait for it. One frame may still go to the link, and
 // the Handler may still be called for the frame that is being handled, also when the node is a peer again.
 //
 // A node may be a peer again only if it or this node has begun another life since then. Otherwise
-// the other end still counts the messages of the old session.
+// the other end still counts the messages of the old stream.
 //
 // SetPeers and Challenge do not wait for the Handler: they may be called while holding a mutex
 // that it takes.
@@ -201,7 +201,7 @@ func (m *Mail) SetPeers(lives map[dmutex.NodeID]uint64) {
 	for _, id := range slices.Sorted(maps.Keys(lives)) {
 		p := m.peer(id)
 		if p == nil && m.closed == nil {
-			p = &peer{mail: m, id: id, life: lives[id], session: m.session(lives[id])}
+			p = &peer{mail: m, id: id, life: lives[id], stream: m.stream(lives[id])}
 		}
 		if p != nil {
 			ps = append(ps, p)
@@ -259,7 +259,7 @@ func (m *Mail) lives() (own, highest uint64) {
 // Send queues a message, which is copied, and returns its number, counted from 1 for the peer's
 // present life, or its first if it was not met yet. Messages leave at the next Flush.
 //
-// The errors are [session.ErrFull]; [session.ErrTooLarge]; [session.ErrClosed] if the
+// The errors are [stream.ErrFull]; [stream.ErrTooLarge]; [stream.ErrClosed] if the
 // peer has left, or if this Mail or its link is closed; and [dmutex.ErrMisuse] for an
 // empty message or an unknown peer.
 func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
@@ -270,14 +270,14 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.link.Load() == shut {
-		return 0, session.ErrClosed
+		return 0, stream.ErrClosed
 	}
-	if err := p.session.Send(message); err != nil {
+	if err := p.stream.Send(message); err != nil {
 		return 0, err
 	}
 	p.due.Store(true)
-	p.backlog.Store(int64(p.session.Backlog()))
-	return p.session.Sent(), nil
+	p.backlog.Store(int64(p.stream.Backlog()))
+	return p.stream.Sent(), nil
 }
 
 // Flush transmits to every peer the messages and acknowledgements that are due. It
@@ -316,16 +316,16 @@ func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seq := p.session.Sent()
+	seq := p.stream.Sent()
 	if n := len(p.receipts); n > 0 && p.receipts[n-1].seq == seq {
 		return p.receipts[n-1].given
 	}
 	r := receipt{seq, make(chan struct{})}
-	if seq <= p.acked || p.session.Left() {
+	if seq <= p.acked || p.stream.Left() {
 		close(r.given)
 	} else {
 		p.receipts = append(p.receipts, r)
-		p.session.Push()
+		p.stream.Push()
 	}
 	return r.given
 }
@@ -336,7 +336,7 @@ type receipt struct {
 	given chan struct{}
 }
 
-// Backlog returns how many bytes sent to the peer are unacknowledged, of [session.Buffer] at most.
+// Backlog returns how many bytes sent to the peer are unacknowledged, of [stream.Buffer] at most.
 // It takes no mutex.
 func (m *Mail) Backlog(to dmutex.NodeID) int {
 	if p := m.peer(to); p != nil {
@@ -346,12 +346,12 @@ func (m *Mail) Backlog(to dmutex.NodeID) int {
 }
 
 // MaxMessage returns the size of the largest message in bytes.
-func (m *Mail) MaxMessage() int { return m.maxFrame() - session.Overhead }
+func (m *Mail) MaxMessage() int { return m.maxFrame() - stream.Overhead }
 
 // Now returns the time by the steady clock, which begins with New.
 func (m *Mail) Now() clock.Steady { return m.clock.Steady() }
 
-// now is the time of the sessions: nanoseconds since New by the steady clock.
+// now is the time of the streams: nanoseconds since New by the steady clock.
 func (m *Mail) now() int64 { return int64(m.Now().Age()) }
 
 // Wake asks for a Tick after so long, or earlier.
@@ -370,7 +370,7 @@ func (m *Mail) wakeAt(at int64) {
 	}
 }
 
-// Rename continues as a higher life, with new sessions. The peers see the present life
+// Rename continues as a higher life, with new streams. The peers see the present life
 // leave and meet the new one, 250 ms later if the farewell is lost, and this node meets the
 // peers again. Unacknowledged messages are lost. After Close, Rename does nothing.
 func (m *Mail) Rename(life uint64) {
@@ -384,7 +384,7 @@ func (m *Mail) Rename(life uint64) {
 	ps := *m.peers.Load()
 	m.change.Unlock()
 	for _, p := range ps {
-		p.rename(m.session(p.life))
+		p.rename(m.stream(p.life))
 	}
 	m.Flush()
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -216,7 +216,7 @@ func TestNothingOfAFormerLife(t *testing.T) {
 			for range 5 {
 				for range 20 {
 					if _, err := one.Send(2, fmt.Append(nil, one.Status(3))); err != nil {
-						require.ErrorIs(t, err, session.ErrClosed)
+						require.ErrorIs(t, err, stream.ErrClosed)
 					}
 					one.Flush()
 					two.say(1, fmt.Sprint(life))
@@ -258,10 +258,10 @@ func TestLeft(t *testing.T) {
 		require.Equal(t, []string{"2.1: 0", "2.2: 1", "2.3: 2", "2 left"}, one.take())
 		require.True(t, one.Status(2).Left)
 		_, err := one.Send(2, []byte("too late"))
-		require.ErrorIs(t, err, session.ErrClosed)
+		require.ErrorIs(t, err, stream.ErrClosed)
 		require.NoError(t, two.Close(t.Context()))
 		_, err = two.Send(1, []byte("too late"))
-		require.ErrorIs(t, err, session.ErrClosed)
+		require.ErrorIs(t, err, stream.ErrClosed)
 		two.Flush()
 
 		two = p.openAs(2, 21)
@@ -287,7 +287,7 @@ func TestSendRefuses(t *testing.T) {
 			{1, "to itself", dmutex.ErrMisuse},
 			{4, "to a stranger", dmutex.ErrMisuse},
 			{2, "", dmutex.ErrMisuse},
-			{2, strings.Repeat("x", b.MaxMessage()+1), session.ErrTooLarge},
+			{2, strings.Repeat("x", b.MaxMessage()+1), stream.ErrTooLarge},
 		} {
 			seq, err := b.Send(tc.to, []byte(tc.message))
 			require.ErrorIs(t, err, tc.want)
@@ -306,7 +306,7 @@ func TestSendRefuses(t *testing.T) {
 				sent++
 			}
 		}
-		require.ErrorIs(t, err, session.ErrFull)
+		require.ErrorIs(t, err, stream.ErrFull)
 		require.Greater(t, b.Backlog(3), 4<<20-b.MaxMessage()-10)
 
 		three := p.open(3)
@@ -491,7 +491,7 @@ func TestRenameUnderWay(t *testing.T) {
 					for range 300 {
 						for _, to := range p.members {
 							if _, err := b.Send(to, []byte("x")); err != nil && !errors.Is(err, dmutex.ErrMisuse) {
-								require.ErrorIs(t, err, session.ErrClosed)
+								require.ErrorIs(t, err, stream.ErrClosed)
 							}
 						}
 						b.Flush()
@@ -537,7 +537,7 @@ func TestLinkClosed(t *testing.T) {
 		synctest.Wait() // another goroutine may be sending
 		require.Equal(t, []string{"closed: mail: the link was closed before the mail: transport: link is closed"}, one.take())
 		_, err := one.Send(2, []byte("x"))
-		require.ErrorIs(t, err, session.ErrClosed)
+		require.ErrorIs(t, err, stream.ErrClosed)
 		one.Flush()
 		require.ErrorIs(t, one.Close(t.Context()), transport.ErrClosed)
 		require.NoError(t, one.Close(t.Context()))
@@ -669,7 +669,7 @@ func TestNewRefuses(t *testing.T) {
 		"Link":   func(c *mail.Config) { c.Link = nil },
 		"frames": func(c *mail.Config) { c.Link = small{c.Link, 1023} },
 		"agree on": func(c *mail.Config) { // a HELLO with that has up to 1025 bytes
-			c.Link, c.Settings = small{c.Link, 1024}, strings.Repeat("s", 1025-session.Overhead)
+			c.Link, c.Settings = small{c.Link, 1024}, strings.Repeat("s", 1025-stream.Overhead)
 		},
 		"node 0": func(c *mail.Config) { c.Peers = []dmutex.NodeID{2, 0} },
 		"once":   func(c *mail.Config) { c.Peers = []dmutex.NodeID{2, 3, 2} },
@@ -686,7 +686,7 @@ func TestNewRefuses(t *testing.T) {
 	require.NoError(t, m.Close(t.Context()))
 	require.ErrorIs(t, m.Open(), dmutex.ErrMisuse)
 	_, err = m.Send(2, []byte("x"))
-	require.ErrorIs(t, err, session.ErrClosed)
+	require.ErrorIs(t, err, stream.ErrClosed)
 }
 
 type small struct {
@@ -729,7 +729,7 @@ func TestRefused(t *testing.T) {
 		other("8")
 		other("9")
 		other("8")
-		say := session.GroupError{}.Error()
+		say := stream.GroupError{}.Error()
 		require.Equal(t, []string{"2: " + say, "2: " + say, "2: " + say}, one.take())
 		require.Zero(t, one.Status(2).Silent, "a refused frame says nothing of our group")
 

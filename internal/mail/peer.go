@@ -8,32 +8,32 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A peer is the session with another member over the link. Of its mutexes, recv comes first:
+// A peer is the stream with another member over the link. Of its mutexes, recv comes first:
 // it takes the messages of one frame through the Handler before those of the next. mu guards
-// the session, for moments, and never while the link sends or the Handler runs.
+// the stream, for moments, and never while the link sends or the Handler runs.
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
 	life uint64      // the only one of it that is met; 0 for any
 	due  atomic.Bool // there may be something to transmit
 
-	backlog atomic.Int64 // of the session
+	backlog atomic.Int64 // of the stream
 
 	recv sync.Mutex
 	mu   sync.Mutex
 
-	session  *session.Session
-	gone     bool               // no longer a peer: it transmits and receives nothing
-	now      int64              // what it was told last; it must not go back
-	acked    uint64             // of our messages; what came with that is handled
-	receipts []receipt          // ascending
-	spoke    int64              // when its last frame came, at least 1; 0 if none did
-	other    session.GroupError // how it was last heard to differ; zero if it does not
-	frame    []byte             // scratch for transmitting; the sender's while flushing
+	stream   *stream.Stream
+	gone     bool              // no longer a peer: it transmits and receives nothing
+	now      int64             // what it was told last; it must not go back
+	acked    uint64            // of our messages; what came with that is handled
+	receipts []receipt         // ascending
+	spoke    int64             // when its last frame came, at least 1; 0 if none did
+	other    stream.GroupError // how it was last heard to differ; zero if it does not
+	frame    []byte            // scratch for transmitting; the sender's while flushing
 	flushing bool
 	handler  handler
 }
@@ -55,7 +55,7 @@ const (
 	relied
 )
 
-// deliver is the event path: frames that arrived together go through session and
+// deliver is the event path: frames that arrived together go through stream and
 // Handler, and what they bring about goes to the link, in one goroutine.
 func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	p := m.peer(from)
@@ -90,10 +90,10 @@ func (p *peer) receive(now int64, frame []byte) (left bool) {
 		return false
 	}
 	p.now = max(p.now, now)
-	in, err := p.session.Handle(p.now, frame)
+	in, err := p.stream.Handle(p.now, frame)
 	p.due.Store(true)
 	if err != nil {
-		other, ok := err.(session.GroupError)
+		other, ok := err.(stream.GroupError)
 		again := ok && other == p.other
 		if ok {
 			p.other = other
@@ -104,15 +104,15 @@ func (p *peer) receive(now int64, frame []byte) (left bool) {
 		}
 		return false
 	}
-	p.other = session.GroupError{}
-	if !p.session.Broken() { // its greetings are no sign that it can be talked to
+	p.other = stream.GroupError{}
+	if !p.stream.Broken() { // its greetings are no sign that it can be talked to
 		p.spoke = max(now, 1)
 	}
 	if in.Met != 0 {
 		p.acked, p.receipts = 0, nil
 	}
-	p.backlog.Store(int64(p.session.Backlog()))
-	acked := p.session.Acked()
+	p.backlog.Store(int64(p.stream.Backlog()))
+	acked := p.stream.Acked()
 	p.handler = busy
 	p.mu.Unlock()
 
@@ -140,7 +140,7 @@ func (m *Mail) taken(by dmutex.NodeID, life uint64) {
 	defer p.recv.Unlock()
 	p.mu.Lock()
 	p.now = max(p.now, m.now())
-	believed := !p.gone && p.session.Refused(p.now, life)
+	believed := !p.gone && p.stream.Refused(p.now, life)
 	p.mu.Unlock()
 	if believed {
 		m.cfg.Handler.Taken(by, life)
@@ -149,7 +149,7 @@ func (m *Mail) taken(by dmutex.NodeID, life uint64) {
 }
 
 // handle tells the Handler what a frame brought.
-func (p *peer) handle(in session.Input) {
+func (p *peer) handle(in stream.Input) {
 	h := p.mail.cfg.Handler
 	if in.Met != 0 {
 		h.Met(p.id, in.Met)
@@ -181,9 +181,9 @@ func (p *peer) transmit(now int64) (deadline int64) {
 			p.handler = relied
 			break
 		}
-		p.frame = p.session.Transmit(p.now, p.frame[:0])
+		p.frame = p.stream.Transmit(p.now, p.frame[:0])
 		if len(p.frame) == 0 {
-			deadline = p.session.Deadline()
+			deadline = p.stream.Deadline()
 			break
 		}
 		p.mu.Unlock()
@@ -195,7 +195,7 @@ func (p *peer) transmit(now int64) (deadline int64) {
 	return deadline
 }
 
-// carry gives a frame to the link. If the link does not take it, the session sends it again.
+// carry gives a frame to the link. If the link does not take it, the stream sends it again.
 func (p *peer) carry(frame []byte) {
 	m := p.mail
 	err := m.cfg.Link.Send(p.id, frame)
@@ -204,9 +204,9 @@ func (p *peer) carry(frame []byte) {
 	}
 }
 
-// rename replaces the session by that of another life. The old one says farewell
+// rename replaces the stream by that of another life. The old one says farewell
 // once. Meanwhile other goroutines that have messages leave them to this one.
-func (p *peer) rename(s *session.Session) {
+func (p *peer) rename(s *stream.Stream) {
 	p.recv.Lock()
 	defer p.recv.Unlock()
 	p.mu.Lock()
@@ -214,8 +214,8 @@ func (p *peer) rename(s *session.Session) {
 		p.mu.Unlock()
 		return
 	}
-	old := p.session
-	p.session, p.acked, p.receipts = s, 0, nil
+	old := p.stream
+	p.stream, p.acked, p.receipts = s, 0, nil
 	p.backlog.Store(0)
 	p.handler = busy
 	p.mu.Unlock()
@@ -236,13 +236,13 @@ func (p *peer) rename(s *session.Session) {
 	p.due.Store(true)
 }
 
-// notice tells the session how high lives may be, and perhaps makes the next transmit ask
+// notice tells the stream how high lives may be, and perhaps makes the next transmit ask
 // whether the peer is there.
 func (p *peer) notice(maxLife uint64, ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session.SetMaxLife(maxLife); ask {
-		p.session.Ask()
+	if p.stream.SetMaxLife(maxLife); ask {
+		p.stream.Ask()
 	}
 }
 
@@ -253,7 +253,7 @@ func (p *peer) close() {
 	defer p.recv.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session.Close()
+	p.stream.Close()
 	p.due.Store(true)
 }
 
@@ -261,14 +261,14 @@ func (p *peer) close() {
 func (p *peer) listening() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.flushing || !p.session.Done()
+	return p.flushing || !p.stream.Done()
 }
 
-// Status is the state of the session with a peer, as this node sees it.
+// Status is the state of the stream with a peer, as this node sees it.
 type Status struct {
-	Life  uint64             // the peer's life; 0 if none was met since this node opened, or was renamed
-	Left  bool               // it has left
-	Other session.GroupError // how the peer was last heard to differ; zero if it does not
+	Life  uint64            // the peer's life; 0 if none was met since this node opened, or was renamed
+	Left  bool              // it has left
+	Other stream.GroupError // how the peer was last heard to differ; zero if it does not
 
 	// Silent is the time since the last frame of the peer arrived, or 0 if none ever
 	// has. A peer with nothing to send is silent, so this is not a failure detector.
@@ -276,7 +276,7 @@ type Status struct {
 
 	Unacked uint64 // messages that it has not acknowledged; if it has left, what was not acknowledged until then
 	Backlog int    // their size in bytes
-	session.Stats
+	stream.Stats
 }
 
 // Status returns the present Status of the peer, the zero Status for an unknown one.
@@ -287,7 +287,7 @@ func (m *Mail) Status(peer dmutex.NodeID) Status {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.session
+	s := p.stream
 	st := Status{Life: s.Peer(), Left: s.Left(), Other: p.other, Unacked: s.Sent() - s.Acked(), Backlog: s.Backlog(), Stats: s.Stats()}
 	if p.spoke != 0 {
 		st.Silent = time.Duration(max(m.now()-p.spoke, 1))

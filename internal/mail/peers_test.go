@@ -17,7 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -39,7 +39,7 @@ func TestAdd(t *testing.T) {
 		one.SetPeers(anyLife(one.peers))
 		one.say(2, "early")
 		time.Sleep(time.Millisecond)
-		require.Equal(t, []string{"stranger 1"}, two.take(), "the session begins at once")
+		require.Equal(t, []string{"stranger 1"}, two.take(), "the stream begins at once")
 		time.Sleep(time.Minute)
 		require.Empty(t, one.take())
 		strange := two.take()
@@ -78,7 +78,7 @@ func TestOnlyThatLife(t *testing.T) {
 		other := p.open(2)
 		for range 2 {
 			time.Sleep(time.Minute)
-			require.Equal(t, []string{"2: " + session.ErrOther.Error()}, slices.Compact(one.take()))
+			require.Equal(t, []string{"2: " + stream.ErrOther.Error()}, slices.Compact(one.take()))
 			require.Zero(t, one.Status(2).Life)
 			one.Rename(11)
 		}
@@ -123,7 +123,7 @@ func TestRemove(t *testing.T) {
 		one, two, three := boxes[0], boxes[1], boxes[2]
 		p.network.Cut(1, 2)
 		large := []byte(strings.Repeat("x", one.MaxMessage()))
-		for one.Backlog(2) < session.Buffer/2 {
+		for one.Backlog(2) < stream.Buffer/2 {
 			_, err := one.Send(2, large)
 			require.NoError(t, err)
 		}
@@ -171,7 +171,7 @@ func heap() int {
 }
 
 // A node that was removed is met again if it is added in another life, and nothing of
-// the former session is left.
+// the former stream is left.
 func TestAddAgain(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		boxes := p.meet()
@@ -298,7 +298,7 @@ func TestPeersDuringClose(t *testing.T) {
 		closed := make(chan error, 1)
 		one.answer = func(from dmutex.NodeID, _ uint64, _ []byte) {
 			go func() { closed <- one.Close(t.Context()) }()
-			for !errors.Is(sendErr(one, 2), session.ErrClosed) { // until Close is about to wait for us
+			for !errors.Is(sendErr(one, 2), stream.ErrClosed) { // until Close is about to wait for us
 				runtime.Gosched()
 			}
 			if one.Add(5); !errors.Is(sendErr(one, 5), dmutex.ErrMisuse) {
@@ -380,7 +380,7 @@ func TestComeAndGo(t *testing.T) {
 						continue
 					}
 					repeat(&chatter, func() {
-						if err := sendErr(b, to); err != nil && !errors.Is(err, session.ErrClosed) && !errors.Is(err, dmutex.ErrMisuse) {
+						if err := sendErr(b, to); err != nil && !errors.Is(err, stream.ErrClosed) && !errors.Is(err, dmutex.ErrMisuse) {
 							t.Error(err)
 						}
 						b.Flush()

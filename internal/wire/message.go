@@ -20,7 +20,7 @@ import (
 //
 // The array ends with the last field that is not zero or empty, so every message has
 // exactly one encoding, and a REQUEST takes at most 7 bytes beside the name while numbers
-// are small. The link and the session know sender and receiver.
+// are small. The link and the stream know sender and receiver.
 const (
 	version = 1
 	always  = 3    // fields that every message has

@@ -17,7 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -152,7 +152,7 @@ func (h handler) Taken(by dmutex.NodeID, _ uint64) {
 }
 
 func (h handler) Refused(peer dmutex.NodeID, err error) { // the frame has changed nothing
-	if errors.Is(err, session.ErrBroken) {
+	if errors.Is(err, stream.ErrBroken) {
 		h.cfg.Lost(peer, fmt.Errorf("channel: messages to node %v do not arrive: %w", peer, err))
 	}
 }

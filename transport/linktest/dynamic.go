@@ -109,7 +109,7 @@ func (b *bench) greet(one, two *dynamic) {
 	}
 }
 
-// until sends a frame again and again, as a session does, until something comes.
+// until sends a frame again and again, as a stream does, until something comes.
 func until[T any](b *bench, from *dynamic, to dmutex.NodeID, frame []byte, c <-chan T) (v T) {
 	b.Helper()
 	again := time.NewTicker(10 * time.Millisecond)

@@ -1,5 +1,5 @@
 // Package linktest tests that a kind of link keeps the contract of [transport.Link]:
-// [TestLink] tests the link alone, [TestSession] sessions over it, and [TestDynamicLink]
+// [TestLink] tests the link alone, [TestStream] streams over it, and [TestDynamicLink]
 // what a [transport.DynamicLink] does in addition.
 package linktest
 

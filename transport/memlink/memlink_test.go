@@ -46,8 +46,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// Sessions repair loss, duplication and delay. DMUTEX_LONG=1 runs 500 seeds.
-func TestSession(t *testing.T) {
+// Streams repair loss, duplication and delay. DMUTEX_LONG=1 runs 500 seeds.
+func TestStream(t *testing.T) {
 	seeds := uint64(20)
 	if os.Getenv("DMUTEX_LONG") != "" {
 		seeds = 500
@@ -59,7 +59,7 @@ func TestSession(t *testing.T) {
 				{Seed: seed, Loss: 0.2, Duplicate: 0.2},
 				{Seed: seed, Loss: 0.2, Duplicate: 0.2, MaxDelay: 10 * time.Millisecond},
 			} {
-				linktest.TestSession(t, links(bad), nil)
+				linktest.TestStream(t, links(bad), nil)
 			}
 		})
 	}
@@ -375,9 +375,9 @@ func TestPauseBacklog(t *testing.T) {
 	})
 }
 
-// Sessions repair a pause and a cut in one direction in the middle of the
+// Streams repair a pause and a cut in one direction in the middle of the
 // traffic.
-func TestSessionOverPause(t *testing.T) {
+func TestStreamOverPause(t *testing.T) {
 	var network *memlink.Network
 	links := linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
@@ -389,7 +389,7 @@ func TestSessionOverPause(t *testing.T) {
 		Ordered:  true,
 		Synctest: true,
 	}
-	linktest.TestSession(t, links, func() {
+	linktest.TestStream(t, links, func() {
 		network.Pause(1)
 		network.Cut(2, 3)
 		time.AfterFunc(5*time.Second, func() { // of the bubble's clock

@@ -334,7 +334,7 @@ func TestSlowDeliver(t *testing.T) {
 	})
 }
 
-// Close lets a peer that is a little late read what was sent to it, such as the last word of a session:
+// Close lets a peer that is a little late read what was sent to it, such as the last word of a stream:
 // without that, the peer would wait seconds for it. A peer that does not read holds up Close for a moment.
 func TestCloseLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -554,15 +554,15 @@ func TestBacklog(t *testing.T) {
 
 // All connections break in the middle of the traffic. This loses frames, but no
 // messages.
-func TestSessionOverBreak(t *testing.T) {
+func TestStreamOverBreak(t *testing.T) {
 	a := NewAuthority(t)
-	t.Run("plain", func(t *testing.T) { sessionOverBreak(t, func(dmutex.NodeID) *tls.Config { return nil }) })
+	t.Run("plain", func(t *testing.T) { streamOverBreak(t, func(dmutex.NodeID) *tls.Config { return nil }) })
 	t.Run("TLS", func(t *testing.T) {
-		sessionOverBreak(t, func(id dmutex.NodeID) *tls.Config { return a.Config(a.Node(id)) })
+		streamOverBreak(t, func(id dmutex.NodeID) *tls.Config { return a.Config(a.Node(id)) })
 	})
 	t.Run("to another authority", func(t *testing.T) {
 		issuer, b := a, NewAuthority(t)
-		sessionOverBreak(t, func(id dmutex.NodeID) *tls.Config {
+		streamOverBreak(t, func(id dmutex.NodeID) *tls.Config {
 			both := issuer.Config(issuer.Node(id))
 			both.RootCAs.AddCert(a.Cert)
 			both.RootCAs.AddCert(b.Cert)
@@ -574,7 +574,7 @@ func TestSessionOverBreak(t *testing.T) {
 	})
 }
 
-func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, before ...func(*Link)) {
+func streamOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, before ...func(*Link)) {
 	var nodes []*Link
 	links := linktest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 		return func(self dmutex.NodeID) transport.Link {
@@ -588,7 +588,7 @@ func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, befo
 			return l
 		}
 	}}
-	linktest.TestSession(t, links, func() {
+	linktest.TestStream(t, links, func() {
 		for _, l := range nodes {
 			for _, change := range before {
 				change(l)

@@ -77,7 +77,7 @@ func TestDynamicLink(t *testing.T) {
 	})
 }
 
-func TestSession(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { linktest.TestSession(t, links(plain), nil) })
-	t.Run("TLS", func(t *testing.T) { linktest.TestSession(t, links(overTLS(t)), nil) })
+func TestStream(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { linktest.TestStream(t, links(plain), nil) })
+	t.Run("TLS", func(t *testing.T) { linktest.TestStream(t, links(overTLS(t)), nil) })
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 )
 
 // Forge returns DATA frames that one life seems to send to another, with so many messages.
 func Forge(t *testing.T, from, to uint64, messages int) (frames [][]byte) {
-	open := func(life uint64) *session.Session {
-		return session.New(session.Config{Life: life, MaxLife: 1<<64 - 1, MaxFrame: 1 << 16, Versions: protocol.Spoken})
+	open := func(life uint64) *stream.Stream {
+		return stream.New(stream.Config{Life: life, MaxLife: 1<<64 - 1, MaxFrame: 1 << 16, Versions: protocol.Spoken})
 	}
 	liar, victim := open(from), open(to)
-	for _, s := range []*session.Session{victim, liar, victim} { // HELLO, and the answers
-		other := map[*session.Session]*session.Session{liar: victim, victim: liar}[s]
+	for _, s := range []*stream.Stream{victim, liar, victim} { // HELLO, and the answers
+		other := map[*stream.Stream]*stream.Stream{liar: victim, victim: liar}[s]
 		for frame := s.Transmit(0, nil); len(frame) > 0; frame = s.Transmit(0, nil) {
 			_, err := other.Handle(0, frame)
 			require.NoError(t, err)

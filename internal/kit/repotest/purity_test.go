@@ -54,9 +54,9 @@ var rows = []layer{
 	{"internal/protocol", true, nil},
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"internal/wire", false, []string{".", "transport"}},
-	{"internal/session", true, []string{".", "internal/protocol", "internal/timers"}},
-	{"internal/mail", false, []string{".", "internal/clock", "internal/protocol", "internal/session", "transport"}},
-	{"transport/channel", false, []string{".", "internal/mail", "internal/session", "internal/wire", "transport"}},
+	{"internal/stream", true, []string{".", "internal/protocol", "internal/timers"}},
+	{"internal/mail", false, []string{".", "internal/clock", "internal/protocol", "internal/stream", "transport"}},
+	{"transport/channel", false, []string{".", "internal/mail", "internal/stream", "internal/wire", "transport"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
 
 	// What tests and explores machines.
@@ -83,8 +83,8 @@ var rows = []layer{
 	{"internal/clientlink", false, []string{".", "internal/clientsession", "internal/wire", "transport"}},
 	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/protocol", "lock"}},
 	{"client", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock", "internal/hold", "internal/latelog", "internal/leases", "lock", "transport"}},
-	{"node/internal/locks", false, []string{".", "internal/clock", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
-	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/session", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
+	{"node/internal/locks", false, []string{".", "internal/clock", "internal/epochs", "internal/leases", "internal/mail", "internal/membership", "internal/stream", "internal/wire", "lock", "trace"}},
+	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/protocol", "internal/stream", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 	{"node/filenode", false, []string{"node", "store", "transport"}},
 	{"node/natsnode", false, []string{"node", "store", "transport"}},
@@ -99,7 +99,7 @@ var rows = []layer{
 	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
 	{"internal/kit/racetest", false, nil},
 	{"internal/kit/repotest", false, nil},
-	{"internal/kit/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/session", "node", "trace"}},
+	{"internal/kit/nodetest", false, []string{".", "dmutextest", "internal/kit/racetest", "internal/protocol", "internal/stream", "node", "trace"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 }
 

@@ -147,7 +147,7 @@ func TestKindsHaveVersions(t *testing.T) {
 	seen := 0
 	for dir, first := range map[string][]string{
 		".": {"Request"}, "deadlock": {"Probe"}, "election": {"Election"}, "internal/clientsession": {"Hello", "None"},
-		"internal/membership": {"Prepare"}, "internal/session": {"hello"}, "node/internal/group": {"saysMore"}, "node": {"saysLeads"},
+		"internal/membership": {"Prepare"}, "internal/stream": {"hello"}, "node/internal/group": {"saysMore"}, "node": {"saysLeads"},
 	} {
 		for _, name := range kindsFrom(t, dir, first) {
 			seen++

@@ -25,7 +25,7 @@ import (
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/lock"
@@ -300,17 +300,17 @@ func (g *Group) Taken(by dmutex.NodeID, life uint64) {
 // Refused counts and logs what no correct peer sends.
 func (g *Group) Refused(from dmutex.NodeID, err error) {
 	text := "refused what no correct peer sends"
-	if other, ok := errors.AsType[session.GroupError](err); ok {
+	if other, ok := errors.AsType[stream.GroupError](err); ok {
 		text, err = "peer is configured differently", g.differs("it", other.Versions, g.settings, other.Settings)
 	}
-	if errors.Is(err, session.ErrBroken) && g.cfg.Store == nil { // with a store, the record replaces the peer that seems silent
+	if errors.Is(err, stream.ErrBroken) && g.cfg.Store == nil { // with a store, the record replaces the peer that seems silent
 		g.running.Go(func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.stop(fmt.Errorf("member %v: %w", from, err))
 		})
 	}
-	if p := g.peer(from); p != nil && errors.Is(err, session.ErrOther) {
+	if p := g.peer(from); p != nil && errors.Is(err, stream.ErrOther) {
 		now := g.Mail.Now()
 		p.clash.Store(&now)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
@@ -253,7 +253,7 @@ func TestLongReportLeavesRoom(t *testing.T) {
 		g.send(now)
 	}
 	require.Greater(t, g.Mail.Backlog(2), roomAhead)
-	require.Less(t, g.Mail.Backlog(2), session.Buffer/2)
+	require.Less(t, g.Mail.Backlog(2), stream.Buffer/2)
 	require.Equal(t, 99+int64(sendAgain), g.timers[send])
 }
 
@@ -291,7 +291,7 @@ func TestNoRoom(t *testing.T) {
 	for err == nil {
 		_, err = g.Mail.Send(2, large)
 	}
-	require.ErrorIs(t, err, session.ErrFull)
+	require.ErrorIs(t, err, stream.ErrFull)
 	p := g.peer(2)
 	p.parts = [][]byte{large, small}
 	for now := range int64(2) {
@@ -319,11 +319,11 @@ func TestClash(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		g.Refused(2, dmutex.PeerMistake("test"))
-		g.Refused(3, session.ErrOther)
+		g.Refused(3, stream.ErrOther)
 		require.NoError(t, trouble())
-		g.Refused(2, session.ErrOther)
+		g.Refused(2, stream.ErrOther)
 		time.Sleep(leases.Default - 1)
-		require.Equal(t, session.ErrOther, trouble())
+		require.Equal(t, stream.ErrOther, trouble())
 		time.Sleep(time.Nanosecond)
 		require.NoError(t, trouble())
 	})

@@ -25,8 +25,8 @@ func TestLivesRise(t *testing.T) {
 	require.Greater(t, c.newLife(1<<63), uint64(1<<63))
 }
 
-// Members that start at the same moment have different lives. Otherwise a session could take a
-// frame of another session for its own.
+// Members that start at the same moment have different lives. Otherwise a stream could take a
+// frame of another stream for its own.
 func TestLivesDiffer(t *testing.T) {
 	members := []dmutex.NodeID{1, 2, 7}
 	for range 1000 {

@@ -264,7 +264,7 @@ func (l *record) excluded(now int64) {
 	}
 	g.setPeers(nil)
 	g.running.Go(func() {
-		g.Mail.Rename(life) // when it returns, nothing of the former life's sessions is being handled
+		g.Mail.Rename(life) // when it returns, nothing of the former life's streams is being handled
 		g.Mail.SetPeers(nil)
 		g.do(func(now int64) membership.Output {
 			g.life = life
@@ -311,7 +311,7 @@ func (l *record) meet(now int64, members *membership.Event) {
 			l.watch(e)
 		}
 	}
-	g.Mail.SetPeers(others) // last: a session begins at once
+	g.Mail.SetPeers(others) // last: a stream begins at once
 	g.timers[watch] = now
 }
 

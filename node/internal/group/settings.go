@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 )
 
 // describe says what all members must agree on, and finds out whether the algorithm takes this
@@ -44,8 +44,8 @@ func (g *Group) describe(members []dmutex.NodeID) error {
 	if g.cfg.Clients {
 		g.settings += ", clients"
 	}
-	if len(g.settings) > session.MaxSettings {
-		return dmutex.Misuse(fmt.Sprintf("what all members must agree on takes %d bytes: it may take %d, so choose a shorter Config.Group", len(g.settings), session.MaxSettings))
+	if len(g.settings) > stream.MaxSettings {
+		return dmutex.Misuse(fmt.Sprintf("what all members must agree on takes %d bytes: it may take %d, so choose a shorter Config.Group", len(g.settings), stream.MaxSettings))
 	}
 	return nil
 }

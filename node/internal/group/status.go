@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 )
 
 // A View is the group as this node sees it, and how the last view that acted came about.
@@ -191,10 +191,10 @@ func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
 	st = g.Mail.Status(id)
 	p := g.peer(id)
 	switch {
-	case st.Other != (session.GroupError{}):
+	case st.Other != (stream.GroupError{}):
 		trouble = g.differs("it", st.Other.Versions, g.settings, st.Other.Settings)
 	case p != nil && p.clash.Load() != nil && g.Mail.Now().Sub(*p.clash.Load()) < g.cfg.Lease: // a member is heard more often
-		trouble = session.ErrOther
+		trouble = stream.ErrOther
 	default:
 		trouble = g.cfg.Link.Trouble(id)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -23,7 +23,7 @@ const (
 	sendAgain = 10 * time.Millisecond
 
 	// A message that is long takes no more room in the mail than this: the locks need the rest.
-	roomAhead = session.Buffer / 4
+	roomAhead = stream.Buffer / 4
 )
 
 // What a Group does by time alone, beside what its machine does.
@@ -189,7 +189,7 @@ func (g *Group) send(now int64) {
 			full := p.parts[len(p.parts)-1][0] == saysSome && g.Mail.Backlog(id) > roomAhead
 			if !full {
 				_, err := g.Mail.Send(id, p.parts[0])
-				full = errors.Is(err, session.ErrFull)
+				full = errors.Is(err, stream.ErrFull)
 			}
 			if full {
 				at = now + int64(sendAgain)

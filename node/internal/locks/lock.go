@@ -6,7 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -246,7 +246,7 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 		seq, err := t.cfg.Mail.Send(m.To, t.message)
 		if err == nil {
 			t.sent[m.Kind]++
-		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
+		} else if !errors.Is(err, stream.ErrClosed) { // trouble about a node that is no peer any more is about an older view
 			t.cfg.Up.Trouble(t.epoch, &Error{l.name, m.To, ErrOverflow})
 		}
 		if step != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -504,7 +504,7 @@ func (t *Table) obstacle() error {
 		return why
 	}
 	for _, p := range t.start.Members {
-		if t.cfg.Mail.Backlog(p) > session.Buffer/2 { // the other half is for answers, which must not be refused
+		if t.cfg.Mail.Backlog(p) > stream.Buffer/2 { // the other half is for answers, which must not be refused
 			return &Error{Peer: p, Err: ErrOverflow}
 		}
 	}

@@ -185,7 +185,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// Status has the state of the session to each peer.
+// Status has the state of the stream to each peer.
 func TestPeerStatus(t *testing.T) {
 	delay := memlink.Config{MinDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}
 	bubble(t, ricart.New, delay, func(t *testing.T, g *group) {

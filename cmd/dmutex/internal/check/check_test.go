@@ -104,10 +104,10 @@ func TestCheckJSON(t *testing.T) {
 // network breaks.
 func TestCheckClosing(t *testing.T) {
 	for _, c := range []struct{ network, closing string }{
-		{"unordered", "3 of 9 failed: lamport, lamport-omit, ring. They need messages in order; the session below them provides that."},
-		{"duplicating", "1 of 9 failed: ring. They need each message only once; the session below them provides that."},
+		{"unordered", "3 of 9 failed: lamport, lamport-omit, ring. They need messages in order; the stream below them provides that."},
+		{"duplicating", "1 of 9 failed: ring. They need each message only once; the stream below them provides that."},
 		{"unordered, 1 duplicate", "They need messages in order, and each only once;"},
-		{"lossy", "The machines assume that no message is lost; the session below them (package internal/session) repairs losses."},
+		{"lossy", "The machines assume that no message is lost; the stream below them (package internal/stream) repairs losses."},
 		{"fifo, channel 1", "suzukikasami, ring."},
 	} {
 		status, stdout, stderr := invoke("check", "--requests=1", "--network", c.network)

@@ -212,13 +212,13 @@ const proved = `In every run of these groups no two nodes met in the critical se
 func needs(network dmutextest.Network) string {
 	switch {
 	case network.Losses > 0:
-		return "The machines assume that no message is lost; the session below them (package internal/session) repairs losses."
+		return "The machines assume that no message is lost; the stream below them (package internal/stream) repairs losses."
 	case network.Unordered && network.Duplicates > 0:
-		return "They need messages in order, and each only once; the session below them provides that."
+		return "They need messages in order, and each only once; the stream below them provides that."
 	case network.Unordered:
-		return "They need messages in order; the session below them provides that."
+		return "They need messages in order; the stream below them provides that."
 	case network.Duplicates > 0:
-		return "They need each message only once; the session below them provides that."
+		return "They need each message only once; the stream below them provides that."
 	}
 	return ""
 }

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/dmutex/dmutex/internal/timers"
 )
 
-// Here the real sessions of the processes of two nodes go through everything that can
+// Here the real streams of the processes of two nodes go through everything that can
 // happen to them, within a budget of messages, processes and closes.
 //
 // The network is the set of all frames ever sent: any of them may arrive at any process
@@ -75,7 +75,7 @@ type world struct {
 
 // A process is one life of a node.
 type process struct {
-	s       *Session
+	s       *Stream
 	state   state
 	sends   int    // messages accepted
 	closed  bool   // Close was called
@@ -141,16 +141,16 @@ func (w *world) Clone(*world) *world {
 	return &c
 }
 
-func (s *Session) clone() *Session {
+func (s *Stream) clone() *Stream {
 	c := *s
 	c.out = slices.Clone(s.out)
 	c.in = nil
 	return &c
 }
 
-// appendState appends all that decides what the session will do, given that
+// appendState appends all that decides what the stream will do, given that
 // time stands still at 0 and round trips are not measured.
-func (s *Session) appendState(b []byte) []byte {
+func (s *Stream) appendState(b []byte) []byte {
 	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.other, s.acked, s.next, s.sent, s.heard, s.early, max(s.timed.seq, s.acked+1))
 	b = appendInts(b, s.flying, min(s.backoff, 2)+1, s.repeats+1)
 	b = appendBools(b, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)
@@ -320,7 +320,7 @@ func (w *world) send(side, life int) error {
 	return nil
 }
 
-// flush puts all that a session has to say into the network.
+// flush puts all that a stream has to say into the network.
 func (w *world) flush(side, life int) {
 	p := &w.procs[side][life]
 	patient := p.s.repeats > 0
@@ -344,7 +344,7 @@ func (w *world) flush(side, life int) {
 	}
 }
 
-// deliver gives a frame to a session and judges what comes of it.
+// deliver gives a frame to a stream and judges what comes of it.
 func (w *world) deliver(side, life int, now int64, frame []byte) error {
 	p := &w.procs[side][life]
 	s := p.s
@@ -360,7 +360,7 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 		}
 		return blame("refused a frame of a correct peer: %v", err)
 	}
-	if s.repeats > 0 { // it matters only whether there are any, and only if the session may close
+	if s.repeats > 0 { // it matters only whether there are any, and only if the stream may close
 		s.repeats = min(s.repeats, w.closes[side])
 	}
 	p.tired = p.tired && s.repeats <= 0

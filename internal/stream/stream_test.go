@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"math"
@@ -16,7 +16,7 @@ func greeting(from, to uint64, settings string) []byte {
 	return join([]uint64{uint64(hello), 1, 1, from, to}, appendBin(nil, []byte(settings)))
 }
 
-func newSession(t testing.TB, life uint64, change ...func(*Session)) *Session {
+func newSession(t testing.TB, life uint64, change ...func(*Stream)) *Stream {
 	t.Helper()
 	s := New(Config{Life: life, MaxLife: math.MaxUint64, Versions: protocol.Spoken, Settings: settings, MaxFrame: 1024})
 	for _, f := range change {
@@ -26,7 +26,7 @@ func newSession(t testing.TB, life uint64, change ...func(*Session)) *Session {
 }
 
 // flush returns all frames that are due.
-func flush(s *Session, now int64) (frames [][]byte) {
+func flush(s *Stream, now int64) (frames [][]byte) {
 	for {
 		frame := s.Transmit(now, nil)
 		if len(frame) == 0 {
@@ -36,22 +36,22 @@ func flush(s *Session, now int64) (frames [][]byte) {
 	}
 }
 
-// A pair is two sessions joined by a network that loses nothing.
+// A pair is two streams joined by a network that loses nothing.
 type pair struct {
 	t    testing.TB
-	a, b *Session
+	a, b *Stream
 	now  int64
-	got  map[*Session][]string
-	seen map[*Session][]event
+	got  map[*Stream][]string
+	seen map[*Stream][]event
 }
 
-func newPair(t testing.TB, change ...func(*Session)) *pair {
+func newPair(t testing.TB, change ...func(*Stream)) *pair {
 	return &pair{
 		t:    t,
 		a:    newSession(t, 11, change...),
 		b:    newSession(t, 22, change...),
-		got:  make(map[*Session][]string),
-		seen: make(map[*Session][]event),
+		got:  make(map[*Stream][]string),
+		seen: make(map[*Stream][]event),
 	}
 }
 
@@ -61,7 +61,7 @@ type event string
 const met, left, taken event = "met", "left", "taken"
 
 // carry delivers one frame and notes what it brought.
-func (p *pair) carry(to *Session, frame []byte) {
+func (p *pair) carry(to *Stream, frame []byte) {
 	p.t.Helper()
 	in, err := to.Handle(p.now, frame)
 	require.NoError(p.t, err)
@@ -104,7 +104,7 @@ func (p *pair) wait() {
 	p.settle()
 }
 
-func (p *pair) send(s *Session, message string) {
+func (p *pair) send(s *Stream, message string) {
 	p.t.Helper()
 	require.NoError(p.t, s.Send([]byte(message)))
 }
@@ -170,7 +170,7 @@ func TestClose(t *testing.T) {
 }
 
 // meet makes a pair that has met.
-func meet(t testing.TB, change ...func(*Session)) *pair {
+func meet(t testing.TB, change ...func(*Stream)) *pair {
 	t.Helper()
 	p := newPair(t, change...)
 	p.settle()
@@ -192,7 +192,7 @@ func TestWaitingMessagesShareAFrame(t *testing.T) {
 
 func TestFramesAreFilledAndNeverTooLarge(t *testing.T) {
 	for size := 1; size <= 128-Overhead; size++ {
-		p := meet(t, func(s *Session) { s.cfg.MaxFrame = 128 })
+		p := meet(t, func(s *Stream) { s.cfg.MaxFrame = 128 })
 		for range 20 {
 			p.send(p.a, strings.Repeat("m", size))
 		}
@@ -209,7 +209,7 @@ func TestFramesAreFilledAndNeverTooLarge(t *testing.T) {
 }
 
 func TestRefusedMessages(t *testing.T) {
-	p := meet(t, func(s *Session) { s.cfg.MaxFrame = Buffer / 4 })
+	p := meet(t, func(s *Stream) { s.cfg.MaxFrame = Buffer / 4 })
 	before := string(p.a.appendState(nil))
 	require.ErrorIs(t, p.a.Send(nil), dmutex.ErrMisuse)
 	require.ErrorIs(t, p.a.Send(make([]byte, p.a.cfg.MaxFrame-Overhead+1)), ErrTooLarge)
@@ -228,7 +228,7 @@ func TestRefusedMessages(t *testing.T) {
 }
 
 func TestWindow(t *testing.T) {
-	p := meet(t, func(s *Session) { s.pace.window = 9 })
+	p := meet(t, func(s *Stream) { s.pace.window = 9 })
 	for range 3 {
 		p.send(p.a, "m") // with its head 3 bytes
 		require.Len(t, flush(p.a, p.now), 1)
@@ -358,14 +358,14 @@ func TestHandshakeIsPatient(t *testing.T) {
 	require.Equal(t, []int64{200, 400, 800, 1600, 2000, 2000}, waits)
 
 	p := &pair{t: t, a: a, b: newSession(t, 22), now: now + 100*millisecond,
-		got: make(map[*Session][]string), seen: make(map[*Session][]event)}
+		got: make(map[*Stream][]string), seen: make(map[*Stream][]event)}
 	p.settle()
 	require.Equal(t, []event{met}, p.seen[p.a])
 	require.Equal(t, []event{met}, p.seen[p.b])
 	require.Zero(t, a.Stats().RoundTrip, "nobody knows which HELLO was answered")
 }
 
-// TestFloodOfStrangers: whatever old frames arrive, a session sends at most one answer in
+// TestFloodOfStrangers: whatever old frames arrive, a stream sends at most one answer in
 // MinTimeout.
 func TestFloodOfStrangers(t *testing.T) {
 	p := meet(t)
@@ -437,7 +437,7 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	require.Equal(t, []string{"welcome"}, p.got[p.a])
 }
 
-// TestDoneOwesNothing: two sessions that close together are done after a round trip:
+// TestDoneOwesNothing: two streams that close together are done after a round trip:
 // first the one that sends BYE, then the one that gets it.
 func TestDoneOwesNothing(t *testing.T) {
 	p := meet(t)

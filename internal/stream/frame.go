@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ const (
 	Overhead = header + maxHead
 )
 
-// The reasons for which [Session.Handle] refuses a frame, besides malformed bytes.
+// The reasons for which [Stream.Handle] refuses a frame, besides malformed bytes.
 var (
 	errKind     = dmutex.PeerMistake("the kind of frame is unknown")
 	errSettings = dmutex.PeerMistake("its settings are too long")
@@ -66,7 +66,7 @@ var (
 )
 
 // parse takes a frame apart, its messages into s.in, and refuses what no correct peer sends.
-func (s *Session) parse(b []byte) (f frame, err error) {
+func (s *Stream) parse(b []byte) (f frame, err error) {
 	r := reader{rest: b}
 	var speaks protocol.Versions
 	if f.kind = kind(r.uint()); f.kind == hello {
@@ -106,7 +106,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 }
 
 // check refuses what is well-formed and yet cannot be.
-func (s *Session) check(f *frame) error {
+func (s *Stream) check(f *frame) error {
 	numbered := f.kind == data || f.kind == fin
 	switch {
 	case f.from == s.cfg.Life:
@@ -133,12 +133,12 @@ func (s *Session) check(f *frame) error {
 	return nil
 }
 
-func (s *Session) appendHello(b []byte, to uint64) []byte {
+func (s *Stream) appendHello(b []byte, to uint64) []byte {
 	b = appendFields(b, hello, s.cfg.Versions.Oldest, s.cfg.Versions.Newest, s.cfg.Life, to)
 	return appendBin(b, []byte(s.cfg.Settings))
 }
 
-func (s *Session) appendAck(b []byte) []byte {
+func (s *Stream) appendAck(b []byte) []byte {
 	kind := ack
 	switch {
 	case s.over():

@@ -1,4 +1,4 @@
-// Package session makes a link reliable: between two nodes it delivers every message once and in
+// Package stream makes a link reliable: between two nodes it delivers every message once and in
 // order, over a network that loses, repeats, reorders and delays frames arbitrarily; and it reports
 // when a new process has replaced the one at the other end.
 //
@@ -17,7 +17,7 @@
 //	any of b to y:   y is another life of ours: HELLO(a,b)
 //	any of x < b:    REFUSED(1,x,b)
 //	any of x > b:    if b may be alive: HELLO(a,0) asks it, and a moment later HELLO(a,x)
-//	                 else if it is to a: b = x, both streams begin with 1, HELLO(a,x)
+//	                 else if it is to a: b = x, both directions begin with 1, HELLO(a,x)
 //	                 else HELLO(a,x)
 //	DATA(b,a,n,ack): n is next: deliver. n was delivered: ACK. n is too early: drop, GAP
 //	ACK(b,a,ack):    forget all messages up to ack
@@ -30,7 +30,7 @@
 //
 // # Why it is right
 //
-// b only rises, and so does the life of our own process. So each stream between two lives begins at
+// b only rises, and so does the life of our own process. So each direction between two lives begins at
 // most once at either end, a number of it stands for one message for good, and the receiver takes
 // the numbers one by one. Hence what b delivers from a is, without gap or repetition, the beginning
 // of what a sent to b; nothing of an older life comes after something of a newer one; and what is
@@ -50,7 +50,7 @@
 // then speaks to tells it of x. A late answer of b, or a copy of one, can refuse x although b is
 // dead, so the driver of x gives up only when it was refused for some time.
 //
-// The lives guard against old frames, not against forgery. But a life above [Session.SetMaxLife] is
+// The lives guard against old frames, not against forgery. But a life above [Stream.SetMaxLife] is
 // refused, so no number can be locked out for good. REFUSED may go to a stranger, so it tells one of
 // a and b, and 1 stands for the other: a lower x must exceed b, and a higher one needs a, to see
 // whether the word is out of date.
@@ -72,11 +72,11 @@
 //
 // # The end
 //
-// Two sessions that close at once are Gray's two generals: neither can know that the other knows. A
-// session whose FIN is acknowledged may go. One that has the peer's FIN repeats its acknowledgement,
+// Two streams that close at once are Gray's two generals: neither can know that the other knows. A
+// stream whose FIN is acknowledged may go. One that has the peer's FIN repeats its acknowledgement,
 // at growing intervals, until BYE answers, or it was repeated 12 times since the peer was heard.
 // Then it may go, too: the peer knows, unless the network has lost 13 frames in a row.
-package session
+package stream
 
 import (
 	"errors"
@@ -87,17 +87,17 @@ import (
 	"github.com/dmutex/dmutex/internal/timers"
 )
 
-// Config configures a session. Life, MaxLife, MaxFrame and Versions must be set.
+// Config configures a stream. Life, MaxLife, MaxFrame and Versions must be set.
 type Config struct {
 	// Life is the number of this run of the process: above 1, and higher than those of all former
-	// runs with the number of its node. A second session with the same peer needs a higher one.
+	// runs with the number of its node. A second stream with the same peer needs a higher one.
 	Life uint64
 
 	// Peer is the only life of the peer that is met, if the driver knows it, and 0 for any. So a
 	// process of another group is not taken for the peer.
 	Peer uint64
 
-	MaxLife  uint64 // the highest life that is believed, see [Session.SetMaxLife]
+	MaxLife  uint64 // the highest life that is believed, see [Stream.SetMaxLife]
 	MaxFrame int    // the size of the largest frame that the link takes, in bytes, at least 64 and the length of Settings
 
 	// A peer is refused that speaks none of the Versions, or has other Settings, which have at
@@ -123,7 +123,7 @@ const (
 	always = math.MinInt64
 )
 
-// What a session does by time alone.
+// What a stream does by time alone.
 const (
 	toHello   = iota // send HELLO(a,0)
 	toAnswer         // send the answer to a life
@@ -149,27 +149,27 @@ var defaultPace = pace{
 	minTimeout: 50 * millisecond, maxTimeout: 2000 * millisecond, grace: 250 * millisecond, trips: 2,
 }
 
-// The errors of [Session.Send], which then has changed nothing.
+// The errors of [Stream.Send], which then has changed nothing.
 var (
 	// ErrFull: [Buffer] is used up until the peer acknowledges more.
-	ErrFull = errors.New("session: send buffer is full")
+	ErrFull = errors.New("stream: send buffer is full")
 
 	// ErrTooLarge: the message and [Overhead] do not fit into a frame.
-	ErrTooLarge = errors.New("session: message does not fit into a frame")
+	ErrTooLarge = errors.New("stream: message does not fit into a frame")
 
 	// ErrClosed: Close was called, or the peer has closed its side.
-	ErrClosed = errors.New("session: closed")
+	ErrClosed = errors.New("stream: closed")
 )
 
-// ErrBroken is the [dmutex.ErrPeer] of [Session.Handle] for a peer whose acknowledgements have all been
+// ErrBroken is the [dmutex.ErrPeer] of [Stream.Handle] for a peer whose acknowledgements have all been
 // of what was never sent, for some seconds, while something waited for them. Somebody has forged a frame in our name: the peer is ahead,
 // takes our messages for repeats, and cannot be acknowledged. Only another life of either mends that.
 var ErrBroken = dmutex.PeerMistake("for some seconds it has acknowledged only what was never sent: another process has sent frames in this node's name, so the two cannot talk until one of them restarts")
 
-// ErrOther is the [dmutex.ErrPeer] of [Session.Handle] for a frame of another life than Config.Peer.
+// ErrOther is the [dmutex.ErrPeer] of [Stream.Handle] for a frame of another life than Config.Peer.
 var ErrOther = dmutex.PeerMistake("it comes from another process than the member of that number: another group uses this network, so give each group addresses of its own, and over NATS a Config.Prefix of its own")
 
-// A GroupError is the [dmutex.ErrPeer] of [Session.Handle] for a peer with other Config.Settings
+// A GroupError is the [dmutex.ErrPeer] of [Stream.Handle] for a peer with other Config.Settings
 // or without a common version: these are the peer's. It is told ours, so that it reports the same.
 type GroupError struct {
 	Versions protocol.Versions
@@ -189,31 +189,31 @@ type Input struct {
 	// life is dropped. 0 if there is none.
 	Met uint64
 
-	// Messages of the peer, in order. They are parts of the frame and of the session,
+	// Messages of the peer, in order. They are parts of the frame and of the stream,
 	// valid until the next call of Handle or until the frame is overwritten.
 	Messages [][]byte
 	Seq      uint64 // the number of the first of them, from 1
 
 	Left bool // the peer has closed its side, behind all its messages
 
-	// Taken tells of another life of our node with which the peer has a session, 0 if none. If it is
+	// Taken tells of another life of our node with which the peer has a stream, 0 if none. If it is
 	// higher than ours, it has replaced us: that stays true. If that is lower, Taken is some lower
 	// life, and the peer may still adopt ours when that has ended.
 	Taken uint64
 }
 
-// Stats counts what a session had to do. Durations are in nanoseconds.
+// Stats counts what a stream had to do. Durations are in nanoseconds.
 type Stats struct {
 	RoundTrip int64  // smoothed; 0 until one was measured
 	Resent    uint64 // DATA frames sent again
 	Repeated  uint64 // DATA frames received again
 }
 
-// A Session is one end of the conversation with one peer. It is pure, and not safe for concurrent
+// A Stream is one end of the connection with one peer. It is pure, and not safe for concurrent
 // use. Time enters as nanoseconds on any scale that never goes back. After every input, and at
-// [Session.Deadline], the driver calls [Session.Transmit] until it returns nothing, and gives each
+// [Stream.Deadline], the driver calls [Stream.Transmit] until it returns nothing, and gives each
 // frame to the link before it calls again; whether the frame arrives does not matter.
-type Session struct {
+type Stream struct {
 	cfg   Config
 	pace  pace
 	stats Stats
@@ -233,11 +233,11 @@ type Session struct {
 	pushed uint64 // up to this message the frames are PUSH
 	closed bool
 	in     [][]byte
-	streams
+	conversation
 }
 
-// The streams between our life and the peer.
-type streams struct {
+// A conversation is what our life and the peer have said to each other so far.
+type conversation struct {
 	// To the peer.
 	flying     int // bytes in flight
 	acked      uint64
@@ -254,7 +254,7 @@ type streams struct {
 	stray   stray
 }
 
-var unused = streams{next: 1, wentBackAt: always, timed: timed{1, always}}
+var unused = conversation{next: 1, wentBackAt: always, timed: timed{1, always}}
 
 // A rival is a life of the peer's node that is higher than the peer. While toReplace is set, the peer
 // may answer. If it does, there is no rival any more, and the peer is not asked again before until. If
@@ -280,7 +280,7 @@ type timed struct {
 type stray struct {
 	count int   // since the last acknowledgement that can be, at most enough
 	since int64 // when the first of them came
-	lasts bool  // the session is broken
+	lasts bool  // the stream is broken
 }
 
 const (
@@ -288,26 +288,26 @@ const (
 	enough = 3
 )
 
-// New returns a session that has not met its peer.
-func New(cfg Config) *Session {
-	s := &Session{cfg: cfg, pace: defaultPace, at: timers.New(), answeredAt: always, streams: unused}
+// New returns a stream that has not met its peer.
+func New(cfg Config) *Stream {
+	s := &Stream{cfg: cfg, pace: defaultPace, at: timers.New(), answeredAt: always, conversation: unused}
 	s.at[toHello] = always
 	return s
 }
 
 // SetMaxLife changes the highest life that is believed, which begins at a clock that goes on. Without
 // a bound, one high life could keep all others of the peer's node out.
-func (s *Session) SetMaxLife(life uint64) { s.cfg.MaxLife = life }
+func (s *Stream) SetMaxLife(life uint64) { s.cfg.MaxLife = life }
 
 // Send accepts a message, which is copied. It will be delivered once and in order, unless
 // the peer restarts or leaves; before the peer was met it waits. The error is [ErrFull],
 // [ErrTooLarge] or [ErrClosed], or [dmutex.ErrMisuse] for an empty message.
-func (s *Session) Send(message []byte) error {
+func (s *Stream) Send(message []byte) error {
 	switch {
 	case s.closed || s.left:
 		return ErrClosed
 	case len(message) == 0:
-		return dmutex.Misuse("session: the message is empty")
+		return dmutex.Misuse("stream: the message is empty")
 	case len(message) > s.cfg.MaxFrame-Overhead:
 		return ErrTooLarge
 	case s.Backlog()+len(message)+maxHead > Buffer:
@@ -324,12 +324,12 @@ func (s *Session) Send(message []byte) error {
 }
 
 // Close ends our side after all that was sent. The peer will see Left. Closing again does nothing.
-func (s *Session) Close() { s.closed = true }
+func (s *Stream) Close() { s.closed = true }
 
 // Done reports whether there is nothing left to do after Close: the peer has everything;
 // or it has left, and knows that we know it, or cannot be told; or it was never met and
 // nothing was sent to it. Frames that Transmit has returned count as sent.
-func (s *Session) Done() bool {
+func (s *Stream) Done() bool {
 	switch {
 	case !s.closed || s.at[toAck] != timers.Never:
 		return false
@@ -340,31 +340,31 @@ func (s *Session) Done() bool {
 	}
 }
 
-// Peer returns the life of the peer, or 0 if the session never met one.
-func (s *Session) Peer() uint64 { return s.peer }
+// Peer returns the life of the peer, or 0 if the stream never met one.
+func (s *Stream) Peer() uint64 { return s.peer }
 
 // Backlog returns the size in bytes of the messages that were accepted and are
 // not yet acknowledged, counting 2 to 5 bytes more for each.
-func (s *Session) Backlog() int { return len(s.out) - s.start }
+func (s *Stream) Backlog() int { return len(s.out) - s.start }
 
 // Sent returns how many messages Send has accepted for the present life of the peer;
 // those before it was met count for the first.
-func (s *Session) Sent() uint64 { return s.sent }
+func (s *Stream) Sent() uint64 { return s.sent }
 
 // Push asks the peer to acknowledge soon what was sent so far and not transmitted yet.
-func (s *Session) Push() { s.pushed = s.sent }
+func (s *Stream) Push() { s.pushed = s.sent }
 
 // Acked returns how many of them the peer has acknowledged, and so delivered. Another life
 // sets both back to 0.
-func (s *Session) Acked() uint64 { return min(s.acked, s.sent) }
+func (s *Stream) Acked() uint64 { return min(s.acked, s.sent) }
 
 // Broken reports whether Handle has returned [ErrBroken], and no acknowledgement of the peer was right
 // since.
-func (s *Session) Broken() bool { return s.stray.lasts }
+func (s *Stream) Broken() bool { return s.stray.lasts }
 
-// strays takes an acknowledgement of what was never sent. It reports whether the session is broken. While
+// strays takes an acknowledgement of what was never sent. It reports whether the stream is broken. While
 // all that was sent is acknowledged, nothing is held up, and somebody else may have sent it.
-func (s *Session) strays(now int64) bool {
+func (s *Stream) strays(now int64) bool {
 	if s.acked >= s.last() {
 		return false
 	}
@@ -377,19 +377,19 @@ func (s *Session) strays(now int64) bool {
 }
 
 // Left reports whether the peer has closed its side.
-func (s *Session) Left() bool { return s.left }
+func (s *Stream) Left() bool { return s.left }
 
-// Stats returns what the session has had to do so far.
-func (s *Session) Stats() Stats { return s.stats }
+// Stats returns what the stream has had to do so far.
+func (s *Stream) Stats() Stats { return s.stats }
 
 // last is the number of the last message, or of our FIN.
-func (s *Session) last() uint64 { return s.sent + one(s.closed) }
+func (s *Stream) last() uint64 { return s.sent + one(s.closed) }
 
 // over reports whether our FIN is acknowledged.
-func (s *Session) over() bool { return s.acked > s.sent }
+func (s *Stream) over() bool { return s.acked > s.sent }
 
 // received is what we acknowledge.
-func (s *Session) received() uint64 { return s.heard + one(s.left) }
+func (s *Stream) received() uint64 { return s.heard + one(s.left) }
 
 // one is the number that an end takes.
 func one(end bool) uint64 {
@@ -402,7 +402,7 @@ func one(end bool) uint64 {
 // Handle takes a frame from the peer's node. The error is [dmutex.ErrPeer] if
 // no correct peer of our group sends such a frame. Then nothing has changed, but a
 // peer with a [GroupError] will be told ours.
-func (s *Session) Handle(now int64, b []byte) (Input, error) {
+func (s *Stream) Handle(now int64, b []byte) (Input, error) {
 	clear(s.in)
 	if s.in = s.in[:0]; cap(s.in) > keepMessages {
 		s.in = nil
@@ -420,7 +420,7 @@ func (s *Session) Handle(now int64, b []byte) (Input, error) {
 	return Input{}, err
 }
 
-func (s *Session) handle(now int64, f *frame, size int) (in Input) {
+func (s *Stream) handle(now int64, f *frame, size int) (in Input) {
 	switch {
 	case f.kind == refused:
 		in.Taken = s.onRefused(now, f)

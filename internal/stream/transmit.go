@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 // Transmit appends the frame that should go out next to b, and returns b as it is when
 // there is none. A frame is at most Config.MaxFrame long. HELLO goes before data, so that a
 // peer that has to meet us first has done so when the data arrives.
-func (s *Session) Transmit(now int64, b []byte) []byte {
+func (s *Stream) Transmit(now int64, b []byte) []byte {
 	if s.at.Due(toReplace, now) {
 		s.rival.until = now + max(s.pace.grace, 4*s.roundTrip())
 		s.answerAt(now, s.rival.life, 0)
@@ -52,7 +52,7 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 
 // Deadline returns when Transmit will next have a frame if nothing else
 // happens: a time that has passed if it has one now, [math.MaxInt64] for never.
-func (s *Session) Deadline() int64 {
+func (s *Stream) Deadline() int64 {
 	if s.maySend() {
 		return always
 	}
@@ -61,13 +61,13 @@ func (s *Session) Deadline() int64 {
 
 // maySend reports whether a new DATA or FIN frame can go out. After a timeout only one
 // may be in flight.
-func (s *Session) maySend() bool {
+func (s *Stream) maySend() bool {
 	return s.next <= s.last() && s.peer != 0 && !s.left &&
 		(s.next == s.acked+1 || s.flying < s.pace.window && s.backoff <= 0)
 }
 
 // sendNext puts as many messages as fit into the next frame.
-func (s *Session) sendNext(now int64, b []byte) []byte {
+func (s *Stream) sendNext(now int64, b []byte) []byte {
 	waiting := s.out[s.start+s.flying:]
 	r := reader{rest: waiting}
 	size, count := 0, 0
@@ -108,7 +108,7 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 }
 
 // onAck forgets what the peer has. If it has something new, it hears us.
-func (s *Session) onAck(now int64, seq uint64) {
+func (s *Stream) onAck(now int64, seq uint64) {
 	s.stray = stray{}
 	switch {
 	case seq <= s.acked || s.left && seq <= s.sent:
@@ -146,14 +146,14 @@ func (s *Session) onAck(now int64, seq uint64) {
 }
 
 // onSecondAck measures the round trip by an ACK that brings nothing new after we went back.
-func (s *Session) onSecondAck(now int64, seq uint64) {
+func (s *Stream) onSecondAck(now int64, seq uint64) {
 	if seq == s.acked && s.next == seq+1 && s.wentBackAt != always {
 		s.stats.RoundTrip = max(s.stats.RoundTrip, min(now-s.wentBackAt, s.pace.maxTimeout))
 	}
 }
 
 // onGap goes back, but not within a round trip: what was sent last may arrive after the GAP.
-func (s *Session) onGap(now int64, seq uint64) {
+func (s *Stream) onGap(now int64, seq uint64) {
 	if seq != s.acked || s.next == seq+1 {
 		return
 	}
@@ -166,14 +166,14 @@ func (s *Session) onGap(now int64, seq uint64) {
 }
 
 // goBack sends everything again that is in flight.
-func (s *Session) goBack(now int64) {
+func (s *Stream) goBack(now int64) {
 	s.timed = timed{max(s.timed.seq, s.next), always}
 	s.next, s.flying = s.acked+1, 0
 	s.at[toResend], s.wentBackAt = timers.Never, now
 }
 
 // onData delivers the messages of a frame that are new.
-func (s *Session) onData(now int64, f *frame, size int) (in Input) {
+func (s *Stream) onData(now int64, f *frame, size int) (in Input) {
 	expect := s.received() + 1
 	next := f.seq + uint64(len(s.in)) + one(f.kind == fin)
 	switch {
@@ -215,7 +215,7 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 }
 
 // trim gives back the memory of what was acknowledged.
-func (s *Session) trim() {
+func (s *Stream) trim() {
 	if s.Backlog() > 0 {
 		return
 	}
@@ -226,7 +226,7 @@ func (s *Session) trim() {
 }
 
 // drop forgets all that the peer has not acknowledged.
-func (s *Session) drop() {
+func (s *Stream) drop() {
 	s.start, s.flying = len(s.out), 0
 	s.trim()
 	s.at[toResend] = timers.Never
@@ -234,12 +234,12 @@ func (s *Session) drop() {
 
 // timeout returns how long to wait for an acknowledgement: a round trip, doubled
 // as often as it was waited for in vain.
-func (s *Session) timeout() int64 {
+func (s *Stream) timeout() int64 {
 	return min(s.roundTrip()<<max(s.backoff, 0), s.pace.maxTimeout) // backOff keeps it from overflowing
 }
 
 // roundTrip returns how long a frame and its acknowledgement should take at most.
-func (s *Session) roundTrip() int64 {
+func (s *Stream) roundTrip() int64 {
 	t := int64(firstTimeout)
 	if trip := s.stats.RoundTrip; trip > 0 {
 		t = trip + trip/2 + s.pace.ackDelay
@@ -247,7 +247,7 @@ func (s *Session) roundTrip() int64 {
 	return min(max(t, s.pace.minTimeout), s.pace.maxTimeout)
 }
 
-func (s *Session) backOff() {
+func (s *Stream) backOff() {
 	if s.timeout() < s.pace.maxTimeout {
 		s.backoff++
 	}
@@ -255,7 +255,7 @@ func (s *Session) backOff() {
 
 // measure takes a round trip into the estimate. That of the first message replaces that of
 // HELLO, which is a guess, because a HELLO answers more than one. A very long one is a pause of this process.
-func (s *Session) measure(trip int64) {
+func (s *Stream) measure(trip int64) {
 	trip = min(trip, s.pace.maxTimeout)
 	if s.stats.RoundTrip == 0 || s.timed.seq == 1 {
 		s.stats.RoundTrip = max(trip, 1)

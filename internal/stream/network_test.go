@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"encoding/binary"
@@ -19,7 +19,7 @@ type delivery struct {
 	frame []byte
 }
 
-// A simulation is two sessions over a bad network in virtual time. Its drivers
+// A simulation is two streams over a bad network in virtual time. Its drivers
 // sleep until the deadline and not longer.
 type simulation struct {
 	t      *testing.T
@@ -31,7 +31,7 @@ type simulation struct {
 	now    int64
 	sky    search.Agenda[delivery]
 	frames int // sent so far
-	ends   [2]*Session
+	ends   [2]*Stream
 	life   [2]uint64
 	sends  [2]uint64 // of this life
 	first  map[stream]uint64
@@ -63,7 +63,7 @@ func newSimulation(t *testing.T, seed uint64, lossy bool, window int) *simulatio
 func (s *simulation) begin(side int) {
 	s.life[side]++
 	s.sends[side] = 0
-	s.ends[side] = newSession(s.t, uint64(side+1)<<32|s.life[side], func(c *Session) { c.pace.window = s.window })
+	s.ends[side] = newSession(s.t, uint64(side+1)<<32|s.life[side], func(c *Stream) { c.pace.window = s.window })
 }
 
 // transmit is what a driver does after every input and at the deadline.
@@ -93,11 +93,11 @@ func (s *simulation) transmit(side int) (n int) {
 			s.sky.Plan(at, delivery{1 - side, frame})
 		}
 	}
-	require.Greater(s.t, s.ends[side].Deadline(), s.now, "the session wants a call at once, for nothing")
+	require.Greater(s.t, s.ends[side].Deadline(), s.now, "the stream wants a call at once, for nothing")
 	return n
 }
 
-// send gives a session a message, and reports whether the session accepted it.
+// send gives a stream a message, and reports whether the stream accepted it.
 func (s *simulation) send(side, size int) bool {
 	m := binary.BigEndian.AppendUint64(nil, s.life[side])
 	m = binary.BigEndian.AppendUint64(m, s.sends[side]+1)
@@ -150,7 +150,7 @@ func (s *simulation) step(until int64) bool {
 	return what >= 0
 }
 
-// pass lets time pass, in which no session had a frame to send: its Deadline has forgotten nothing.
+// pass lets time pass, in which no stream had a frame to send: its Deadline has forgotten nothing.
 func (s *simulation) pass(until int64) {
 	for _, end := range s.ends {
 		if c := *end; until > s.now {
@@ -252,7 +252,7 @@ func TestNoAllocations(t *testing.T) {
 func roundTrip(t testing.TB, p *pair) func() {
 	message := []byte("a message of 24 bytes...")
 	frame := make([]byte, 0, 1024)
-	one := func(from, to *Session) {
+	one := func(from, to *Stream) {
 		if err := from.Send(message); err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func TestNoAllocationsAfterALoss(t *testing.T) {
 	p := meet(t)
 	message := []byte("a message of 24 bytes...")
 	frame := make([]byte, 0, 1024)
-	handle := func(s *Session) int {
+	handle := func(s *Stream) int {
 		in, err := s.Handle(p.now, frame)
 		if err != nil {
 			t.Fatal(err)
@@ -304,9 +304,9 @@ func TestNoAllocationsAfterALoss(t *testing.T) {
 	require.Zero(t, p.a.Backlog())
 }
 
-// FuzzHandle checks that no frames make a session panic or send too long a frame, and
+// FuzzHandle checks that no frames make a stream panic or send too long a frame, and
 // that a refused frame changes nothing, unless it is of another group. Each frame of the
-// input is preceded by its length, and every session in turn gets them all.
+// input is preceded by its length, and every stream in turn gets them all.
 func FuzzHandle(f *testing.F) {
 	pack := func(frames ...[]byte) (input []byte) {
 		for _, frame := range frames {
@@ -329,7 +329,7 @@ func FuzzHandle(f *testing.F) {
 	f.Add(pack(greeting(33, 1, "other"), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))
 
 	f.Fuzz(func(t *testing.T, input []byte) {
-		small := func(s *Session) { s.cfg.MaxFrame, s.pace.window = 256, 512 }
+		small := func(s *Stream) { s.cfg.MaxFrame, s.pace.window = 256, 512 }
 		unmet := newSession(t, 22, small)
 		met := meet(t, small).b
 		busy := meet(t, small).b
@@ -338,7 +338,7 @@ func FuzzHandle(f *testing.F) {
 		require.NoError(t, busy.Send([]byte("two")))
 		leaving := meet(t, small).b
 		leaving.Close()
-		for _, s := range []*Session{unmet, met, busy, leaving} {
+		for _, s := range []*Stream{unmet, met, busy, leaving} {
 			rest, now := input, int64(0)
 			for len(rest) > 0 {
 				n := min(int(rest[0]), len(rest)-1)
@@ -375,10 +375,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 
 // BenchmarkStream sends many messages that share frames.
 func BenchmarkStream(b *testing.B) {
-	p := meet(b, func(s *Session) { s.cfg.MaxFrame = 32 << 10 })
+	p := meet(b, func(s *Stream) { s.cfg.MaxFrame = 32 << 10 })
 	message := []byte("a message of 24 bytes...")
 	frame := make([]byte, 0, p.a.cfg.MaxFrame)
-	carry := func(from, to *Session) {
+	carry := func(from, to *Stream) {
 		for {
 			frame = from.Transmit(p.now, frame[:0])
 			if len(frame) == 0 {

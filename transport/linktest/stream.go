@@ -13,12 +13,12 @@ import (
 	"github.com/dmutex/dmutex/transport/channel"
 )
 
-// TestSession lets three nodes send each other thousands of numbered messages at
+// TestStream lets three nodes send each other thousands of numbered messages at
 // once, through channels over links. Each message must arrive once and in order. If midway
 // is not nil, it is called when half of them have arrived, to disturb the network in its
 // own way. One of the nodes receives nothing until midway returns, so the disturbance
 // happens in the middle of the traffic.
-func TestSession(t *testing.T, links Links, midway func()) {
+func TestStream(t *testing.T, links Links, midway func()) {
 	links.inBench(t, func(b *bench) { talk(b, midway) })
 }
 

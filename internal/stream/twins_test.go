@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"math"
@@ -14,15 +14,15 @@ import (
 // away hears what a sends.
 type twinPair struct {
 	*pair
-	lives []*Session
-	away  map[*Session]bool
+	lives []*Stream
+	away  map[*Stream]bool
 }
 
 // newTwins returns a pair that has met, and a second life of b that a has not met.
-func newTwins(t testing.TB) (p *twinPair, b, twin *Session) {
-	p = &twinPair{pair: meet(t), away: make(map[*Session]bool)}
+func newTwins(t testing.TB) (p *twinPair, b, twin *Stream) {
+	p = &twinPair{pair: meet(t), away: make(map[*Stream]bool)}
 	twin = newSession(t, 33)
-	p.lives = []*Session{p.b, twin}
+	p.lives = []*Stream{p.b, twin}
 	return p, p.b, twin
 }
 
@@ -229,7 +229,7 @@ func TestLowerLifeIsRefusedAtOnce(t *testing.T) {
 
 // TestLifeAheadOfTheClock: a life above the bound has no effect, until the bound rises.
 func TestLifeAheadOfTheClock(t *testing.T) {
-	p := meet(t, func(s *Session) { s.cfg.MaxLife = 32 })
+	p := meet(t, func(s *Stream) { s.cfg.MaxLife = 32 })
 	before := string(p.a.appendState(nil))
 	twin := newSession(t, 33)
 	ask := flush(twin, p.now)[0]
@@ -249,7 +249,7 @@ func TestLifeAheadOfTheClock(t *testing.T) {
 // answer each other forever.
 func TestOtherGroup(t *testing.T) {
 	p := meet(t)
-	other := newSession(t, 33, func(s *Session) { s.cfg.Settings = "other" })
+	other := newSession(t, 33, func(s *Stream) { s.cfg.Settings = "other" })
 	p.now += defaultPace.minTimeout // a has just answered
 	_, err := p.a.Handle(p.now, flush(other, p.now)[0])
 	require.Equal(t, GroupError{protocol.Spoken, "other"}, err)
@@ -286,7 +286,7 @@ func TestRefusalOfAFormerLife(t *testing.T) {
 
 // TestOnlyThatLife: with Config.Peer, no frame of another life, lower or higher, changes anything.
 func TestOnlyThatLife(t *testing.T) {
-	one := newSession(t, 11, func(s *Session) { s.cfg.Peer = 22 })
+	one := newSession(t, 11, func(s *Stream) { s.cfg.Peer = 22 })
 	stranger := func(now int64) {
 		before := one.appendState(nil)
 		for _, life := range []uint64{21, 23} {

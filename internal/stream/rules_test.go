@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"os"
@@ -97,19 +97,19 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// A mutation breaks rules by changing frames: those of a kind before a session handles
-// them, and those that it sends. stranger may also change the session, or drop a frame.
+// A mutation breaks rules by changing frames: those of a kind before a stream handles
+// them, and those that it sends. stranger may also change the stream, or drop a frame.
 type mutation struct {
 	data, ack, hello, refused rewrite
-	stranger                  func(s *Session, ints []uint64) (keep bool)
+	stranger                  func(s *Stream, ints []uint64) (keep bool)
 	sent                      rewrite
 	noGrace                   bool
 }
 
-// A rewrite changes the integers of a frame for a session.
-type rewrite func(s *Session, ints []uint64)
+// A rewrite changes the integers of a frame for a stream.
+type rewrite func(s *Stream, ints []uint64)
 
-func (r rewrite) apply(s *Session, frame []byte) []byte {
+func (r rewrite) apply(s *Stream, frame []byte) []byte {
 	if r == nil {
 		return frame
 	}
@@ -122,8 +122,8 @@ func (m *mutation) breaks() bool {
 	return m.data != nil || m.ack != nil || m.hello != nil || m.refused != nil || m.stranger != nil || m.sent != nil
 }
 
-// in returns what the session gets in place of a frame, nil for nothing.
-func (m *mutation) in(s *Session, frame []byte) []byte {
+// in returns what the stream gets in place of a frame, nil for nothing.
+func (m *mutation) in(s *Stream, frame []byte) []byte {
 	if !m.breaks() {
 		return frame
 	}
@@ -153,7 +153,7 @@ const (
 	helloTo = 4
 )
 
-func toAnybody(s *Session, ints []uint64) {
+func toAnybody(s *Stream, ints []uint64) {
 	if kind(ints[0]) == hello {
 		ints[helloTo] = s.cfg.Life
 		return
@@ -161,24 +161,24 @@ func toAnybody(s *Session, ints []uint64) {
 	ints[atTo] = s.cfg.Life
 }
 
-func fromAnybody(s *Session, ints []uint64) { ints[atFrom] = s.peer }
+func fromAnybody(s *Stream, ints []uint64) { ints[atFrom] = s.peer }
 
-func fromNobody(_ *Session, ints []uint64) { ints[atFrom] = 99 }
+func fromNobody(_ *Stream, ints []uint64) { ints[atFrom] = 99 }
 
-func again(s *Session, ints []uint64) {
+func again(s *Stream, ints []uint64) {
 	if ints[atSeq] <= s.heard {
 		ints[atSeq] = s.heard + 1
 	}
 }
 
-func asItComes(s *Session, ints []uint64) {
+func asItComes(s *Stream, ints []uint64) {
 	if ints[atSeq] > s.heard+1 {
 		ints[atSeq] = s.heard + 1
 	}
 }
 
 // alwaysAsks takes every HELLO for a question while there is a rival, so the peer never seems to answer.
-func alwaysAsks(s *Session, ints []uint64) {
+func alwaysAsks(s *Stream, ints []uint64) {
 	if s.rival.life != 0 {
 		ints[helloTo] = 0
 	}
@@ -193,22 +193,22 @@ func sender(ints []uint64) uint64 {
 }
 
 // adoptAny takes any life that is not the peer for its next one.
-func adoptAny(s *Session, ints []uint64) bool {
+func adoptAny(s *Stream, ints []uint64) bool {
 	if sender(ints) < s.peer && kind(ints[0]) != refused {
 		s.peer = 0
 	}
 	return true
 }
 
-func ignoreLower(s *Session, ints []uint64) bool { return sender(ints) >= s.peer }
+func ignoreLower(s *Stream, ints []uint64) bool { return sender(ints) >= s.peer }
 
 // ignoreMislead drops frames for another life, except HELLO.
-func ignoreMislead(s *Session, ints []uint64) bool {
+func ignoreMislead(s *Stream, ints []uint64) bool {
 	return kind(ints[0]) == hello || ints[atTo] == s.cfg.Life
 }
 
 // ackEarly acknowledges the latest frame received, not the last before a gap.
-func ackEarly(s *Session, ints []uint64) {
+func ackEarly(s *Stream, ints []uint64) {
 	latest := max(s.heard, s.early)
 	switch kind(ints[0]) {
 	case ack, bye, gap:

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 
 func TestRefusedFrames(t *testing.T) {
 	message := []byte("\xc4\x01m")
-	p := meet(t, func(s *Session) { s.cfg.MaxLife = 1000 })
+	p := meet(t, func(s *Stream) { s.cfg.MaxLife = 1000 })
 	p.send(p.b, "one")
 	p.settle()
 	p.a.Close()
@@ -102,7 +102,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // TestBurstLeavesNothing: the memory of a burst is not kept after its delivery.
 func TestBurstLeavesNothing(t *testing.T) {
-	p := meet(t, func(s *Session) { s.cfg.MaxFrame = 1 << 20 })
+	p := meet(t, func(s *Stream) { s.cfg.MaxFrame = 1 << 20 })
 	for range 20_000 {
 		p.send(p.a, "a message of 24 bytes...")
 	}

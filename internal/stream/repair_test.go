@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"cmp"
@@ -9,20 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A wire is two sessions that have met over a network that delays every frame by the same
+// A wire is two streams that have met over a network that delays every frame by the same
 // time. Functions that are not nil choose frames to lose, to change and to delay further.
 type wire struct {
 	*pair
 	oneWay int64
-	lose   func(from *Session, frame []byte) bool
+	lose   func(from *Stream, frame []byte) bool
 	change func(frame []byte) []byte
-	delay  func(from *Session, frame []byte) int64
+	delay  func(from *Stream, frame []byte) int64
 	sky    []flight
 }
 
 type flight struct {
 	at    int64
-	to    *Session
+	to    *Stream
 	frame []byte
 }
 
@@ -37,7 +37,7 @@ func newWire(t testing.TB, oneWay int64) *wire {
 
 // transmit puts the frames that are due into the sky.
 func (w *wire) transmit() {
-	for _, from := range []*Session{w.a, w.b} {
+	for _, from := range []*Stream{w.a, w.b} {
 		for _, frame := range flush(from, w.now) {
 			if w.lose != nil && w.lose(from, frame) {
 				continue
@@ -103,7 +103,7 @@ func TestEveryLossInABurst(t *testing.T) {
 	for lost := range 1 << (frames - 1) {
 		w := newWire(t, oneWay)
 		begin, count := w.now, 0
-		w.lose = func(from *Session, frame []byte) bool {
+		w.lose = func(from *Stream, frame []byte) bool {
 			ints, _ := split(frame)
 			seq := ints[atSeq]
 			hit := from == w.a && kind(ints[0]) == data && lost>>(seq-1)&1 == 1
@@ -129,7 +129,7 @@ func TestGapIsNeeded(t *testing.T) {
 		w := newWire(t, oneWay)
 		begin, first := w.now, true
 		w.change = change
-		w.lose = func(from *Session, frame []byte) bool {
+		w.lose = func(from *Stream, frame []byte) bool {
 			if from == w.a && kind(frame[0]) == data && first {
 				first = false
 				return true
@@ -161,11 +161,11 @@ func TestGapIsNeeded(t *testing.T) {
 }
 
 // TestGapsAreRepairedOnceInARoundTrip: if frames overtake each other, GAPs are false
-// alarms, and few of them make a session resend.
+// alarms, and few of them make a stream resend.
 func TestGapsAreRepairedOnceInARoundTrip(t *testing.T) {
 	const oneWay, pairs = 3 * millisecond, 60
 	w, gaps := newWire(t, oneWay), 0
-	w.delay = func(from *Session, frame []byte) int64 {
+	w.delay = func(from *Stream, frame []byte) int64 {
 		ints, _ := split(frame)
 		if kind(ints[0]) == gap {
 			gaps++
@@ -191,7 +191,7 @@ func TestGapsAreRepairedOnceInARoundTrip(t *testing.T) {
 // was sent again, has no effect if an acknowledgement follows.
 func TestRepeatedGap(t *testing.T) {
 	w := newWire(t, millisecond/4)
-	w.lose = func(from *Session, _ []byte) bool { return from == w.a && len(w.sky) == 0 }
+	w.lose = func(from *Stream, _ []byte) bool { return from == w.a && len(w.sky) == 0 }
 	w.burst(1)
 	w.lose = nil
 	w.burst(1)
@@ -208,7 +208,7 @@ func TestRepeatedGap(t *testing.T) {
 func TestLossyFirstSending(t *testing.T) {
 	w := newWire(t, millisecond/4)
 	last := uint64(0)
-	w.lose = func(from *Session, frame []byte) bool {
+	w.lose = func(from *Stream, frame []byte) bool {
 		ints, _ := split(frame)
 		lost := from == w.a && kind(ints[0]) == data && ints[atSeq] > last
 		if lost {
@@ -295,7 +295,7 @@ func TestLongRoundTripFromTheStart(t *testing.T) {
 		w.send(w.a, "a")
 		w.send(w.b, "b")
 		w.until(20 * w.oneWay)
-		for _, s := range []*Session{w.a, w.b} {
+		for _, s := range []*Stream{w.a, w.b} {
 			require.GreaterOrEqual(t, s.Stats().RoundTrip, 2*w.oneWay, "%d ms", oneWay)
 			require.Zero(t, s.Stats().Resent, "%d ms", oneWay)
 		}

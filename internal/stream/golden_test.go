@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"flag"
@@ -16,8 +16,8 @@ func TestGolden(t *testing.T) {
 	a, b := newSession(t, 11), newSession(t, 1<<40)
 	text, seen := "", make(map[kind]bool)
 	now := int64(0)
-	// say returns the frames that a session has to say.
-	say := func(s *Session) [][]byte {
+	// say returns the frames that a stream has to say.
+	say := func(s *Stream) [][]byte {
 		frames := flush(s, now)
 		for _, f := range frames {
 			k := kind(f[0])
@@ -27,7 +27,7 @@ func TestGolden(t *testing.T) {
 		now += 100 * millisecond
 		return frames
 	}
-	hand := func(s *Session, frames [][]byte) {
+	hand := func(s *Stream, frames [][]byte) {
 		for _, f := range frames {
 			_, err := s.Handle(now, f)
 			require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestGolden(t *testing.T) {
 	hand(a, say(b))
 	hand(b, first)
 	hand(a, say(b))
-	for _, s := range []*Session{a, b} {
+	for _, s := range []*Stream{a, b} {
 		s.Close()
 		hand(b, say(a))
 		hand(a, say(b))

@@ -1,22 +1,22 @@
-package session_test
+package stream_test
 
 import (
 	"fmt"
 
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/stream"
 )
 
-// Two sessions, driven by hand over a network that loses every third frame.
+// Two streams, driven by hand over a network that loses every third frame.
 func Example() {
-	cfg := session.Config{Versions: protocol.Spoken, MaxLife: 1000, MaxFrame: 1024}
+	cfg := stream.Config{Versions: protocol.Spoken, MaxLife: 1000, MaxFrame: 1024}
 	cfg.Life = 100
-	a := session.New(cfg)
+	a := stream.New(cfg)
 	cfg.Life = 200
-	b := session.New(cfg)
+	b := stream.New(cfg)
 
 	now, frames := int64(0), 0
-	carry := func(from, to *session.Session) {
+	carry := func(from, to *stream.Stream) {
 		for {
 			frame := from.Transmit(now, nil)
 			if len(frame) == 0 {
