@@ -75,6 +75,65 @@ func TestKill(t *testing.T) {
 		{"heard again", "closed || slices.ContainsFunc(kept,", "closed || false && slices.ContainsFunc(kept,", "TestHeardOnce"},
 		{"heard alone first", "case a.Shared: // it", "case b.Shared: // it", "TestHeardOnce"},
 		{"sharers before a hold alone", "closed || slices", "closed && false || slices", "TestHeardOnce"},
+		{"the lowest fence goes on", "cmp.Compare(b.Fence, a.Fence)", "cmp.Compare(a.Fence, b.Fence)", "TestHeardOnce"},
+		{"two alone", "if closed = !h.Shared; h.Shared || len(kept) == 0 {", "if closed = !h.Shared; true {", "TestHeardOnce"},
+		{"seeds nobody that was heard once", "		c.at(p).start(start)\n", "		_ = p\n", "TestCarried"},
+		{"seeds nobody that was heard again", "		h.start(start)\n", "		_ = h\n", "TestCarried"},
+		{"a sharer holds alone", "	if h.Shared {\n		start", "	if false {\n		start", "TestCarried"},
+		{"anybody's hold goes on", "return c.holdings[p.of].Node == node", "_ = p\n		return true", "TestCarried"},
+		{"anybody's share goes on", "return h.Node == node })\n}", "return true })\n}", "TestCarried"},
+		{"forgotten, listed", "c.several[lock] != nil && !yield", "!yield", "TestCarried"},
+		{"forgets no lock of one", "		delete(c.once, lock)\n		delete(c.several, lock)\n", "		delete(c.several, lock)\n", "TestCarried"},
+		{"forgets no lock of several", "		delete(c.once, lock)\n		delete(c.several, lock)\n", "		delete(c.once, lock)\n", "TestCarried"},
+	})
+	machinetest.Kill(t, "past.go", []machinetest.Edit{
+		// Who takes a claim.
+		{"claims of nobody", "len(of) > 0 && slices", "slices", "TestMayClaim"},
+		{"claims what the last does not hold", "slices.Contains(former, of[len(of)-1]) &&\n", "true &&\n", "TestMayClaim"},
+		{"claims of one that lives", "return slices.Contains(view, id) }", "return false }", "TestMayClaim"},
+		{"claims before others", "return !slices.Contains(of, id) }", "return false }", "TestMayClaim"},
+
+		// The last word.
+		{"a last word frees nothing", "f.Parting != nil && f.Parting.key(lock) == \"\" ||", "", "TestLastWord"},
+		{"what is lent is free", "f.Parting != nil && f.Parting.key(lock) == \"\"", "f.Parting != nil", "TestLastWord"},
+		{"any claim ends the wait", "found && w.Lent[i] == loan {", "found {", "TestLastWord"},
+		{"the claim of another member ends the wait", "f.Node == node {\n			f.Parting.end", "true {\n			f.Parting.end", "TestLastWord"},
+		{"a false claim is believed", "f.Parting.key(loan.Lock) != loan.Key", "false", "TestLastWord"},
+		{"every claim is refuted", "f.Parting.key(loan.Lock) != loan.Key", "true", "TestLastWord"},
+		{"refutes without a word", "f.Node == node && f.Parting != nil && f.Parting.key(loan", "f.Node == node && f.Parting.key(loan", "TestLastWord"},
+		{"the word of another member", "		if m.met[i].node == node {\n			m.met[i].parting", "		if true {\n			m.met[i].parting", "TestLastWord"},
+		{"told loans come back", "slices.DeleteFunc(slices.Clone(w.Lent)", "slices.DeleteFunc(w.Lent", "TestLastWord"},
+		{"a word that is over is told", "return l.Key == \"\" })}", "return false })}", "TestLastWord"},
+		{"what one of two leaves", "if other.key(l.Lock) != \"\" {", "if true {", "TestLastWord"},
+		{"only one has the word", "f.Parting.and(p.Former[i].Parting)", "f.Parting", "TestLastWord"},
+		{"it has nothing, and is waited for", "f.Epoch <= cleared || f.Parting != nil && len(f.Parting.Lent) == 0:", "f.Epoch <= cleared:", "TestLastWord"},
+		{"blind with a last word", "case f.Parting != nil || slices.ContainsFunc(all.Words", "case slices.ContainsFunc(all.Words", "TestLastWord"},
+		{"what acts changes", "	p.Former = slices.Clone(p.Former)\n	for i := range p.Former {\n		p.Former[i].Parting = p.Former[i].Parting.rest()\n	}\n", "", "TestLastWord"},
+		{"no bound", "p.Former[i].Parting = nil\n", "\n", "TestLastWord"},
+		{"unordered", "w.Lent[i-1].Lock >= w.Lent[i].Lock", "false", "TestPastBounds"},
+		{"frees of an acquaintance", "		if a.node == node {\n			a.parting.end", "		if true {\n			a.parting.end", "TestLastWord"},
+		{"frees in no report to come", "			a.parting.end(loan)\n", "", "TestPartsAndMoves"},
+		{"frees in no view that acts", "	m.past.Free(node, loan)\n", "", "TestLastWord"},
+	})
+	machinetest.Kill(t, "record.go", []machinetest.Edit{
+		{"deaf to a last word", "		m.parts(p.node, &Parting{msg.Lent})\n", "", "TestPartsAndMoves"},
+		{"deaf to a move", "		m.freed(msg.Former, msg.Lent[0])\n", "", "TestPartsAndMoves"},
+		{"moves in silence", "	m.emit(Event{Kind: Freed", "	_ = (Event{Kind: Freed", "TestPartsAndMoves"},
+		{"moves past the reports", "			r.past.Free(former, loan)\n", "", "TestPartsAndMoves"},
+		{"leaves with loans as without", "leaves && m.holding {", "false {", "TestLeaveHolding"},
+		{"an exclusion that is none of its own", "if gone || leaves && m.holding", "if gone || leaves", "TestLeaveHolding"},
+
+		// Rule 5.5: no life joins twice.
+		{"joins twice", "was != dmutex.None || m.missed(&r), m.misfit", "was != dmutex.None, m.misfit", "TestUnknownJoinIsMissed"},
+	})
+	machinetest.Kill(t, "operate.go", []machinetest.Edit{
+		{"forgets an unknown join", "			m.asked = number // the join may have been done\n", "", "TestUnknownJoinIsMissed"},
+	})
+	machinetest.Kill(t, "rejoining.go", []machinetest.Edit{
+		{"missed, not given", "j.asked == dmutex.None || r.Highest < j.asked", "j.asked == dmutex.None", "TestMissed"},
+		{"missed, another has it", "return e.Node == j.asked }", "return false }", "TestMissed"},
+		{"missed, another had it", "		j.asked = dmutex.None // and", "		// and", "TestMissed"},
+		{"missed again", "j.spent, j.asked = true, dmutex.None", "j.spent = true", "TestMissed"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"born without a promise", "max(m.clock, max(m.floor, 1)-1)", "max(m.floor, 1) - 1", "TestReplacedGoesOn"},

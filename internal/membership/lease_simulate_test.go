@@ -40,6 +40,12 @@ type leaseSim struct {
 	grants  int
 	lives   uint64
 	wrong   string
+
+	guests  []*simClient
+	luck    *rand.Rand // of what they do
+	loans   int        // grants to clients
+	claims  int        // that other members have taken
+	orphans int        // holds that have outlived the process of their member
 }
 
 type leaseSimSetup struct {
@@ -52,9 +58,12 @@ type leaseSimSetup struct {
 	proves  bool // the store can prove that a process is dead
 	loses   int  // so many of a hundred answers of the store are lost
 	forgets bool // a life forgets that an earlier join may have been done
+
+	clients int    // that the members serve
+	mutant  string // a rule of theirs that is left out
 }
 
-const simLease = 2 * second
+const simLease int64 = 2 * second
 
 // A simLock is the lock of one view; it is perfect.
 type simLock struct{ holder uint64 } // a life, 0 if it is free
@@ -77,6 +86,13 @@ type simNode struct {
 	view     uint64
 	acted    uint64 // the view that acted last here, since another was frozen; 0 if none did
 	timerAt  int64  // true time of the next Tick, if it is not superseded
+
+	sessions []*simSession
+	waits    []*simLoan
+	lent     *simLoan // the hold of a client, nil if there is none
+	lentTo   int64    // no client was confirmed a hold for longer, by the steady clock
+	askedAt  int64    // when the operation under way was sent, likewise
+	deaf     bool     // it has said its last word
 }
 
 type simEvent struct {
@@ -95,6 +111,7 @@ func newLeaseSim(s leaseSimSetup, seed uint64) *leaseSim {
 		w.start(i)
 	}
 	w.after(w.between(0, second), 0, 0, func(*simNode) { w.chaos() })
+	w.invite(seed)
 	return w
 }
 
@@ -131,7 +148,7 @@ func (w *leaseSim) life(i int) uint64 {
 func (w *leaseSim) start(i int) {
 	life := w.life(i)
 	x := &simNode{process: life, born: w.now, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
-	m, err := NewLease(LeaseConfig{Life: life, Lease: simLease, Proves: w.proves})
+	m, err := NewLease(LeaseConfig{Life: life, Lease: simLease, Proves: w.proves, Serves: w.clients > 0})
 	if err != nil {
 		panic(err)
 	}
@@ -218,7 +235,8 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 	for _, e := range out.Events {
 		switch e.Kind {
 		case Excluded:
-			x.holds, x.acted, x.view = false, 0, 0
+			x.holds, x.acted, x.view, x.lent, x.waits = false, 0, 0, nil, nil
+			w.lapse(x)
 			w.retire(x)
 			next = func() Output { return x.Rejoin(w.clock(x), w.life(i)) }
 		case Installed:
@@ -231,6 +249,8 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 					w.locks[x.view].holder = e.View.life(holders[0].Node)
 				}
 			}
+		case Renewed:
+			w.renewed(x, e.Term)
 		case Ask:
 			*ask = e
 		}
@@ -241,13 +261,14 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 // report freezes the former view.
 func (w *leaseSim) report(x *simNode) Output {
 	var holds []Hold
-	if x.holds {
+	held := x.holds || x.lent != nil
+	if held {
 		holds = []Hold{{Lock: "x", Fence: x.fence}}
 	}
 	var word *Word
 	if x.acted != 0 {
 		word = &Word{Node: x.self, Epoch: x.acted, Members: x.complete.Nodes()}
-		if x.acted = 0; x.holds {
+		if x.acted = 0; held {
 			word.Differs = []Differ{{"x", math.MaxUint64}}
 		}
 	}
@@ -259,6 +280,9 @@ func (w *leaseSim) check(x *simNode) {
 	if x.holds && !w.valid(x) {
 		x.holds = false
 		x.lost++
+	}
+	if len(x.sessions) > 0 && !w.valid(x) {
+		w.lapse(x)
 	}
 }
 
@@ -300,6 +324,7 @@ func (w *leaseSim) arrive(from, to uint64, msg Message) {
 // given it up before.
 func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 	x.op++
+	x.askedAt = w.steady(x)
 	n, process, version := x.op, x.process, x.version
 	ended := func(delay int64, do func(x *simNode)) {
 		w.after(delay, i, process, func(x *simNode) {
@@ -406,8 +431,10 @@ func (w *leaseSim) retire(x *simNode) {
 // use lets a node use the lock, again and again.
 func (w *leaseSim) use(i int, x *simNode) {
 	w.check(x)
+	w.serve(x)
 	lock := w.locks[x.view]
 	switch {
+	case x.lent != nil:
 	case x.phase != Acting || lock == nil:
 	case x.holds:
 		if w.IntN(10) == 0 {
@@ -415,18 +442,10 @@ func (w *leaseSim) use(i int, x *simNode) {
 		}
 	case lock.holder == x.cfg.Life:
 		lock.holder = 0
-	case lock.holder == 0 && w.valid(x) && !x.leaving && len(x.past.Holders("x", false, x.cleared, func(*Word) uint64 { return 0 })) == 0:
+	case lock.holder == 0 && w.mayGrant(x) && len(x.past.Holders("x", false, x.cleared, unborn)) == 0:
 		lock.holder, x.holds, x.fence = x.cfg.Life, true, epochs.First(x.view)+1
 		w.grants++
-		for j, y := range w.nodes {
-			if i != j && y.LeaseMachine != nil && y.holds && w.valid(y) {
-				w.wrong = fmt.Sprintf("two holders: %d in %v, and %d in %v", i+1, x.View(), j+1, y.View())
-			}
-		}
-		if x.view < w.highest {
-			w.wrong = fmt.Sprintf("a fence falls: %d after %d", x.view, w.highest)
-		}
-		w.highest = max(w.highest, x.view)
+		w.begins(fmt.Sprint(i+1), x.view, func(y *simNode, _ *simClient) bool { return y == x })
 	}
 	w.after(w.between(millisecond, 10*millisecond), i, x.process, func(x *simNode) { w.use(i, x) })
 }
@@ -494,20 +513,33 @@ func (w *leaseSim) chaos() {
 			delete(w.locks, epoch)
 		}
 	}
-	w.after(w.between(0, simLease), 0, 0, func(*simNode) { w.chaos() })
+	most := simLease
+	if w.clients > 0 { // which bring about enough
+		most *= 5
+	}
+	w.after(w.between(0, most), 0, 0, func(*simNode) { w.chaos() })
 }
 
 // leave lets a node release the lock and leave.
 func (w *leaseSim) leave(i int) {
 	x := w.nodes[i]
-	if lock := w.locks[x.view]; lock != nil && lock.holder == x.cfg.Life {
+	if lock := w.locks[x.view]; lock != nil && lock.holder == x.cfg.Life && x.lent == nil {
 		lock.holder = 0
 	}
 	x.holds = false
+	if w.clients > 0 {
+		w.close(i)
+		return
+	}
 	w.input(i, x.Leave)
 }
 
 func (w *leaseSim) crash(i int) {
+	for _, c := range w.guests {
+		if c.home == w.nodes[i] && w.keeps(c) {
+			w.orphans++
+		}
+	}
 	delete(w.living, w.nodes[i].proof)
 	w.nodes[i].LeaseMachine = nil
 	w.after(w.between(0, 3*simLease), 0, 0, func(*simNode) { w.start(i) })

@@ -1177,3 +1177,57 @@ func TestLeaveHolding(t *testing.T) {
 		require.Equal(t, holding, after.Unclean == after.Epoch)
 	}
 }
+
+// Rule 5d.11: a member that closes says what it has lent, and holds nothing else. When a client goes on with
+// another member, what it had from the one that has closed is free, if the last word names that loan, and the
+// driver is told. A word that came from nobody counts for nobody.
+func TestPartsAndMoves(t *testing.T) {
+	fresh := func(*Word) uint64 { return 0 }
+	x, y := Loan{"x", "one"}, Loan{"y", "two"}
+	var l ledger
+	a, b, now := pair(t, &l)
+	passOn(t, now, b.Part(now, []Loan{x, y}).Messages, a)
+	b.LeaveHolding(now)
+	b.Tick(now)
+	l.serve(b, now)
+	a.Hint(now)
+	now = a.Deadline()
+	a.Tick(now)
+	out := a.Done(now, l.value, nil)
+	require.Equal(t, Frozen, a.Phase())
+	out = out.And(a.Report(now, nil, &Word{Node: 1, Epoch: a.complete.Epoch, Members: []dmutex.NodeID{1, 2}}))
+	past := out.Events[slices.IndexFunc(out.Events, func(e Event) bool { return e.Kind == Acts })].Past
+	for lock, waits := range map[string]int{"x": 1, "y": 1, "z": 0} {
+		require.Len(t, past.Holders(lock, false, a.cleared, fresh), waits, lock)
+	}
+
+	freed := func(out Output) (loans []Loan) {
+		for _, e := range out.Events {
+			if e.Kind == Freed {
+				require.Equal(t, dmutex.NodeID(2), e.Former)
+				loans = append(loans, e.Loan)
+			}
+		}
+		return loans
+	}
+	waits := func(lock string) bool { return len(a.tell(a.cleared).Former[0].Parting.key(lock)) > 0 }
+	a.Move(now, 2, Loan{"x", "another"})
+	require.True(t, waits("x"), "it was not lent by that session")
+	require.Equal(t, []Loan{x}, freed(a.Move(now, 2, x)))
+	require.False(t, waits("x"))
+	require.True(t, waits("y"))
+
+	c := someLease(t, 11)
+	c.Tick(now)
+	l.serve(c, now)
+	a.Hint(now)
+	now = a.Deadline()
+	a.Tick(now)
+	a.Done(now, l.value, nil)
+	a.Report(now, nil, &Word{Node: 1, Epoch: a.complete.Epoch, Members: []dmutex.NodeID{1}})
+	require.Equal(t, Frozen, a.Phase(), "it waits for the report of the new member")
+	more, err := a.Handle(now, Message{Kind: Moved, From: c.Self(), To: a.Self(), Former: 2, Lent: []Loan{y}})
+	require.NoError(t, err)
+	require.Equal(t, []Loan{y}, freed(more))
+	require.Empty(t, a.reportOf(a.Self()).past.Former[0].Parting.key("y"), "what is reported does not hold it any more")
+}

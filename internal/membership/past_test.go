@@ -340,7 +340,9 @@ func TestLastWord(t *testing.T) {
 	require.False(t, m.past.Refutes(2, y))
 	require.True(t, m.past.Refutes(2, Loan{"y", "one"}))
 	require.True(t, m.past.Refutes(2, x))
-	require.False(t, m.past.Refutes(4, x), "it has said no last word")
+	require.False(t, (&Past{Former: []Former{{Node: 4, Epoch: 2}}}).Refutes(4, x), "it has said no last word")
+	m.past.Free(3, y)
+	require.Len(t, m.past.Holders("y", false, 1, fresh), 1, "another member has not lent it")
 	acts := m.past.apart()
 	m.frees(2, y)
 	require.Len(t, acts.Holders("y", false, 1, fresh), 1, "the view that acts is told by itself")
@@ -348,6 +350,9 @@ func TestLastWord(t *testing.T) {
 
 	m.recall([]*Past{{Former: []Former{{Node: 2, Epoch: 2, Parting: &Parting{}}}}}, 2, 1)
 	require.Empty(t, m.past.Former, "it has nothing")
+	require.Zero(t, m.blind)
+	m.recall([]*Past{{Former: []Former{{Node: 2, Epoch: 2, Parting: &Parting{[]Loan{y}}}}}}, 2, 1)
+	require.Len(t, m.past.Former, 1, "no word is about it but its own")
 	require.Zero(t, m.blind)
 	m.met[0].parting = &Parting{make([]Loan, maxPast/48+1)}
 	for i := range m.met[0].parting.Lent {

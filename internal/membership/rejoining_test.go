@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
 )
 
 // Rule 5.5: the pause before a process joins again doubles with each exclusion soon after it has joined,
@@ -21,4 +23,20 @@ func TestRejoining(t *testing.T) {
 	now += 60*second + 1
 	j.spend(now)
 	require.Equal(t, now, j.joinAt)
+}
+
+// A life has missed that it was a member if the number that it asked for was given, and nobody has it. If
+// another life has it, it was not done and never will be, also when that one has left. It is missed once.
+func TestMissed(t *testing.T) {
+	j := newRejoining()
+	require.False(t, j.missed(&Record{Highest: 5}), "it has asked for none")
+	j.asked = 5
+	require.False(t, j.missed(&Record{Highest: 4}))
+	require.True(t, j.missed(&Record{Highest: 6, Members: []Entry{{Member: Member{Node: 6}}}}))
+	j.spend(0)
+	require.False(t, j.missed(&Record{Highest: 6}))
+	j.asked = 7
+	require.False(t, j.missed(&Record{Highest: 7, Members: []Entry{{Member: Member{Node: 7}}}}))
+	require.False(t, j.missed(&Record{Highest: 7}))
+	require.Equal(t, dmutex.None, j.asked)
 }
