@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/mistake"
 )
 
 // NodeID names one node (the papers say site or process) of a group.
@@ -354,10 +355,10 @@ type Algorithm func(Start) (Machine, error)
 
 var (
 	// ErrMisuse is the caller's mistake, such as releasing a lock that is not held.
-	ErrMisuse = errors.New("dmutex: misuse")
+	ErrMisuse = mistake.ErrMisuse
 
 	// ErrPeer is a message that no correct peer sends, such as one from a nonmember.
-	ErrPeer = errors.New("dmutex: peer's mistake")
+	ErrPeer = mistake.ErrPeer
 
 	// ErrExhausted is returned by Request when the group has no fence left for
 	// another grant, or no logical time for another request. The lock works again
@@ -366,20 +367,10 @@ var (
 )
 
 // Misuse returns an [ErrMisuse] that says why.
-func Misuse(why string) error { return &refusal{ErrMisuse, why} }
+func Misuse(why string) error { return mistake.Misuse(why) }
 
 // PeerMistake returns an [ErrPeer] that says why.
-func PeerMistake(why string) error { return &refusal{ErrPeer, why} }
+func PeerMistake(why string) error { return mistake.Peer(why) }
 
 // Exhausted returns an [ErrExhausted] that says what is used up.
-func Exhausted(why string) error { return &refusal{ErrExhausted, why} }
-
-// refusal is a sentinel with a reason. (Package fmt would import os and sync,
-// and the machines import neither.)
-type refusal struct {
-	sentinel error
-	why      string
-}
-
-func (r *refusal) Error() string { return r.sentinel.Error() + ": " + r.why }
-func (r *refusal) Unwrap() error { return r.sentinel }
+func Exhausted(why string) error { return mistake.New(ErrExhausted, why) }

@@ -52,7 +52,6 @@ import (
 	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // The errors of a client besides those of package lock, for [errors.Is]. Errors of a context are
@@ -405,8 +404,8 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 	switch {
 	case c.m == nil:
 		return nil, errUnmade
-	case len(name) == 0 || len(name) > transport.MaxName:
-		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", transport.MaxName, len(name))
+	case len(name) == 0 || len(name) > lock.MaxName:
+		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", lock.MaxName, len(name))
 	}
 	hold.Show(ctx, &c.trouble)
 	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{}), tell: func() {}}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/internal/message"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/natslink"
@@ -46,7 +46,7 @@ func TestForgedGrant(t *testing.T) {
 	}()
 	eventually(t, "member 2 does not wait", func() bool { return nodes[2].Status().Waiting == 1 })
 
-	message := wire.AppendMessage(nil, "x", dmutex.Message{Kind: dmutex.Grant, Attempt: 1, Fence: first.Fence()})
+	message := message.Append(nil, "x", dmutex.Message{Kind: dmutex.Grant, Attempt: 1, Fence: first.Fence()})
 	message = slices.Concat([]byte{0xc4, byte(len(message))}, message)
 	frame := []byte{4} // DATA, of the member 1 to the member 2
 	for _, id := range []dmutex.NodeID{1, 2} {

@@ -21,6 +21,10 @@ var (
 	ErrLost     = errors.New("lock was lost")     // the error says why
 )
 
+// MaxName is the length of the longest name of a lock of a group, in bytes. The shortest has one.
+// A name may contain any bytes, not only UTF-8.
+const MaxName = 255
+
 // An Event is the end of a wait for a lock, or of a hold, for the Observer of a node.Node or a
 // client.Client.
 type Event struct {

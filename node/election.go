@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/hold"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/lock"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 	electionPrefix = "election/"
 
 	// maxElection is the length of the longest name of an election, in bytes.
-	maxElection = transport.MaxName - len(electionPrefix)
+	maxElection = lock.MaxName - len(electionPrefix)
 )
 
 // An Election is a named leadership held by one node at a time, built on a lock. It has no state
@@ -46,7 +46,7 @@ type Election struct {
 	mutex *Mutex
 }
 
-// Election returns the election of that name, which has 1 to [transport.MaxName] bytes, less 9.
+// Election returns the election of that name, which has 1 to [lock.MaxName] bytes, less 9.
 // It need not be created. Each term costs two messages to every other node, besides those of
 // the lock. Every node remembers the leaders, and of the elections without a leader and without
 // an observer the last 512.

@@ -16,12 +16,13 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
+	wiremessage "github.com/dmutex/dmutex/internal/message"
 	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -61,9 +62,9 @@ func TestNonsenseAboutViews(t *testing.T) {
 		for round := range uint64(1000) { // a peer may begin as many rounds as it likes
 			hear(group.Parts(&membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)[0])
 		}
-		name := strings.Repeat("x", transport.MaxName-8)
+		name := strings.Repeat("x", lock.MaxName-8)
 		for i := range 100_000 { // and send messages of a view that is far away
-			hear(wire.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
+			hear(wiremessage.Append(nil, fmt.Sprint(name, i%100), dmutex.Message{
 				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: epochs.First(1 << 30),
 			}))
 		}
@@ -123,7 +124,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, one.Ready(t.Context()))
 		before := one.Status()
-		one.group.Message(2, 1<<20, wire.AppendMessage(nil, "x", dmutex.Message{
+		one.group.Message(2, 1<<20, wiremessage.Append(nil, "x", dmutex.Message{
 			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: epochs.First(one.locks.Epoch()) - 1,
 		}))
 		after := one.Status()
@@ -138,7 +139,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 func TestAskedByALiar(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
 		ask := func(name string) { one.group.Message(2, 1, (&message{says: saysAsk, name: name}).encode()) }
-		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
+		for i, name := range []string{"", strings.Repeat("x", lock.MaxName+1), strings.Repeat("x", 60<<10)} {
 			ask(name)
 			require.EqualValues(t, i+1, one.Status().Refused)
 		}
@@ -172,7 +173,7 @@ func TestNonsenseAboutHolders(t *testing.T) {
 		who, held := question("x"), hold(1000)
 		waits := (&message{says: saysHold, number: 7, waited: maxAge + 1}).encode()
 		for i, bad := range [][]byte{
-			who[:len(who)-1], append(slices.Clone(who), 0), question(""), question(strings.Repeat("x", transport.MaxName+1)),
+			who[:len(who)-1], append(slices.Clone(who), 0), question(""), question(strings.Repeat("x", lock.MaxName+1)),
 			held[:len(held)-1], append(slices.Clone(held), 0), hold(maxAge + 1), waits,
 		} {
 			one.group.Message(2, 1<<20, bad)

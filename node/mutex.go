@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // A Mutex is one named lock of the group, and a [lock.Mutex]. Any number of Mutex values may
@@ -82,8 +81,8 @@ var errUnopened = dmutex.Misuse("the node was not opened: use Open or OpenStrict
 
 // lawful refuses what is not the name of a lock.
 func lawful(name string) error {
-	if len(name) == 0 || len(name) > transport.MaxName {
-		return dmutex.Misuse(fmt.Sprintf("the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(name)))
+	if len(name) == 0 || len(name) > lock.MaxName {
+		return dmutex.Misuse(fmt.Sprintf("the name of a lock has 1 to %d bytes, not %d", lock.MaxName, len(name)))
 	}
 	return nil
 }

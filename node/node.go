@@ -244,7 +244,7 @@ func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
 func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
-// it need not be created. A name has 1 to [transport.MaxName] bytes.
+// it need not be created. A name has 1 to [lock.MaxName] bytes.
 //
 // A lock that is not in use takes no memory, with two exceptions: a node remembers
 // up to 512 locks that were used lately, and under ring and suzukikasami some nodes

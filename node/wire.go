@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/wire"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/lock"
 )
 
 // A message is what nodes tell each other about neither views nor a lock's algorithm (see
@@ -62,14 +62,14 @@ func (m *message) fields(f *wire.Fields, members int) {
 			wire.Number(f, &w.Node)
 			wire.Number(f, &w.Txn)
 			wire.Number(f, &w.Number)
-			f.Name(&w.Lock, transport.MaxName)
+			f.Name(&w.Lock, lock.MaxName)
 		})
 		wire.List(f, &m.probe.Ask, members, func(id *dmutex.NodeID) { wire.Number(f, id) })
 	case saysAsk:
-		f.Name(&m.name, transport.MaxName)
+		f.Name(&m.name, lock.MaxName)
 	case saysWho:
 		wire.Number(f, &m.number)
-		f.Name(&m.name, transport.MaxName)
+		f.Name(&m.name, lock.MaxName)
 	case saysHold:
 		wire.Number(f, &m.number)
 		wire.Number(f, &m.fence)

@@ -10,10 +10,6 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// MaxName is the length of the longest name of a lock, in bytes. The shortest has one.
-// A name may contain any bytes, not only UTF-8.
-const MaxName = 255
-
 // A Link carries frames to nodes, with best effort: it may lose, repeat, reorder and delay
 // frames, but not alter them. Package linktest tests it. All methods are safe for concurrent use.
 //

@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/mistake"
 	"github.com/dmutex/dmutex/internal/wire"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/lock"
 )
 
 const (
@@ -78,7 +78,7 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 		wire.List(f, &m.Wants, clientsession.MaxRequests, func(number *uint64) { wire.Number(f, number) })
 	case clientsession.Ask:
 		wire.Number(f, &m.Number)
-		f.Name(&m.Lock, transport.MaxName)
+		f.Name(&m.Lock, lock.MaxName)
 		how := uint8(0)
 		if m.Try {
 			how |= 1
@@ -137,7 +137,7 @@ func New(nc net.Conn, most int) *Conn {
 	return &Conn{Conn: nc, from: bufio.NewReaderSize(nc, 256), most: most}
 }
 
-// Read reads a message, which is the Conn's until the next call. It returns [dmutex.ErrPeer] for
+// Read reads a message, which is the Conn's until the next call. It returns [mistake.ErrPeer] for
 // one that no correct program sends. It sees by three bytes that the other side speaks something else,
 // such as TLS or HTTP, and waits for no more of it.
 func (c *Conn) Read() (*clientsession.Message, error) {
@@ -167,9 +167,9 @@ func (c *Conn) Read() (*clientsession.Message, error) {
 // stranger is the error for the beginning of what is no message.
 func stranger(head []byte) error {
 	if head[0] == 0x16 && head[1] == 3 { // a record of TLS that begins a handshake
-		return dmutex.PeerMistake("the other side speaks TLS, and this one does not")
+		return mistake.Peer("the other side speaks TLS, and this one does not")
 	}
-	return dmutex.PeerMistake(fmt.Sprintf("what the other side says begins with %q: it is no client or member", head))
+	return mistake.Peer(fmt.Sprintf("what the other side says begins with %q: it is no client or member", head))
 }
 
 // Send sends messages, and does not wait until they are written. It must not be called with or after

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/mistake"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -147,7 +147,7 @@ var ErrElsewhere = errors.New("another lock was granted first")
 // one, such as the signal that ended the context.
 func ContextError(ctx context.Context) error {
 	if ctx == nil {
-		return dmutex.Misuse("the context is nil: pass context.Background()")
+		return mistake.Misuse("the context is nil: pass context.Background()")
 	}
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(cause, err) {
@@ -215,7 +215,7 @@ func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.take(
 func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.take(ctx, true) }
 
 // ErrNoFunction is for a nil function.
-var ErrNoFunction = dmutex.Misuse("the function is nil: there is nothing to run under the lock")
+var ErrNoFunction = mistake.Misuse("the function is nil: there is nothing to run under the lock")
 
 // Do implements [lock.Mutex].
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {

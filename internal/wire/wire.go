@@ -8,9 +8,10 @@ import (
 	"math"
 	"sync"
 
-	"github.com/dmutex/dmutex"
 	"github.com/vmihailenco/msgpack/v5"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
+
+	"github.com/dmutex/dmutex/internal/mistake"
 )
 
 // MaxUint is the size of the longest encoding of an integer, in bytes.
@@ -29,8 +30,8 @@ type Fields struct {
 	rest    bytes.Reader     // of whole
 	dec     *msgpack.Decoder // of rest
 	again   []byte           // scratch: what was read, written again
-	scratch []byte           // what is lent to write
-	err     error            // a dmutex.ErrPeer
+	scratch []byte           // see Scratch
+	err     error            // a mistake.ErrPeer
 }
 
 var pool = sync.Pool{New: func() any {
@@ -54,7 +55,7 @@ func (f *Fields) write(b []byte, message func(*Fields)) []byte {
 	return b
 }
 
-// Read reads a message that [Write] wrote, and returns [dmutex.ErrPeer] for anything else. The
+// Read reads a message that [Write] wrote, and returns [mistake.ErrPeer] for anything else. The
 // fields are zero before. The decoder takes long forms of numbers and other types that msgpack
 // converts, but in the end Read writes the message again and compares.
 func Read(b []byte, message func(*Fields)) error {
@@ -69,7 +70,7 @@ func Read(b []byte, message func(*Fields)) error {
 	}
 	f.again = f.write(f.again[:0], message)
 	if !bytes.Equal(f.again, b) {
-		return dmutex.PeerMistake("the message is not in the one form that its fields have")
+		return mistake.Peer("the message is not in the one form that its fields have")
 	}
 	if cap(f.again) > 64<<10 { // too much to keep for the next message
 		f.again = nil
@@ -103,7 +104,7 @@ func (f *Fields) fail(err error, why string) {
 	case err != nil:
 		why = err.Error()
 	}
-	f.err = dmutex.PeerMistake(why)
+	f.err = mistake.Peer(why)
 }
 
 const tooEarly = "the message ends too early"
@@ -151,8 +152,8 @@ func (f *Fields) Name(v *string, limit int) {
 	}
 }
 
-// lent is a Name of at most 255 bytes, which are a part of the message when it was read.
-func (f *Fields) lent(v *[]byte, limit int) {
+// Lent is a Name of at most 255 bytes, which are a part of the message when it was read.
+func (f *Fields) Lent(v *[]byte, limit int) {
 	if f.reading {
 		*v = f.name(limit)
 		return
@@ -163,6 +164,12 @@ func (f *Fields) lent(v *[]byte, limit int) {
 		f.buf.Write([]byte{msgpcode.Str8, n})
 	}
 	f.buf.Write(*v)
+}
+
+// Scratch returns a copy of the text, to write it by Lent. It lasts until the next one.
+func (f *Fields) Scratch(text string) []byte {
+	f.scratch = append(f.scratch[:0], text...)
+	return f.scratch
 }
 
 // name reads the bytes of a name.

@@ -3,11 +3,12 @@ package wire
 import (
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/mistake"
 )
 
 // Read refuses a length beyond its input, a nil in the place of a length, other types, and
@@ -37,7 +38,7 @@ func TestReaderRefuses(t *testing.T) {
 		"a fraction":           {number, "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"},
 		"half a number":        {number, "\xcf\x00"},
 	} {
-		require.ErrorIs(t, Read([]byte(tt.bytes), tt.read), dmutex.ErrPeer, what)
+		require.ErrorIs(t, Read([]byte(tt.bytes), tt.read), mistake.ErrPeer, what)
 	}
 }
 
@@ -69,4 +70,19 @@ func TestReaderOfNonsense(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Write only reads the fields, so other goroutines may read them meanwhile. The test needs -race.
+func TestWriteOnlyReads(t *testing.T) {
+	number, set := uint64(7), true
+	write := func() {
+		Write(nil, func(f *Fields) {
+			Number(f, &number)
+			f.Bool(&set)
+		})
+	}
+	var writing sync.WaitGroup
+	writing.Go(write)
+	write()
+	writing.Wait()
 }

@@ -17,8 +17,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/message"
 	"github.com/dmutex/dmutex/internal/stream"
-	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -45,7 +45,7 @@ type Channels struct {
 	mail *mail.Mail
 
 	mu      sync.Mutex // held during Receive and the input of Do
-	decoder wire.Decoder
+	decoder message.Decoder
 	met     map[dmutex.NodeID]bool
 }
 
@@ -99,7 +99,7 @@ func (c *Channels) Do(lock string, input func() ([]dmutex.Message, error)) error
 
 func (c *Channels) send(lock string, out []dmutex.Message) error {
 	for _, m := range out {
-		if _, err := c.mail.Send(m.To, wire.AppendMessage(nil, lock, m)); err != nil {
+		if _, err := c.mail.Send(m.To, message.Append(nil, lock, m)); err != nil {
 			return fmt.Errorf("channel: message to node %v: %w", m.To, err)
 		}
 	}

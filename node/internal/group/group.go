@@ -24,6 +24,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/message"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/timers"
@@ -180,7 +181,7 @@ func (g *Group) MaxMembers() int { return g.limit }
 // A peer is what a Group keeps of another member beside its mail. One call of the mail's handler at a
 // time uses decoder and part.
 type peer struct {
-	decoder wire.Decoder
+	decoder message.Decoder
 	part    []byte              // of a message about views, until the rest of it is there
 	some    *membership.Message // what was read of it
 	size    int                 // of both, in bytes
@@ -252,7 +253,7 @@ func (g *Group) Left(id dmutex.NodeID) {
 	})
 }
 
-// Message takes a peer's message. One about a lock's algorithm is as wire.AppendMessage writes
+// Message takes a peer's message. One about a lock's algorithm is as message.Append writes
 // it, and begins with a byte of 0x80 or more. For the others see wire.go.
 func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	p := g.peer(from)

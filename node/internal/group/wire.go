@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/lock"
 )
 
 // The first byte of a message of this package.
@@ -21,7 +21,7 @@ const (
 func nameFields(f *wire.Fields, name *string) {
 	says := uint64(saysName)
 	wire.Uint(f, &says, saysName)
-	f.Name(name, transport.MaxName)
+	f.Name(name, lock.MaxName)
 	f.Refuse(!membership.IsName(*name), "a name cannot be shown")
 }
 
@@ -201,7 +201,7 @@ func fields(f *wire.Fields, m *membership.Message, members int) {
 
 func holdFields(f *wire.Fields, holds *[]membership.Hold, shared bool) {
 	wire.List(f, holds, math.MaxInt, func(h *membership.Hold) {
-		f.Name(&h.Lock, transport.MaxName)
+		f.Name(&h.Lock, lock.MaxName)
 		wire.Number(f, &h.Fence)
 		h.Shared = shared
 	})
@@ -212,14 +212,14 @@ const maxKey = 32
 
 func loanFields(f *wire.Fields, loans *[]membership.Loan) {
 	wire.List(f, loans, math.MaxInt, func(l *membership.Loan) {
-		f.Name(&l.Lock, transport.MaxName)
+		f.Name(&l.Lock, lock.MaxName)
 		f.Name(&l.Key, maxKey)
 	})
 }
 
 func differFields(f *wire.Fields, differs *[]membership.Differ) {
 	wire.List(f, differs, math.MaxInt, func(d *membership.Differ) {
-		f.Name(&d.Lock, transport.MaxName)
+		f.Name(&d.Lock, lock.MaxName)
 		wire.Number(f, &d.Bits)
 	})
 }
@@ -235,7 +235,7 @@ func pastFields(f *wire.Fields, m *membership.Message) {
 	wire.List(f, &m.Past.Former, membership.MaxFormer, func(of *membership.Former) {
 		wire.Number(f, &of.Node)
 		wire.Number(f, &of.Epoch)
-		f.Name(&of.Name, transport.MaxName)
+		f.Name(&of.Name, lock.MaxName)
 		f.Refuse(of.Name != "" && !membership.IsName(of.Name), "a name cannot be shown")
 		parting := of.Parting != nil
 		if f.Bool(&parting); !parting {

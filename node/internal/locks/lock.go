@@ -6,8 +6,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/message"
 	"github.com/dmutex/dmutex/internal/stream"
-	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -242,7 +242,7 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	step := l.step(did, in)
 	for i := range out {
 		m := &out[i]
-		t.message = wire.AppendMessage(t.message[:0], l.name, *m)
+		t.message = message.Append(t.message[:0], l.name, *m)
 		seq, err := t.cfg.Mail.Send(m.To, t.message)
 		if err == nil {
 			t.sent[m.Kind]++

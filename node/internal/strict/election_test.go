@@ -17,9 +17,9 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -271,13 +271,13 @@ func TestNeverLed(t *testing.T) {
 		require.ErrorIs(t, err, node.ErrNotElected)
 		require.ErrorIs(t, err, context.Canceled)
 
-		for _, name := range []string{"", strings.Repeat("x", transport.MaxName-8)} {
+		for _, name := range []string{"", strings.Repeat("x", lock.MaxName-8)} {
 			err = g.nodes[2].Election(name).Campaign(t.Context(), never)
 			require.ErrorIs(t, err, node.ErrNotElected)
 			require.ErrorIs(t, err, dmutex.ErrMisuse)
 		}
 		led := 0
-		long := g.nodes[2].Election(strings.Repeat("x", transport.MaxName-9))
+		long := g.nodes[2].Election(strings.Repeat("x", lock.MaxName-9))
 		require.NoError(t, long.Campaign(t.Context(), func(context.Context, uint64) error { led++; return nil }))
 		require.Equal(t, 1, led)
 

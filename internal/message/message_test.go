@@ -1,4 +1,4 @@
-package wire
+package message
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/lock"
 )
 
 var examples = []struct {
@@ -61,7 +61,7 @@ func TestWire(t *testing.T) {
 	var d Decoder
 	for _, c := range examples {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, unhex(t, c.wire), AppendMessage(nil, c.lock, c.m))
+			require.Equal(t, unhex(t, c.wire), Append(nil, c.lock, c.m))
 			lock, m, err := d.Decode(unhex(t, c.wire))
 			require.NoError(t, err)
 			require.Equal(t, c.lock, string(lock))
@@ -73,12 +73,12 @@ func TestWire(t *testing.T) {
 // TestRequestIsSmall checks the promise of the format: a request takes its lock's name
 // and at most 7 bytes in the first 127 entries.
 func TestRequestIsSmall(t *testing.T) {
-	b := AppendMessage(nil, "orders", dmutex.Message{Kind: dmutex.Request, From: 1, To: 2, Attempt: 100, Fence: 99, Clock: 100})
+	b := Append(nil, "orders", dmutex.Message{Kind: dmutex.Request, From: 1, To: 2, Attempt: 100, Fence: 99, Clock: 100})
 	require.LessOrEqual(t, len(b), len("orders")+7)
 }
 
 func TestRefusedMessages(t *testing.T) {
-	long := strings.Repeat("61", transport.MaxName+1)
+	long := strings.Repeat("61", lock.MaxName+1)
 	for _, c := range []struct {
 		name string
 		wire string
@@ -168,14 +168,14 @@ func twin(t testing.TB, b []byte) (lock string, m dmutex.Message) {
 }
 
 // anyMessage draws a message, and any field of it may be zero.
-func anyMessage(random *rand.Rand) (lock string, m dmutex.Message) {
+func anyMessage(random *rand.Rand) (named string, m dmutex.Message) {
 	number := func() uint64 {
 		if random.IntN(3) == 0 {
 			return 0
 		}
 		return random.Uint64() >> random.IntN(64)
 	}
-	name := make([]byte, 1+random.IntN(transport.MaxName)>>random.IntN(8))
+	name := make([]byte, 1+random.IntN(lock.MaxName)>>random.IntN(8))
 	for i := range name {
 		name[i] = byte(random.Uint32())
 	}
@@ -201,7 +201,7 @@ func TestAgainstTheTwin(t *testing.T) {
 	var b []byte
 	for range 20_000 {
 		lock, m := anyMessage(random)
-		b = AppendMessage(b[:0], lock, m)
+		b = Append(b[:0], lock, m)
 
 		twinLock, twinMessage := twin(t, b)
 		require.Equal(t, lock, twinLock)
@@ -218,8 +218,8 @@ func TestAgainstTheTwin(t *testing.T) {
 // memory of the Decoder.
 func TestBorrowedLists(t *testing.T) {
 	var d Decoder
-	long := AppendMessage(nil, "a", dmutex.Message{Kind: dmutex.Token, Numbers: []uint64{1, 2, 3}})
-	short := AppendMessage(nil, "a", dmutex.Message{Kind: dmutex.Token, Numbers: []uint64{4}})
+	long := Append(nil, "a", dmutex.Message{Kind: dmutex.Token, Numbers: []uint64{1, 2, 3}})
+	short := Append(nil, "a", dmutex.Message{Kind: dmutex.Token, Numbers: []uint64{4}})
 	_, _, err := d.Decode(long)
 	require.NoError(t, err)
 	_, m, err := d.Decode(short)
@@ -260,7 +260,7 @@ func TestNoAllocations(t *testing.T) {
 	b := make([]byte, 0, 256)
 	for _, c := range examples {
 		require.Zero(t, testing.AllocsPerRun(100, func() {
-			b = AppendMessage(b[:0], c.lock, c.m)
+			b = Append(b[:0], c.lock, c.m)
 			if _, _, err := d.Decode(b); err != nil {
 				panic(err)
 			}
@@ -268,7 +268,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that no bytes make Decode panic, and that AppendMessage and the twin
+// FuzzDecode checks that no bytes make Decode panic, and that Append and the twin
 // agree with Decode on every message.
 func FuzzDecode(f *testing.F) {
 	for _, c := range examples {
@@ -284,7 +284,7 @@ func FuzzDecode(f *testing.F) {
 			require.ErrorIs(t, err, dmutex.ErrPeer)
 			return
 		}
-		require.Equal(t, b, AppendMessage(nil, string(lock), m))
+		require.Equal(t, b, Append(nil, string(lock), m))
 		twinLock, twinMessage := twin(t, b)
 		require.Equal(t, twinLock, string(lock))
 		require.Equal(t, twinMessage, m)
@@ -298,7 +298,7 @@ func BenchmarkMessage(b *testing.B) {
 			var wire []byte
 			b.ReportAllocs()
 			for b.Loop() {
-				wire = AppendMessage(wire[:0], c.lock, c.m)
+				wire = Append(wire[:0], c.lock, c.m)
 				if _, _, err := d.Decode(wire); err != nil {
 					b.Fatal(err)
 				}

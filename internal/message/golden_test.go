@@ -1,8 +1,7 @@
-package wire
+package message
 
 import (
 	"flag"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +20,7 @@ func TestGolden(t *testing.T) {
 		if kind == dmutex.Token {
 			m.Numbers, m.Nodes = []uint64{1, 2}, []dmutex.NodeID{3}
 		}
-		b := AppendMessage(nil, "lock", m)
+		b := Append(nil, "lock", m)
 		text += goldentest.Line(m.String(), b)
 		name, got, err := new(Decoder).Decode(b)
 		require.NoError(t, err)
@@ -29,19 +28,4 @@ func TestGolden(t *testing.T) {
 		require.Equal(t, m, got)
 	}
 	goldentest.Compare(t, "testdata/wire.txt", text)
-}
-
-// Write only reads the fields, so other goroutines may read them meanwhile. The test needs -race.
-func TestWriteOnlyReads(t *testing.T) {
-	number, set := uint64(7), true
-	write := func() {
-		Write(nil, func(f *Fields) {
-			Number(f, &number)
-			f.Bool(&set)
-		})
-	}
-	var writing sync.WaitGroup
-	writing.Go(write)
-	write()
-	writing.Wait()
 }

@@ -1,16 +1,18 @@
-package wire
+// Package message has the messages of machines on the wire.
+package message
 
 import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/lock"
 )
 
 // A message on the wire is one msgpack array:
 //
 //	version  integer, 1
-//	lock     string of 1 to transport.MaxName bytes
+//	lock     string of 1 to lock.MaxName bytes
 //	kind     integer
 //	attempt  integer
 //	fence    integer
@@ -28,7 +30,7 @@ const (
 )
 
 // fields describes a message about the named lock.
-func fields(f *Fields, lock *[]byte, m *dmutex.Message) {
+func fields(f *wire.Fields, name *[]byte, m *dmutex.Message) {
 	n := always
 	switch {
 	case len(m.Nodes) > 0:
@@ -44,30 +46,30 @@ func fields(f *Fields, lock *[]byte, m *dmutex.Message) {
 	}
 	f.Array(&n, always+5)
 	v := uint64(version)
-	Number(f, &v)
+	wire.Number(f, &v)
 	f.Refuse(v != version, "the message has an unknown version")
-	f.lent(lock, transport.MaxName)
-	Uint(f, &m.Kind, uint64(dmutex.Kinds-1))
+	f.Lent(name, lock.MaxName)
+	wire.Uint(f, &m.Kind, uint64(dmutex.Kinds-1))
 	f.Refuse(m.Kind == 0, "the message is of an unknown kind")
 	for i, v := range [...]*uint64{&m.Attempt, &m.Fence, &m.Clock} {
 		if n > always+i {
-			Number(f, v)
+			wire.Number(f, v)
 		}
 	}
 	if n > always+3 {
-		List(f, &m.Numbers, maxList, func(v *uint64) { Number(f, v) })
+		wire.List(f, &m.Numbers, maxList, func(v *uint64) { wire.Number(f, v) })
 	}
 	if n > always+4 {
-		List(f, &m.Nodes, maxList, func(id *dmutex.NodeID) { Number(f, id) })
+		wire.List(f, &m.Nodes, maxList, func(id *dmutex.NodeID) { wire.Number(f, id) })
 	}
 }
 
-// AppendMessage appends a message about the named lock. Name, kind and lists must be
-// within their bounds ([transport.MaxName], and 4096 in a list): a receiver refuses anything else.
-func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
-	return Write(b, func(f *Fields) {
-		f.scratch = append(f.scratch[:0], lock...)
-		fields(f, &f.scratch, &m)
+// Append appends a message about the named lock. Name, kind and lists must be
+// within their bounds ([lock.MaxName], and 4096 in a list): a receiver refuses anything else.
+func Append(b []byte, name string, m dmutex.Message) []byte {
+	return wire.Write(b, func(f *wire.Fields) {
+		text := f.Scratch(name)
+		fields(f, &text, &m)
 	})
 }
 
@@ -78,17 +80,17 @@ type Decoder struct {
 	nodes   []dmutex.NodeID
 }
 
-// Decode reads what [AppendMessage] wrote, and returns [dmutex.ErrPeer] for
+// Decode reads what [Append] wrote, and returns [dmutex.ErrPeer] for
 // anything else. The lock's name is a part of b. The message's lists belong to the
 // Decoder, and its next call overwrites them. The caller sets From and To.
-func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
+func (d *Decoder) Decode(b []byte) (name []byte, m dmutex.Message, err error) {
 	m.Numbers, m.Nodes = d.numbers[:0], d.nodes[:0]
-	if err = Read(b, func(f *Fields) { fields(f, &lock, &m) }); err != nil {
+	if err = wire.Read(b, func(f *wire.Fields) { fields(f, &name, &m) }); err != nil {
 		return nil, dmutex.Message{}, err
 	}
 	d.numbers, m.Numbers = lend(m.Numbers)
 	d.nodes, m.Nodes = lend(m.Nodes)
-	return lock, m, nil
+	return name, m, nil
 }
 
 // lend returns the memory to keep of a list, and the list: nil if it is empty, as a machine has it.
