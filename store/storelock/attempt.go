@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 )
@@ -41,7 +42,8 @@ type attempt struct {
 
 	// The rest is run's own.
 	m        *lockrecord.Machine
-	life     store.Life // nil if the store has none
+	line     storecall.Line // to the store
+	life     store.Life     // nil if the store has none
 	slept    int64
 	giveUpAt int64 // after a release
 	giveAt   int64 // when a hold that was lost is given back, as its holder has had time to stop; 0 if it was not
@@ -209,12 +211,12 @@ func (a *attempt) lives(life string, until time.Time) (bool, error) {
 	ctx, cancel := context.WithDeadline(a.leave, until)
 	defer cancel()
 	if a.try {
-		living, err := a.l.prover.Living(ctx)
+		living, err := storecall.Within(ctx, a.l.prover.Living)
 		if err != nil || slices.Contains(living, life) {
 			return err == nil, err
 		}
 	}
-	err := a.l.prover.Over(ctx, life)
+	_, err := storecall.Within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, a.l.prover.Over(ctx, life) })
 	if err != nil && ctx.Err() != nil && !a.try {
 		return true, nil
 	}
@@ -237,7 +239,14 @@ func (a *attempt) live() string {
 	if a.l.prover != nil {
 		ctx, cancel := context.WithTimeout(a.leave, a.l.lease/leases.Operation)
 		defer cancel()
-		life, err := a.l.prover.Live(ctx)
+		life, err := storecall.Within(ctx, func(ctx context.Context) (store.Life, error) {
+			life, err := a.l.prover.Live(ctx)
+			if err == nil && ctx.Err() != nil { // it may be too late
+				_ = life.Close()
+				return nil, ctx.Err()
+			}
+			return life, err
+		})
 		switch {
 		case err == nil:
 			a.life = life
@@ -263,20 +272,25 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	if a.Hold != nil && !a.Over() {
 		go a.watch(ctx)
 	}
-	var next store.Revision
-	var err error
-	if op == lockrecord.Load {
-		value, next, err = a.l.store.Load(ctx)
-	} else {
-		next, err = a.l.store.Swap(ctx, value, store.Revision(rev))
+	type answer struct {
+		value []byte
+		rev   store.Revision
 	}
+	got, err := storecall.Ask(ctx, a.line, func(ctx context.Context) (got answer, err error) {
+		if op == lockrecord.Load {
+			got.value, got.rev, err = a.l.store.Load(ctx)
+		} else {
+			got.rev, err = a.l.store.Swap(ctx, value, store.Revision(rev))
+		}
+		return got, err
+	})
 	switch now := a.now(); {
 	case err != nil:
 		a.m.Unknown(now)
 	case op == lockrecord.Load:
-		a.m.Loaded(now, value, string(next))
+		a.m.Loaded(now, got.value, string(got.rev))
 	default:
-		a.m.Swapped(now, string(next))
+		a.m.Swapped(now, string(got.rev))
 	}
 	switch {
 	case err == nil || errors.Is(err, store.ErrConflict):
@@ -312,7 +326,7 @@ func (a *attempt) watch(ctx context.Context) {
 func (a *attempt) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
 	defer cancel()
-	living, err := a.l.prover.Living(ctx)
+	living, err := storecall.Within(ctx, a.l.prover.Living)
 	if errors.Is(err, store.ErrNoProof) || err == nil && !slices.Contains(living, a.life.Name()) {
 		a.m.End()
 	}

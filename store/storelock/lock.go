@@ -38,6 +38,7 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 )
@@ -92,7 +93,7 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 }
 
 func (l *mutex) acquire(ctx context.Context, try, _ bool) (lock.Held, error) {
-	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
+	a := &attempt{l: l, line: storecall.NewLine(), ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
 	a.leave, a.release = context.WithCancel(context.Background())
 	hold.Show(ctx, &a.trouble)
 	go a.run()

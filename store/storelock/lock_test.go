@@ -209,6 +209,70 @@ func TestReleaseGivesUp(t *testing.T) {
 	})
 }
 
+// deaf is a store whose calls do not return when their context ends, while there is a channel to wait for.
+type deaf struct {
+	store.Memory
+	until atomic.Pointer[chan struct{}]
+	calls atomic.Int32 // that have not returned
+}
+
+func (d *deaf) listen() {
+	if until := d.until.Load(); until != nil {
+		d.calls.Add(1)
+		<-*until
+		d.calls.Add(-1)
+	}
+}
+
+func (d *deaf) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	d.listen()
+	return d.Memory.Load(ctx)
+}
+
+func (d *deaf) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	d.listen()
+	return d.Memory.Swap(ctx, value, rev)
+}
+
+// A store that breaks its contract, and does not return when a context ends, keeps no call: Acquire and
+// Release return, and the handle ends in time. At most one call an attempt is left behind.
+func TestStoreThatDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad, hears := new(deaf), make(chan struct{})
+		l := open(t, bad)
+		h := acquire(t, l)
+		begun := time.Now()
+		bad.until.Store(&hears)
+		<-h.Context().Done()
+		require.LessOrEqual(t, time.Since(begun), lease)
+		begun = time.Now()
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+		require.Less(t, time.Since(begun), 2*lease)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun = time.Now()
+		_, err := l.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "the store does not return")
+		require.Less(t, time.Since(begun), time.Minute+2*time.Second)
+		synctest.Wait()
+		require.LessOrEqual(t, bad.calls.Load(), int32(2))
+
+		bad.until.Store(nil)
+		close(hears)
+		require.NoError(t, acquire(t, l).Release())
+
+		h = acquire(t, l)
+		hears = make(chan struct{})
+		bad.until.Store(&hears)
+		begun = time.Now()
+		require.NoError(t, h.Release())
+		require.Less(t, time.Since(begun), 2*lease)
+		close(hears)
+	})
+}
+
 // A lock that was lost while the store did not answer is given back when the store answers again.
 func TestLostIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
@@ -34,7 +35,7 @@ type record struct {
 
 	length int64 // of the lease
 
-	busy  chan struct{}  // full while the store has not returned
+	line  storecall.Line // to the store
 	rev   store.Revision // of the record that the machine was shown last
 	asked clock.Steady   // when the store was asked last
 	err   error          // why the last operation failed; nil if it did not
@@ -49,10 +50,6 @@ const (
 	// maxWatch bounds the time from one look who is there to the next. It is also how late a
 	// lease is seen to have ended after the machine has slept.
 	maxWatch = int64(time.Second)
-
-	// A store that has not returned so long after the context of an operation has ended breaks
-	// its contract, and is left behind.
-	storePatience = time.Second
 
 	// A wait for leases is logged so long after it begins if the store can prove that it is
 	// over: processes that start together see each other live before they are members.
@@ -79,7 +76,7 @@ func newRecord(g *Group) (err error) {
 	}
 	l := &record{
 		group: g, link: link, time: clock.New(),
-		length: int64(cfg.Lease), busy: make(chan struct{}, 1),
+		length: int64(cfg.Lease), line: storecall.NewLine(),
 		proof: proof{lasts: math.MinInt64, watches: make(map[dmutex.NodeID]context.CancelFunc)},
 	}
 	if prover, ok := cfg.Store.(store.Prover); ok && !cfg.Clients { // its clients may outlive it: its death proves nothing of them

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
@@ -24,7 +25,9 @@ type result struct {
 
 // operate asks the store, and gives the machine the outcome.
 func (l *record) operate(op membership.Operation, value []byte, rev store.Revision) {
-	got, err := l.ask(func(ctx context.Context) (got result, err error) {
+	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/leases.Operation))
+	defer cancel()
+	got, err := storecall.Ask(ctx, l.line, func(ctx context.Context) (got result, err error) { // nothing begins after Close has waited
 		switch op {
 		case membership.Load:
 			got.value, got.rev, err = l.group.cfg.Store.Load(ctx)
@@ -70,54 +73,6 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 	g.Mail.Flush()
 }
 
-// ask calls the store, and returns when the time of the operation is over even if the
-// store does not. At most one call is left behind: the next operation waits for it.
-func (l *record) ask(call func(context.Context) (result, error)) (result, error) {
-	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/leases.Operation))
-	defer cancel()
-	select {
-	case l.busy <- struct{}{}:
-	case <-ctx.Done():
-		return result{}, errStuck
-	}
-	if err := ctx.Err(); err != nil { // nothing begins after Close has waited
-		<-l.busy
-		return result{}, err
-	}
-	return within(ctx, func(ctx context.Context) (result, error) {
-		defer func() { <-l.busy }()
-		return call(ctx)
-	})
-}
-
-// within returns what the store does, or errStuck if it has not returned a moment after ctx has
-// ended. What it returns later is dropped.
-func within[T any](ctx context.Context, call func(context.Context) (T, error)) (got T, err error) {
-	type outcome struct {
-		got T
-		err error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		got, err := call(ctx)
-		done <- outcome{got, err}
-	}()
-	select {
-	case o := <-done:
-		return o.got, o.err
-	case <-ctx.Done():
-	}
-	select {
-	case o := <-done:
-		return o.got, o.err
-	case <-time.After(storePatience):
-		return got, errStuck
-	}
-}
-
-// errStuck is the outcome of an operation from which the store has not returned.
-var errStuck = errors.New("the store does not return, although the context of the operation has ended: it breaks the contract of package store")
-
 // A proof is how a store that can prove that a process is dead spares a record its waits.
 type proof struct {
 	prover store.Prover // nil if the store is none, and if the members serve clients, which may live on and hold their locks
@@ -149,7 +104,7 @@ func (l *record) look() {
 	l.looking, l.pause = true, max(lookAgain, min(2*l.pause, l.length/leases.Look))
 	g, unclean := l.group, l.Record().Unclean
 	g.running.Go(func() {
-		names, err := within(g.done, l.prover.Living)
+		names, err := storecall.Within(g.done, l.prover.Living)
 		g.do(func(now int64) (out membership.Output) {
 			l.looking = false
 			waited := l.Provable()
@@ -184,11 +139,11 @@ func (l *record) watch(member membership.Entry) {
 	l.watches[member.Node] = cancel
 	g.running.Go(func() {
 		over := func(ctx context.Context) (none struct{}, err error) { return none, l.prover.Over(ctx, member.Proof) }
-		_, err := within(ctx, over)
+		_, err := storecall.Within(ctx, over)
 		for err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrNoProof) {
 			select {
 			case <-time.After(time.Duration(l.watchPause())):
-				_, err = within(ctx, over)
+				_, err = storecall.Within(ctx, over)
 			case <-ctx.Done():
 			}
 		}
