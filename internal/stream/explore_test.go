@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/msgpack"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/internal/timers"
@@ -547,11 +548,11 @@ func split(frame []byte) (ints []uint64, body []byte) {
 	case hello, data, fin, push:
 		n = 5
 	}
-	r := reader{rest: frame}
+	r := msgpack.Reader{Rest: frame}
 	for range n {
-		ints = append(ints, r.uint())
+		ints = append(ints, r.Uint())
 	}
-	return ints, r.rest
+	return ints, r.Rest
 }
 
 // join makes a frame of what split returned.

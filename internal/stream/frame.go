@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/msgpack"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -45,10 +46,10 @@ type frame struct {
 }
 
 const (
-	header = 1 + 4*maxUint // what goes before the messages of a frame, at most
+	header = 1 + 4*msgpack.MaxUint // what goes before the messages of a frame, at most
 
 	// Overhead is how much smaller than a frame the largest message is.
-	Overhead = header + maxHead
+	Overhead = header + msgpack.MaxHead
 )
 
 // The reasons for which [Stream.Handle] refuses a frame, besides malformed bytes.
@@ -67,42 +68,42 @@ var (
 
 // parse takes a frame apart, its messages into s.in, and refuses what no correct peer sends.
 func (s *Stream) parse(b []byte) (f frame, err error) {
-	r := reader{rest: b}
+	r := msgpack.Reader{Rest: b}
 	var speaks protocol.Versions
-	if f.kind = kind(r.uint()); f.kind == hello {
-		speaks = protocol.Versions{Oldest: r.uint(), Newest: r.uint()}
+	if f.kind = kind(r.Uint()); f.kind == hello {
+		speaks = protocol.Versions{Oldest: r.Uint(), Newest: r.Uint()}
 	}
-	f.from, f.to = r.uint(), r.uint()
+	f.from, f.to = r.Uint(), r.Uint()
 	switch f.kind {
 	case hello:
-		settings := r.bin()
+		settings := r.Bin()
 		switch {
-		case r.err != nil:
+		case r.Err != nil:
 		case len(settings) > MaxSettings:
-			r.fail(errSettings)
+			r.Fail(errSettings)
 		case speaks.Common(s.cfg.Versions) == 0 || string(settings) != s.cfg.Settings:
 			err = GroupError{speaks, string(settings)}
 		}
 	case refused:
-		f.life = r.uint()
+		f.life = r.Uint()
 	case ack, bye, gap:
-		f.ack = r.uint()
+		f.ack = r.Uint()
 	case data, fin, push:
 		if f.kind == push {
 			f.kind, f.push = data, true
 		}
-		f.seq, f.ack = r.uint(), r.uint()
-		for len(r.rest) > 0 {
-			m := r.bin()
-			if len(m) == 0 && r.err == nil {
+		f.seq, f.ack = r.Uint(), r.Uint()
+		for len(r.Rest) > 0 {
+			m := r.Bin()
+			if len(m) == 0 && r.Err == nil {
 				return f, errEmpty
 			}
 			s.in = append(s.in, m)
 		}
 	default:
-		r.fail(errKind)
+		r.Fail(errKind)
 	}
-	return f, cmp.Or(r.finish(), s.check(&f), err)
+	return f, cmp.Or(r.Finish(), s.check(&f), err)
 }
 
 // check refuses what is well-formed and yet cannot be.
@@ -135,7 +136,7 @@ func (s *Stream) check(f *frame) error {
 
 func (s *Stream) appendHello(b []byte, to uint64) []byte {
 	b = appendFields(b, hello, s.cfg.Versions.Oldest, s.cfg.Versions.Newest, s.cfg.Life, to)
-	return appendBin(b, []byte(s.cfg.Settings))
+	return msgpack.AppendBin(b, []byte(s.cfg.Settings))
 }
 
 func (s *Stream) appendAck(b []byte) []byte {
@@ -152,7 +153,7 @@ func (s *Stream) appendAck(b []byte) []byte {
 func appendFields(b []byte, kind kind, fields ...uint64) []byte {
 	b = append(b, byte(kind))
 	for _, v := range fields {
-		b = appendUint(b, v)
+		b = msgpack.AppendUint(b, v)
 	}
 	return b
 }

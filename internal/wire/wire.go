@@ -1,21 +1,18 @@
-// Package wire writes and reads messages with [msgpack], by explicit calls for each
+// Package wire writes and reads messages in [msgpack], by explicit calls for each
 // field. Reflection would be slower, and ignores the bounds that a stranger's lengths need.
 package wire
 
 import (
 	"bytes"
-	"io"
 	"math"
 	"sync"
 
-	"github.com/vmihailenco/msgpack/v5"
-	"github.com/vmihailenco/msgpack/v5/msgpcode"
-
 	"github.com/dmutex/dmutex/internal/mistake"
+	"github.com/dmutex/dmutex/internal/msgpack"
 )
 
 // MaxUint is the size of the longest encoding of an integer, in bytes.
-const MaxUint = 9
+const MaxUint = msgpack.MaxUint
 
 // Fields are what a message has, in order, as it is written or read. A message is described by
 // one function that names its fields, so both sides agree.
@@ -24,21 +21,15 @@ const MaxUint = 9
 // their own size. After the first error there is nothing left to read, and all fields are zero.
 type Fields struct {
 	reading bool
-	buf     bytes.Buffer
-	enc     *msgpack.Encoder // to buf, so it never fails
-	whole   []byte           // what is read
-	rest    bytes.Reader     // of whole
-	dec     *msgpack.Decoder // of rest
-	again   []byte           // scratch: what was read, written again
-	scratch []byte           // see Scratch
-	err     error            // a mistake.ErrPeer
+	written []byte
+	whole   []byte // what is read
+	text    string // the same, for the names in it; empty before the first
+	rest    msgpack.Reader
+	again   []byte // scratch: what was read, written again
+	scratch []byte // see Scratch
 }
 
-var pool = sync.Pool{New: func() any {
-	f := new(Fields)
-	f.enc, f.dec = msgpack.NewEncoder(&f.buf), msgpack.NewDecoder(&f.rest)
-	return f
-}}
+var pool = sync.Pool{New: func() any { return new(Fields) }}
 
 // Write appends a message.
 func Write(b []byte, message func(*Fields)) []byte {
@@ -49,24 +40,24 @@ func Write(b []byte, message func(*Fields)) []byte {
 }
 
 func (f *Fields) write(b []byte, message func(*Fields)) []byte {
-	f.buf = *bytes.NewBuffer(b)
+	f.written = b
 	message(f)
-	b, f.buf = f.buf.Bytes(), bytes.Buffer{}
+	b, f.written = f.written, nil
 	return b
 }
 
 // Read reads a message that [Write] wrote, and returns [mistake.ErrPeer] for anything else. The
-// fields are zero before. The decoder takes long forms of numbers and other types that msgpack
-// converts, but in the end Read writes the message again and compares.
+// fields are zero before. In the end Read writes the message again and compares: so there is one form, also where
+// fields may be left out. The names of a message are parts of one string.
 func Read(b []byte, message func(*Fields)) error {
 	f := pool.Get().(*Fields)
 	defer pool.Put(f)
-	f.whole, f.err, f.reading = b, nil, true
-	f.rest.Reset(b)
+	f.whole, f.rest, f.reading = b, msgpack.Reader{Rest: b}, true
 	message(f)
-	f.reading = false
-	if f.err != nil {
-		return f.err
+	err := f.rest.Err
+	f.whole, f.text, f.rest, f.reading = nil, "", msgpack.Reader{}, false
+	if err != nil {
+		return err
 	}
 	f.again = f.write(f.again[:0], message)
 	if !bytes.Equal(f.again, b) {
@@ -81,33 +72,17 @@ func Read(b []byte, message func(*Fields)) error {
 // More reports whether there are more fields. The last fields of a message may be left out.
 func (f *Fields) More(more bool) bool {
 	if f.reading {
-		return f.rest.Len() > 0
+		return len(f.rest.Rest) > 0
 	}
 	return more
 }
 
 // Refuse makes Read fail for the reason given, if what was read is wrong.
 func (f *Fields) Refuse(wrong bool, why string) {
-	if f.reading && wrong {
-		f.fail(nil, why)
+	if f.reading && wrong && f.rest.Err == nil {
+		f.rest.Fail(mistake.Peer(why))
 	}
 }
-
-// fail keeps the first error: that of the decoder, or else the reason given.
-func (f *Fields) fail(err error, why string) {
-	f.rest.Reset(nil)
-	switch {
-	case f.err != nil:
-		return
-	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		why = tooEarly
-	case err != nil:
-		why = err.Error()
-	}
-	f.err = mistake.Peer(why)
-}
-
-const tooEarly = "the message ends too early"
 
 // Number is any integer.
 func Number[T ~uint64](f *Fields, v *T) { Uint(f, v, math.MaxUint64) }
@@ -121,12 +96,11 @@ func Uint[T ~int | ~uint8 | ~uint64 | ~int64](f *Fields, v *T, limit uint64) {
 
 func (f *Fields) uint(v, limit uint64) uint64 {
 	if !f.reading {
-		_ = f.enc.EncodeUint(v) // in its shortest form
+		f.written = msgpack.AppendUint(f.written, v)
 		return v
 	}
-	v, err := f.dec.DecodeUint64()
-	if err != nil || v > limit {
-		f.fail(err, "a number is beyond its bound")
+	if v = f.rest.Uint(); v > limit {
+		f.Refuse(true, "a number is beyond its bound")
 		return 0
 	}
 	return v
@@ -145,25 +119,27 @@ func (f *Fields) Bool(v *bool) {
 
 // Name is a string of 1 to limit bytes.
 func (f *Fields) Name(v *string, limit int) {
-	if f.reading {
-		*v = string(f.name(limit))
-	} else {
-		_ = f.enc.EncodeString(*v)
+	if !f.reading {
+		f.written = msgpack.AppendString(f.written, *v)
+		return
+	}
+	n := len(f.name(limit))
+	if f.text == "" {
+		f.text = string(f.whole)
+	}
+	end := len(f.whole) - len(f.rest.Rest)
+	if *v = ""; n > 0 {
+		*v = f.text[end-n : end]
 	}
 }
 
-// Lent is a Name of at most 255 bytes, which are a part of the message when it was read.
+// Lent is a Name that is a part of the message when it was read.
 func (f *Fields) Lent(v *[]byte, limit int) {
 	if f.reading {
 		*v = f.name(limit)
-		return
-	}
-	if n := byte(len(*v)); n < 32 {
-		f.buf.WriteByte(msgpcode.FixedStrLow | n)
 	} else {
-		f.buf.Write([]byte{msgpcode.Str8, n})
+		f.written = msgpack.AppendString(f.written, *v)
 	}
-	f.buf.Write(*v)
 }
 
 // Scratch returns a copy of the text, to write it by Lent. It lasts until the next one.
@@ -174,36 +150,26 @@ func (f *Fields) Scratch(text string) []byte {
 
 // name reads the bytes of a name.
 func (f *Fields) name(limit int) []byte {
-	n, err := f.dec.DecodeBytesLen()
-	f.Refuse(err == nil && n <= 0, "a name is empty")
-	n = f.length(n, limit, err)
-	at := len(f.whole) - f.rest.Len()
-	_, _ = f.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
-	return f.whole[at : at+n]
+	name := f.rest.Text()
+	f.Refuse(len(name) == 0, "a name is empty")
+	if len(name) > limit {
+		f.Refuse(true, "a length is beyond its bound")
+		return nil
+	}
+	return name
 }
 
 // Array is the head of an array of at most limit elements, which follow: when it was read, never
 // more than there are bytes left.
 func (f *Fields) Array(n *int, limit int) {
 	if !f.reading {
-		_ = f.enc.EncodeArrayLen(*n)
+		f.written = msgpack.AppendArray(f.written, *n)
 		return
 	}
-	read, err := f.dec.DecodeArrayLen()
-	*n = f.length(read, limit, err)
-}
-
-// length returns the length that the decoder has read, or 0 if it cannot be.
-func (f *Fields) length(n, limit int, err error) int {
-	switch {
-	case err != nil || n < 0 || n > limit:
-		f.fail(err, "a length is beyond its bound")
-	case n > f.rest.Len():
-		f.fail(nil, tooEarly)
-	default:
-		return n
+	if *n = f.rest.Array(); *n > limit {
+		f.Refuse(true, "a length is beyond its bound")
+		*n = 0
 	}
-	return 0
 }
 
 // List is an array of at most limit elements.
@@ -212,7 +178,7 @@ func List[T any](f *Fields, list *[]T, limit int, element func(*T)) {
 	f.Array(&n, limit)
 	for i := range n {
 		if f.reading {
-			if f.err != nil {
+			if f.rest.Err != nil {
 				return
 			}
 			*list = append(*list, *new(T))
