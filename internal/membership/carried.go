@@ -86,27 +86,39 @@ func goOn(holders []Holder) []Holder {
 	return kept
 }
 
-// Locks are the locks that are held, but for those that were forgotten.
-func (c *Carried) Locks() iter.Seq[string] {
-	return func(yield func(string) bool) {
+// All are the locks that are held, but for those that were forgotten, each with a Start that has only its
+// holder, or those that share it. The next one has the same Start.
+func (c *Carried) All() iter.Seq2[string, *dmutex.Start] {
+	return func(yield func(string, *dmutex.Start) bool) {
 		if c == nil {
 			return
+		}
+		var start dmutex.Start
+		next := func(lock string, holders ...Holder) bool {
+			start = dmutex.Start{Sharers: start.Sharers[:0]}
+			for _, h := range holders {
+				h.start(&start)
+			}
+			return yield(lock, &start)
 		}
 		for i, of := range c.holdings {
 			for k := range of.Holds {
 				lock := of.Holds[k].Lock
-				if p, once := c.once[lock]; once && p == (spot{uint32(i), uint32(k)}) && !yield(lock) {
+				if p, once := c.once[lock]; once && p == (spot{uint32(i), uint32(k)}) && !next(lock, c.at(p)) {
 					return
 				}
 			}
 		}
 		for _, lock := range c.names {
-			if c.several[lock] != nil && !yield(lock) {
+			if holders := c.several[lock]; holders != nil && !next(lock, holders...) {
 				return
 			}
 		}
 	}
 }
+
+// Contested are the locks that several members have reported: some of them may not go on.
+func (c *Carried) Contested() []string { return c.names }
 
 // Start gives the start of a lock's machine its holder, or those that share it.
 func (c *Carried) Start(lock string, start *dmutex.Start) {
@@ -127,17 +139,6 @@ func (h Holder) start(start *dmutex.Start) {
 	} else {
 		start.Holder = h.Node
 	}
-}
-
-// Has reports whether a node's hold goes on.
-func (c *Carried) Has(lock string, node dmutex.NodeID) bool {
-	if c == nil {
-		return false
-	}
-	if p, once := c.once[lock]; once {
-		return c.holdings[p.of].Node == node
-	}
-	return slices.ContainsFunc(c.several[lock], func(h Holder) bool { return h.Node == node })
 }
 
 // Forget takes a lock out.

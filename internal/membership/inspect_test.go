@@ -69,7 +69,12 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 // carried returns what goes on of the holdings, in the order of the locks' names.
 func carried(holdings ...Holding) (holders []Holder) {
 	c := Carry(holdings)
-	for _, lock := range slices.Sorted(c.Locks()) {
+	var locks []string
+	for lock := range c.All() {
+		locks = append(locks, lock)
+	}
+	slices.Sort(locks)
+	for _, lock := range locks {
 		if p, once := c.once[lock]; once {
 			holders = append(holders, c.at(p))
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/mistake"
 )
 
+// The longest encodings.
 const (
 	MaxUint = 9 // bytes of the longest integer
 	MaxHead = 5 // bytes of the longest length before a string or an array

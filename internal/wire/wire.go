@@ -5,6 +5,7 @@ package wire
 import (
 	"bytes"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/dmutex/dmutex/internal/mistake"
@@ -176,6 +177,9 @@ func (f *Fields) Array(n *int, limit int) {
 func List[T any](f *Fields, list *[]T, limit int, element func(*T)) {
 	n := len(*list)
 	f.Array(&n, limit)
+	if f.reading {
+		*list = slices.Grow(*list, min(n, 512)) // with more, what is there pays for what it takes
+	}
 	for i := range n {
 		if f.reading {
 			if f.rest.Err != nil {

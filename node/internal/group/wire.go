@@ -127,7 +127,7 @@ func join(some *membership.Message, m membership.Message) *membership.Message {
 	if some == nil {
 		return &m
 	}
-	m.Holds, m.Lent = append(some.Holds, m.Holds...), append(some.Lent, m.Lent...)
+	m.Holds, m.Lent = extend(some.Holds, m.Holds), extend(some.Lent, m.Lent)
 	if some.Past != nil && m.Past != nil {
 		more := m.Past
 		m.Past = some.Past
@@ -136,11 +136,19 @@ func join(some *membership.Message, m membership.Message) *membership.Message {
 	return &m
 }
 
+// extend is append for long lists: it doubles their room.
+func extend[T any](list, more []T) []T {
+	if cap(list)-len(list) < len(more) {
+		list = slices.Grow(list, max(len(list), len(more)))
+	}
+	return append(list, more...)
+}
+
 // joinPast does the same for a past. Its last former, or word, may go on in the first of what came later.
 func joinPast(p, more *membership.Past) {
 	for _, f := range more.Former {
 		if last := len(p.Former) - 1; last >= 0 && p.Former[last].Node == f.Node && p.Former[last].Parting != nil && f.Parting != nil {
-			p.Former[last].Parting.Lent = append(p.Former[last].Parting.Lent, f.Parting.Lent...)
+			p.Former[last].Parting.Lent = extend(p.Former[last].Parting.Lent, f.Parting.Lent)
 		} else {
 			p.Former = append(p.Former, f)
 		}
@@ -148,7 +156,7 @@ func joinPast(p, more *membership.Past) {
 	for _, w := range more.Words {
 		if last := len(p.Words) - 1; last >= 0 && p.Words[last].Node == w.Node && p.Words[last].Epoch == w.Epoch && p.Words[last].Of == w.Of {
 			of := &p.Words[last]
-			of.Differs, of.Alone = append(of.Differs, w.Differs...), append(of.Alone, w.Alone...)
+			of.Differs, of.Alone = extend(of.Differs, w.Differs), extend(of.Alone, w.Alone)
 		} else {
 			p.Words = append(p.Words, w)
 		}
@@ -172,22 +180,18 @@ func fields(f *wire.Fields, m *membership.Message, members int) {
 	wire.Number(f, &m.Speaks.Oldest)
 	wire.Number(f, &m.Speaks.Newest)
 	wire.Number(f, &m.Cleared)
-	var holds [2][]membership.Hold // alone, and shared
-	for _, h := range m.Holds {
-		k := 0
-		if h.Shared {
-			k = 1
-		}
-		holds[k] = append(holds[k], h)
+	alone, shared := m.Holds, []membership.Hold(nil)
+	if slices.ContainsFunc(m.Holds, func(h membership.Hold) bool { return h.Shared }) {
+		alone, shared = parted(m.Holds)
 	}
-	holdFields(f, &holds[0], false)
+	holdFields(f, &alone, false)
 	pastFields(f, m)
 	if m.Kind == membership.Part || m.Kind == membership.Moved {
 		loanFields(f, &m.Lent)
 		wire.Number(f, &m.Former)
 	}
 	if f.More(m.Shares()) { // the last fields are left out where nothing is shared
-		holdFields(f, &holds[1], true)
+		holdFields(f, &shared, true)
 		if m.Past != nil {
 			for i := range m.Past.Words {
 				differFields(f, &m.Past.Words[i].Alone)
@@ -195,8 +199,20 @@ func fields(f *wire.Fields, m *membership.Message, members int) {
 		}
 	}
 	if m.Holds == nil { // it is read
-		m.Holds = slices.Concat(holds[0], holds[1])
+		m.Holds = append(alone, shared...)
 	}
+}
+
+// parted returns the holds that are not shared, and those that are.
+func parted(holds []membership.Hold) (alone, shared []membership.Hold) {
+	for _, h := range holds {
+		if h.Shared {
+			shared = append(shared, h)
+		} else {
+			alone = append(alone, h)
+		}
+	}
+	return alone, shared
 }
 
 func holdFields(f *wire.Fields, holds *[]membership.Hold, shared bool) {

@@ -9,11 +9,27 @@ import (
 	"time"
 )
 
-// A newborn is a new machine: all that its answers as a [dmutex.Excluder] depend on.
+// Newborns are what new machines exclude at the node of a word, which epoch and node name.
+type newborns map[[2]uint64]*births
+
+// Births are those of one word: what the machines of free locks exclude, by their homes, and of the others.
+type births struct {
+	free    map[dmutex.NodeID]excluded
+	carried map[newborn]excluded
+}
+
+// A newborn is all that these depend on.
 type newborn struct {
-	epoch              uint64
-	self, home, holder dmutex.NodeID
-	sharers            uint64 // a bit for each of the members
+	home, holder dmutex.NodeID
+	sharers      uint64 // a bit for each of the members
+}
+
+func (n newborns) of(w *membership.Word) *births {
+	key := [2]uint64{uint64(w.Node), w.Epoch}
+	if n[key] == nil {
+		n[key] = &births{make(map[dmutex.NodeID]excluded), make(map[newborn]excluded)}
+	}
+	return n[key]
 }
 
 // An excluded is what a machine excludes, see membership.Excluding.
@@ -30,37 +46,49 @@ func (t *Table) foresee() {
 		return
 	}
 	more := membership.Word{Node: word.Node, Epoch: word.Epoch, Members: word.Members}
-	known := make(map[newborn]excluded)
-	for name := range unborn.Locks() {
-		would := t.newborn(known, &more, name, unborn)
-		more.Add(name, would.bits, would.alone, t.newborn(known, &more, name, nil).bits)
+	known := make(newborns).of(&more)
+	for name, carried := range unborn.All() {
+		home := Home(name, more.Members)
+		key := newborn{home: home, holder: carried.Holder}
+		for _, id := range carried.Sharers {
+			key.sharers |= 1 << slices.Index(more.Members, id)
+		}
+		would, found := known.carried[key]
+		if !found {
+			would = t.birth(&more, home, carried)
+			known.carried[key] = would
+		}
+		more.Add(name, would.bits, would.alone, t.newborn(known, &more, home).bits)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	word.Differs = slices.Grow(word.Differs, len(more.Differs)+len(t.locks)) // Frozen adds the others
 	word.Differs, word.Alone = append(word.Differs, more.Differs...), append(word.Alone, more.Alone...)
 }
 
-// newborn returns what the new machine of a lock excludes at the node of a word, with what was carried
-// into its view; nothing if the lock is free. It keeps that in known.
-func (t *Table) newborn(known map[newborn]excluded, w *membership.Word, name string, carried *membership.Carried) excluded {
+// newborn returns what the new machine of a free lock excludes at the node of a word. It keeps that in known.
+func (t *Table) newborn(known *births, w *membership.Word, home dmutex.NodeID) excluded {
+	would, found := known.free[home]
+	if !found {
+		would = t.birth(w, home, &dmutex.Start{})
+		known.free[home] = would
+	}
+	return would
+}
+
+// birth brings a machine about that was carried like that, and asks it.
+func (t *Table) birth(w *membership.Word, home dmutex.NodeID, carried *dmutex.Start) (would excluded) {
 	start := dmutex.Start{
-		Self: w.Node, Members: w.Members, Home: Home(name, w.Members), Fence: epochs.First(w.Epoch), Limit: epochs.Last(w.Epoch),
+		Self: w.Node, Members: w.Members, Home: home, Holder: carried.Holder, Sharers: carried.Sharers,
+		Fence: epochs.First(w.Epoch), Limit: epochs.Last(w.Epoch),
 	}
-	carried.Start(name, &start)
-	key := newborn{epoch: w.Epoch, self: w.Node, home: start.Home, holder: start.Holder}
-	for _, id := range start.Sharers {
-		key.sharers |= 1 << slices.Index(w.Members, id)
+	m, err := t.cfg.Algorithm(start)
+	if err != nil && (carried.Holder != dmutex.None || len(carried.Sharers) > 0) { // no correct peer says that it shares
+		return t.birth(w, home, &dmutex.Start{})
 	}
-	would, found := known[key]
-	if found {
-		return would
-	}
-	if m, err := t.cfg.Algorithm(start); err == nil { // else no correct peer has such a word, or says that it shares
+	if err == nil { // else no correct peer has such a word
 		would.bits, would.alone = membership.Excluding(m, w.Members)
-	} else if carried != nil {
-		would = t.newborn(known, w, name, nil)
 	}
-	known[key] = would
 	return would
 }
 
@@ -72,7 +100,9 @@ func (l *lock) former() (ids []dmutex.NodeID) {
 		return nil
 	}
 	shares := len(l.waiters) > 0 && l.waiters[0].Shares
-	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 { return t.newborn(t.fresh, w, name, nil).bits }) {
+	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 {
+		return t.newborn(t.fresh.of(w), w, Home(name, w.Members)).bits
+	}) {
 		ids = append(ids, f.Node)
 	}
 	return ids

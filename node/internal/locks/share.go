@@ -85,6 +85,9 @@ func (l *lock) leave(h *Held, why *Cause) (outcome Event, left bool) {
 	l.table.repaid(h)
 	outcome = h.outcome()
 	if !l.isHeld() {
+		if !l.table.acting {
+			l.table.returned = append(l.table.returned, l.name)
+		}
 		l.release()
 	} else {
 		l.settle() // the door may have been closed by a hold that was lost

@@ -84,19 +84,21 @@ type Table struct {
 	walk   chan struct{} // full while a goroutine is in Frozen or in Act
 	breath func()        // see OnBreath; that goroutine calls it
 
-	carried *membership.Carried  // what was reported in the view, of the locks without a machine yet
-	word    *membership.Word     // about the last view that acted, as far as its machines have ended; see Frozen
-	unborn  *membership.Carried  // carried, of that view
-	past    *membership.Past     // of the view
-	freed   []freed              // since a view acted last: see Freed
-	cleared uint64               // see Clear
-	drainAt clock.Steady         // see Clear
-	fresh   map[newborn]excluded // what new machines exclude
-	early   []early              // messages of this view, before it acts, and of later ones
-	late    bool                 // messages of this view still go behind those
-	room    int                  // that they take
-	latest  uint64               // epoch among them
-	dropped bool                 // one of them found no room since a view last acted
+	carried  *membership.Carried // what was reported in the view, of the locks without a machine yet
+	word     *membership.Word    // about the last view that acted, as far as its machines have ended; see Frozen
+	unborn   *membership.Carried // carried, of that view
+	past     *membership.Past    // of the view
+	held     int                 // what this node has reported last
+	freed    []freed             // since a view acted last: see Freed
+	returned []string            // that were released, or lost, while no view acted: the view may have them as held
+	cleared  uint64              // see Clear
+	drainAt  clock.Steady        // see Clear
+	fresh    newborns            // what new machines exclude
+	early    []early             // messages of this view, before it acts, and of later ones
+	late     bool                // messages of this view still go behind those
+	room     int                 // that they take
+	latest   uint64              // epoch among them
+	dropped  bool                // one of them found no room since a view last acted
 
 	resting        [keepResting]*lock // may be forgotten; some are in use again
 	oldest         int                // where to look for one to forget
@@ -111,7 +113,7 @@ type Table struct {
 func New(cfg Config) *Table {
 	t := &Table{
 		cfg: cfg, rested: make(chan struct{}, 1), walk: make(chan struct{}, 1), locks: make(map[string]*lock),
-		fresh: make(map[newborn]excluded), uses: make(map[*Held]use),
+		fresh: make(newborns), uses: make(map[*Held]use),
 	}
 	t.ended, t.cancel = context.WithCancelCause(context.Background())
 	t.SetTerm(leases.Term{})
@@ -263,13 +265,14 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) {
 
 // Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end, what this node
 // knows of the view that acted here last, nil for none: again until the next one acts, for the outcome of a
-// call may come too late to be told. Nobody may change that. Frozen reports false if another Freeze came.
+// call may come too late to be told. Frozen reports false if another Freeze came.
 func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.Word, frozen bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
 	t.foresee()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	holds = make([]membership.Hold, 0, t.held+t.held/8)
 	for l := range t.slowly() {
 		if t.epoch != epoch {
 			return nil, nil, false
@@ -285,8 +288,12 @@ func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.
 	if t.epoch != epoch {
 		return nil, nil, false
 	}
+	t.held = len(holds)
 	t.rehandle(true)
-	return holds, t.word, true
+	if t.word != nil {
+		word = new(*t.word)
+	}
+	return holds, word, true
 }
 
 // Act lets the machines of the view begin, with the holds that were reported. A machine is born when its lock
@@ -308,28 +315,30 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 	for _, f := range t.freed {
 		t.free(f)
 	}
-	t.freed = nil
+	returned := t.returned
+	t.freed, t.returned = nil, nil
 	clear(t.fresh)
 	for l := range t.slowly() {
 		if !t.acts(epoch) {
 			return false
 		}
 		traced := t.cfg.Trace != nil && l.isHeld() // its trace says in each view who has the lock
-		if traced || len(l.waiters) > 0 || l.isHeld() && l.machine == nil && !carried.Has(l.name, t.start.Self) {
+		if traced || len(l.waiters) > 0 {
 			l.born()
 			l.settle()
 		}
 	}
 	n := 0
-	for _, of := range holdings {
-		for i := 0; i < len(of.Holds) && of.Node == t.start.Self && t.acts(epoch); i++ {
-			if l := t.locks[of.Holds[i].Lock]; l == nil || !l.isHeld() {
-				if l = t.lock(of.Holds[i].Lock); !l.isHeld() && l.in(dmutex.Held) {
-					l.release() // it was released, or lost, since the report
-				}
-			}
-			t.breathe(&n)
+	for _, name := range slices.Concat(carried.Contested(), returned) {
+		if !t.acts(epoch) {
+			return false
 		}
+		if l := t.lock(name); !l.isHeld() && l.in(dmutex.Held) {
+			l.release() // it was released, or lost, since the report
+		} else {
+			l.settle()
+		}
+		t.breathe(&n)
 	}
 	if t.acts(epoch) && t.rehandle(true) {
 		t.rehandle(false)

@@ -78,8 +78,9 @@ func release(tb testing.TB, h *Held) {
 func TestOverruled(t *testing.T) {
 	table, u := alone(t)
 	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
-	require.Len(t, view(table, 2, 1, 2), 2)
-	table.Act(2, []membership.Holding{by(2, membership.Hold{Lock: "x"}), by(1, membership.Hold{Lock: "kept"})}, nil)
+	holds := view(table, 2, 1, 2)
+	require.Len(t, holds, 2)
+	table.Act(2, []membership.Holding{by(2, membership.Hold{Lock: "x", Fence: held.Fence() + 1}), by(1, holds...)}, nil)
 	require.ErrorIs(t, held.Err(), ErrReplaced)
 	require.NoError(t, kept.Err())
 	require.ErrorIs(t, held.Release(), ErrReplaced)
