@@ -27,11 +27,15 @@ func TestKill(t *testing.T) {
 	})
 	machinetest.Kill(t, "table.go", []machinetest.Edit{
 		{"given back by an earlier operation", "return !u.over.After(sent) })", "return true })", "TestReturn"},
-		{"what is free before a view acts", "		t.free(f)\n	}\n	t.freed = nil\n", "		_ = f\n	}\n	t.freed = nil\n", "TestFreed"},
+		{"what is free before a view acts", "		t.free(f)\n	}\n	returned", "		_ = f\n	}\n	returned", "TestFreed"},
+		{"what was given back meanwhile stays", "carried.Contested(), returned)", "carried.Contested(), returned[:0])", "TestReleasedBeforeTheViewActs"},
+		{"what is overruled stays", "slices.Concat(carried.Contested(), returned)", "returned", "TestOverruled"},
+		{"acts without members", " || t.start.Self == dmutex.None {", " {", "TestActAfterExclusion"},
+		{"gives back what lapses later", "why.lapse <= lapses &&", "true &&", "TestGiveBackOfOneLapse"},
 	})
 	machinetest.Kill(t, "past.go", []machinetest.Edit{
-		{"knows no holders that are unborn", "would := t.newborn(known, &more, name, unborn)", "would := t.newborn(known, &more, name, nil)", "TestUnbornKnowsTheSame"},
-		{"goes through no holders that are unborn", "for name := range unborn.Locks() {", "for name := range unborn.Locks() {\n		break", "TestUnbornKnowsTheSame"},
+		{"knows no holders that are unborn", "would = t.birth(&more, home, carried)", "would = t.birth(&more, home, new(dmutex.Start))", "TestUnbornKnowsTheSame"},
+		{"goes through no holders that are unborn", "for name, carried := range unborn.All() {", "for name, carried := range unborn.All() {\n		break", "TestUnbornKnowsTheSame"},
 		{"keeps nothing for the next view", "			t.freed = append(t.freed, f)\n", "", "TestFreed"},
 		{"keeps without a bound", "if len(t.freed) < keepFreed {", "if true {", "TestFreed"},
 		{"free, and not asked for", "		l.settle()\n	}\n}\n\nfunc (t *Table) free", "	}\n}\n\nfunc (t *Table) free", "TestFreed"},

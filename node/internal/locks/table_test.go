@@ -370,3 +370,17 @@ func TestGiveBackOfOneLapse(t *testing.T) {
 	require.Equal(t, dmutex.Held, table.locks["second"].machine.Phase())
 	require.Len(t, table.GiveBack(table.Lapses()), 1)
 }
+
+// What is given back after it was reported, and before the view acts, is free in the view.
+func TestReleasedBeforeTheViewActs(t *testing.T) {
+	table, _ := alone(t)
+	h := table.acquire(t, "x")
+	holds := view(table, 2, 1)
+	require.Len(t, holds, 1)
+	release(t, h)
+	require.True(t, table.Act(2, []membership.Holding{by(1, holds...)}, nil))
+	for name := range table.carried.All() {
+		t.Errorf("%q is still held", name)
+	}
+	release(t, table.acquire(t, "x"))
+}
