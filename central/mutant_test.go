@@ -59,7 +59,7 @@ func TestMutants(t *testing.T) {
 			Algorithm: New,
 			Nodes:     2, Requests: []int{1},
 			Network: dmutextest.Network{Unordered: true, Duplicates: 1},
-			Want:    dmutextest.ErrLeftBehind,
+			Want:    dmutextest.ErrDeadlock,
 		},
 		{
 			Name:      "no-attempt",
@@ -72,7 +72,7 @@ func TestMutants(t *testing.T) {
 			Algorithm: mutant{Cancel: cancelAtOnce, Handle: withdraws}.Of(New),
 			Nodes:     2, Requests: []int{1}, Cancels: []int{1},
 			Network: dmutextest.Network{Unordered: true},
-			Want:    dmutextest.ErrLeftBehind,
+			Want:    dmutextest.ErrDeadlock,
 		},
 		{
 			Name: "grant-while-held",
@@ -104,7 +104,7 @@ func TestMutants(t *testing.T) {
 				return out, err
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1}, Cancels: []int{1},
-			Want: dmutextest.ErrLeftBehind,
+			Want: dmutextest.ErrDeadlock,
 		},
 		{
 			Name: "fence-not-carried",
@@ -245,7 +245,7 @@ func TestMutantsShared(t *testing.T) {
 				return out, err
 			}}.Of(New),
 			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1},
-			Want: dmutextest.ErrRefused,
+			Want: dmutextest.ErrMutualExclusion,
 		},
 		{
 			// A RELEASE lets in only the head of the queue.

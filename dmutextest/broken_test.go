@@ -274,7 +274,7 @@ func TestMachineFails(t *testing.T) {
 		{
 			"forgets too early", "states",
 			broken{forget: func(*broken) (clock, known uint64, ok bool) { return 0, 0, true }},
-			"would be forgotten and be born again as",
+			"Forget lets",
 		},
 		{
 			"cannot be canceled", "states",
@@ -289,7 +289,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return b.Machine.Fence()
 			}},
-			"contract: 1 is waiting and has fence 5",
+			"contract: Fence of 1 is 5 while it is waiting",
 		},
 		{
 			"does not carry over", "carried over",
@@ -309,7 +309,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return strings.Join(kept, " ")
 			}},
-			"and one whose text was equal became",
+			"must depend on what AppendText writes",
 		},
 		{
 			"output is kept", "outputs",
@@ -378,7 +378,7 @@ func TestFuzzFails(t *testing.T) {
 			"forgets a request",
 			broken{forget: func(*broken) (clock, known uint64, ok bool) { return 0, 0, true }},
 			[]byte{byte(request), 0},
-			"would be forgotten and be born again as",
+			"Forget lets",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package dmutextest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -36,7 +37,7 @@ var (
 	ErrRefused = errors.New(pkg + "refused")
 
 	// ErrChannel: more messages are in flight from one node to another than
-	// [Network.Channel] allows.
+	// [Network.Channel] allows, or than any algorithm needs.
 	ErrChannel = errors.New(pkg + "channel")
 
 	// ErrUnfound: the first law of WaitsFor is broken: a waiting node would not
@@ -59,7 +60,8 @@ var (
 	ErrWanted = errors.New(pkg + "wanted")
 
 	// ErrContract: a machine does what [dmutex.Machine] rules out. It is still
-	// Waiting after Cancel, for example, or sends a message to itself.
+	// Waiting after Cancel, for example, sends a message to itself, or sends again what
+	// an earlier call has returned.
 	ErrContract = errors.New(pkg + "contract")
 )
 
@@ -69,6 +71,36 @@ const pkg = "dmutextest: "
 // A Violation is a run in which something went wrong: its Kind is one of the errors
 // above, Why says which nodes and how, and Script is the run, see [RunScript].
 type Violation = search.Violation
+
+// grave are the kinds of what a lock is for. They are judged first: what else is wrong
+// with a machine must not hide them.
+var grave = []error{ErrMutualExclusion, ErrFenceOrder, ErrDeadlock}
+
+// errBlind is an ErrContract by which a machine is not what its text says, so that nothing else that is seen of it
+// need be true. It comes before all.
+var errBlind = fmt.Errorf("%w", ErrContract)
+
+func isGrave(err error) bool {
+	v, ok := wrongly(err)
+	return ok && (v.Kind == errBlind || slices.Contains(grave, v.Kind))
+}
+
+func isBlind(err error) bool {
+	v, ok := wrongly(err)
+	return ok && v.Kind == errBlind
+}
+
+// worst returns the first error that is blind, or that is grave, or else the first.
+func worst(all ...error) error {
+	for _, is := range []func(error) bool{isBlind, isGrave} {
+		if i := slices.IndexFunc(all, is); i >= 0 {
+			return all[i]
+		}
+	}
+	return cmp.Or(all...)
+}
+
+func wrongly(err error) (*Violation, bool) { return errors.AsType[*Violation](err) }
 
 // brief returns what is wrong as scripts write it.
 func brief(v *Violation) string { return name(v.Kind) + ": " + v.Why }
@@ -94,6 +126,14 @@ const (
 var verbs = [...]string{"request", "cancel", "tick", "forget", "share", "release", "deliver", "duplicate", "lose"}
 
 func (v verb) String() string { return verbs[v] }
+
+// method is the method of a machine that does v.
+func (v verb) method() string {
+	if v >= deliver {
+		return "Handle"
+	}
+	return strings.ToUpper(verbs[v][:1]) + verbs[v][1:]
+}
 
 // local reports whether v is an input of the node itself, not a message.
 func (v verb) local() bool { return v < deliver }
@@ -166,7 +206,7 @@ func (c *Config) births() ([]dmutex.Machine, error) {
 func (c *Config) rebirth(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, error) {
 	born, err := c.birth(c.again(m, self, more))
 	if err != nil {
-		return nil, search.Wrong(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)
+		return nil, search.Wrong(ErrContract, "Forget lets %d be forgotten, and a new machine with the clock and the fence that it returns is refused: %v", self, err)
 	}
 	return born, nil
 }
@@ -175,7 +215,7 @@ func (c *Config) rebirth(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmu
 func (c *Config) act(m dmutex.Machine, was *local, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	out, err := input(m, do, msg)
 	if err != nil {
-		return nil, search.Wrong(ErrRefused, "%v", err)
+		return nil, search.Wrong(ErrRefused, "%s of %d refuses what is lawful: %v", do.method(), was.self, err)
 	}
 	return out, c.contract(m, was, do, out)
 }
@@ -204,21 +244,26 @@ func (c *Config) contract(m dmutex.Machine, was *local, do verb, out []dmutex.Me
 	case (do == request || do == share) && is == dmutex.Idle,
 		(do == cancel || do == release) && is != dmutex.Idle,
 		(do == tick || do == deliver) && is != was.phase && !(was.phase == dmutex.Waiting && is == dmutex.Held):
-		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was.phase, is)
+		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v: %s must not", do, self, was.phase, is, do.method())
 	case shares(m) != was.shared && is != dmutex.Idle && do != share,
 		do == share && !shares(m), is == dmutex.Idle && !m.Pending() && shares(m):
-		return search.Wrong(ErrContract, "%v makes %d share: %v", do, self, shares(m))
+		return search.Wrong(ErrContract, "after %v, Shared of %d is %v", do, self, shares(m))
 	case is != dmutex.Held && fence != 0:
-		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, fence)
+		return search.Wrong(ErrContract, "Fence of %d is %d while it is %v: it is 0 unless Held", self, fence, is)
 	case was.phase == dmutex.Held && is == dmutex.Held && fence != was.fence:
-		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, was.fence, fence)
+		return search.Wrong(ErrContract, "%d holds the lock, and its Fence changes from %d to %d", self, was.fence, fence)
 	}
-	for _, o := range out {
+	for i, o := range out {
+		same := func(other dmutex.Message) bool { return other.To == o.To && other.String() == o.String() }
 		switch {
 		case o.From != self || o.To == self:
-			return search.Wrong(ErrContract, "%d sends %v", self, o)
+			return search.Wrong(ErrContract, "%d sends %v: a message is from its sender to another node", self, o)
 		case !slices.Contains(c.Members, o.To):
 			return search.Wrong(ErrContract, "%v is not addressed to a member", o)
+		case o.Kind == 0 || int(o.Kind) >= dmutex.Kinds:
+			return search.Wrong(ErrContract, "%d sends %v: there is no such kind", self, o)
+		case slices.ContainsFunc(out[:i], same):
+			return search.Wrong(ErrContract, "%v of %d sends %v twice", do, self, o)
 		}
 	}
 	return nil
@@ -250,6 +295,10 @@ type local struct {
 	// Of a model.
 	id    uint32
 	taken []taken // the steps that are known from here
+
+	before *local // the state from which this one was first reached, nil at birth, and the input
+	by     verb
+	in     uint32
 }
 
 // look makes a local of a machine.
@@ -270,9 +319,20 @@ func conflict(a, b *local) bool { return !a.shared || !b.shared }
 // Forget.
 func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 	l := look(m, self)
-	l.waits = m.WaitsFor(nil)
+	waits := m.WaitsFor([]dmutex.NodeID{self})
+	if len(waits) == 0 || waits[0] != self {
+		return l, search.Wrong(ErrContract, "WaitsFor of %d returns %v for [%d]: it must append", self, waits, self)
+	}
+	l.waits = waits[1:]
+	b, _ := m.AppendText([]byte("> "))
+	switch t, appends := strings.CutPrefix(string(b), "> "); {
+	case !appends:
+		return l, search.Wrong(errBlind, "AppendText of %d makes %q of \"> \": it must append %q", self, b, l.text)
+	case t != l.text:
+		return l, search.Wrong(errBlind, "AppendText of %d gives %q and then %q: it must depend on the state only, not on the order of a map, and no method that only asks may change the state", self, l.text, t)
+	}
 	if t := text(m.Clone()); t != l.text {
-		return l, search.Wrong(ErrContract, "the clone of %q is %q", l.text, t)
+		return l, search.Wrong(errBlind, "the clone of %q is %q: Clone must copy every field", l.text, t)
 	}
 	if _, ok := m.(dmutex.Ticker); ok {
 		clone := m.Clone()
@@ -298,11 +358,11 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 	l.clean = l.forgets || keeps
 
 	if pending := l.phase == dmutex.Waiting || l.pending; !pending && len(l.waits) > 0 {
-		return l, search.Wrong(ErrContract, "%d is %v and waits for %v", self, l.phase, l.waits)
+		return l, search.Wrong(ErrContract, "WaitsFor of %d returns %v, and no request of it is pending: it must return none then", self, l.waits)
 	}
 	for i, id := range l.waits {
 		if id == self || !slices.Contains(c.Members, id) || slices.Contains(l.waits[:i], id) {
-			return l, search.Wrong(ErrContract, "%d waits for %v, which are not distinct peers", self, l.waits)
+			return l, search.Wrong(ErrContract, "WaitsFor of %d returns %v, which are not distinct peers", self, l.waits)
 		}
 	}
 	if !l.forgets {
@@ -313,7 +373,9 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 		return l, err
 	}
 	if t := text(born); t != l.text {
-		return l, search.Wrong(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
+		clock, known, _ := m.Forget()
+		return l, search.Wrong(ErrContract, "Forget lets %q be forgotten and returns clock %d and fence %d, and a new machine with these is %q:"+
+			" Forget must return false while the machine has more to remember, and what need not be remembered must be reset, or stay out of AppendText", l.text, clock, known, t)
 	}
 	return l, nil
 }
@@ -384,10 +446,10 @@ func (w *world) knows() error {
 func (w *world) knowsOf(l, holder *local) error {
 	if l.phase != dmutex.Held || l.shared { // two holders that conflict are wrong anyway
 		if slices.Contains(l.excludes, holder.self) {
-			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", l.self, l.excludes, holder.self)
+			return search.Wrong(ErrExcluded, "Excludes of %d rules out %v, and %d holds the lock", l.self, l.excludes, holder.self)
 		}
 		if !holder.shared && slices.Contains(l.alone, holder.self) {
-			return search.Wrong(ErrExcluded, "%d excludes that one of %v holds the lock alone, and %d does", l.self, l.alone, holder.self)
+			return search.Wrong(ErrExcluded, "ExcludesAlone of %d rules out %v, and %d holds the lock alone", l.self, l.alone, holder.self)
 		}
 	}
 	lent := func(l *local) bool { return l.lends == holder.self || slices.Contains(l.sharers, holder.self) }
@@ -395,7 +457,7 @@ func (w *world) knowsOf(l, holder *local) error {
 		slices.ContainsFunc(w.places, func(n place) bool { return lent(n.local) && slices.Contains(l.waits, n.self) }) {
 		return nil
 	}
-	return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", l.self, l.waits, holder.self)
+	return search.Wrong(ErrUnfound, "WaitsFor of %d returns %v, but none of these is the holder %d or lends to it: name the peers whose answer the request needs", l.self, l.waits, holder.self)
 }
 
 // waits returns the violation of a node that is Waiting when nothing will happen.

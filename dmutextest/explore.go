@@ -1,7 +1,6 @@
 package dmutextest
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -48,6 +47,7 @@ type Config struct {
 	Progress func(Report) bool
 
 	clocks []uint64 // at birth, by place in Members; nil if all are 0
+	graves bool     // only what is grave is judged; a run that cannot go on for another reason is left out
 }
 
 // A Report is what an exploration, or a number of random runs, has seen.
@@ -92,6 +92,11 @@ func (r Report) String() string {
 // run of many), or [dmutex.ErrMisuse] for a Config that makes no sense. In any
 // case the Report says how far it came.
 //
+// What a lock is for is judged first. If something else is wrong, such as what WaitsFor
+// returns, Explore looks for an [ErrMutualExclusion], [ErrFenceOrder] or [ErrDeadlock] in
+// 50,000 states, and returns that if there is one. Only one thing is judged before: a machine
+// that is not what its text says, since nothing else that is seen of it need be true.
+//
 // If nothing is wrong and the Report is Complete, then in this group and network
 // no two nodes are ever in the critical section together, fences rise, and every
 // run ends with every request granted or withdrawn and nothing left over.
@@ -104,7 +109,39 @@ func Explore(c Config) (Report, error) {
 	return r, err
 }
 
+// enough states show what is grave if something else is wrong already.
+const enough = 50_000
+
 func explore(c Config) (*model, Report, error) {
+	suspect, all := c.probe(0, quick, 5000), c
+	if suspect != nil { // the exploration may never end, but may find a shorter run
+		all.MaxStates = fewer(c.MaxStates, enough)
+	}
+	m, r, err := all.explore()
+	if _, wrong := wrongly(err); err == nil && suspect != nil || isBlind(suspect) && !isBlind(err) {
+		r.Complete, err = false, suspect
+	} else if !wrong {
+		return m, r, err
+	}
+	if !isGrave(err) {
+		all.MaxStates, all.graves = fewer(c.MaxStates, enough), true
+		if _, graver, grave := all.explore(); isGrave(grave) {
+			return m, graver, grave
+		}
+	}
+	return m, r, err
+}
+
+// fewer is the smaller of two limits, of which the first is none if it is 0.
+func fewer(limit, most int) int {
+	if limit == 0 {
+		return most
+	}
+	return min(limit, most)
+}
+
+// explore is one exploration.
+func (c Config) explore() (*model, Report, error) {
 	w, err := begin(c)
 	if err != nil {
 		return nil, Report{Network: c.Network}, err
@@ -115,6 +152,7 @@ func explore(c Config) (*model, Report, error) {
 			Most: w.most, Least: r.Least, Greatest: r.Greatest, Inside: w.inside, Dense: !w.sparse, Complete: r.Complete,
 		}
 	}
+	w.pairs = true
 	s := search.Search[*world, action]{
 		First:  w,
 		State:  (*world).rests,
@@ -122,6 +160,9 @@ func explore(c Config) (*model, Report, error) {
 		Counts: func(a action) bool { return a.do.consumes() },
 		Script: func(told string, _ *world, v *Violation) string { return c.script(told, v) },
 		Limits: search.Limits{MaxStates: c.MaxStates},
+	}
+	if c.graves {
+		s.Ends = nil
 	}
 	if c.Progress != nil {
 		s.Progress = func(r search.Report) bool { return c.Progress(report(r)) }
@@ -133,7 +174,7 @@ func explore(c Config) (*model, Report, error) {
 // begin returns the state at the beginning, or what is wrong with it.
 func begin(c Config) (*world, error) {
 	w, err := newWorld(c)
-	if v, ok := errors.AsType[*Violation](err); ok {
+	if v, ok := wrongly(err); ok {
 		v.Script = c.script("", v)
 	}
 	return w, err
@@ -146,22 +187,35 @@ func begin(c Config) (*world, error) {
 // [ErrLivelock]; its script has the first hundred. Walk ignores MaxStates and
 // Progress of the Config.
 func Walk(c Config, seed uint64, runs int) (Report, error) {
+	r, err := c.walk(seed, runs)
+	if suspect := c.probe(seed, min(runs, quick), 500); isBlind(suspect) && !isBlind(err) {
+		return r, suspect
+	}
+	if _, wrong := wrongly(err); wrong && !isGrave(err) {
+		c.graves = true
+		if graver, grave := c.walk(seed, min(runs, quick*quick)); isGrave(grave) {
+			return graver, grave
+		}
+	}
+	return r, err
+}
+
+func (c Config) walk(seed uint64, runs int) (Report, error) {
 	r := Report{Network: c.Network}
 	w, err := begin(c)
 	if err != nil {
 		return r, err
 	}
 	for k := range uint64(max(0, runs)) {
-		run, err := w.random(seed + k)
+		run, err := w.random(seed+k, false, endless)
+		if err == nil && len(run) == endless {
+			err = search.Wrong(ErrLivelock, "the run has not ended after %d steps", endless)
+		}
 		r.Steps += len(run)
 		r.Depth = max(r.Depth, len(run))
 		r.Most, r.Inside, r.Dense = w.most, w.inside, !w.sparse
-		if v, ok := errors.AsType[*Violation](err); ok {
-			if v.Kind == ErrLivelock {
-				run = run[:100]
-			}
-			told, _ := search.Tell(w, run)
-			return r, &Violation{Kind: v.Kind, Why: fmt.Sprintf("%s (seed %d)", v.Why, seed+k), Script: c.script(told, v)}
+		if v, ok := wrongly(err); ok {
+			return r, w.ran(run, seed+k, v)
 		}
 		messages := 0
 		for _, a := range run {
@@ -177,15 +231,31 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 	return r, nil
 }
 
-// A run of this many steps counts as endless.
-const endless = 1_000_000
+// ran adds a random run to a violation: the beginning of it, if it is endless.
+func (w *world) ran(run []action, seed uint64, v *Violation) *Violation {
+	if v.Kind == ErrLivelock || len(run) > quick*quick && v.Kind == ErrChannel {
+		run = run[:quick*quick]
+	}
+	told, _ := search.Tell(w, run)
+	return &Violation{Kind: v.Kind, Why: fmt.Sprintf("%s (seed %d)", v.Why, seed), Script: w.script(told, v)}
+}
 
-// random makes one run.
-func (w *world) random(seed uint64) (run []action, err error) {
+const (
+	endless = 1_000_000 // steps: a run of so many counts as endless
+	quick   = 10        // random runs are made with machines that live through them
+)
+
+// random makes one run of at most so many steps, if lives is set with machines that live through it.
+func (w *world) random(seed uint64, lives bool, most int) (run []action, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w = w.Clone(nil)
+	if lives {
+		if err := w.lives(); err != nil {
+			return nil, err
+		}
+	}
 	var list []action
-	for len(run) < endless {
+	for len(run) < most {
 		if err := w.rests(); err != nil {
 			return run, err
 		}
@@ -198,5 +268,22 @@ func (w *world) random(seed uint64) (run []action, err error) {
 			return run, err
 		}
 	}
-	return run, search.Wrong(ErrLivelock, "the run has not ended after %d steps", endless)
+	return run, nil
+}
+
+// probe makes some random runs, of at most so many steps together, with machines that live through them. It returns a violation
+// that an exploration may not find, or not soon.
+func (c Config) probe(seed uint64, runs, steps int) error {
+	w, err := newWorld(c)
+	if err != nil {
+		return nil // the exploration says so, too
+	}
+	for k := range uint64(max(0, runs)) {
+		run, err := w.random(seed+k, true, steps)
+		if v, ok := wrongly(err); ok && (v.Kind == errBlind || v.Kind == ErrChannel && c.Network.Channel == 0) {
+			return w.ran(run, seed+k, v)
+		}
+		steps -= len(run)
+	}
+	return nil
 }

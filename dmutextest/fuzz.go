@@ -116,7 +116,11 @@ func (z *fuzz) forge() dmutex.Message {
 func (z *fuzz) input(i int, do verb, msg dmutex.Message) error {
 	m := z.machines[i]
 	was := look(m, z.Members[i])
+	copied := m.Clone()
 	out, err := input(m, do, msg)
+	if wrong := alike(m, copied, was.self, do, msg.Clone(), out); wrong != nil {
+		return fmt.Errorf("%q: %v %v: %w", was.text, do, msg, wrong)
+	}
 	if err != nil {
 		return refused(m, was, do, msg, out, err)
 	}

@@ -183,24 +183,9 @@ func futures(t testing.TB, c Config) {
 		t.Fatal(err)
 	}
 	for seed := range uint64(50) {
-		run, err := w.random(seed)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		machines, _ := c.births()
-		w := w.Clone(nil)
-		for _, a := range run {
-			command := w.Tell(nil, a, nil)
-			i, msg := a.at, dmutex.Message{}
-			if !a.do.local() {
-				f := w.flights[w.wire[a.at]]
-				i, msg = f.to, f.Clone()
-			}
-			_, err := c.act(machines[i], w.places[i].local, a.do, msg)
-			_ = w.Do(a) // it went well before
-			if got, want := text(machines[i]), w.places[i].text; err != nil || got != want {
-				t.Fatalf("seed %d: %s: this machine is %q (%v), and one whose text was equal became %q", seed, command, got, err, want)
-			}
+		if run, err := w.random(seed, true, endless); err != nil {
+			v, _ := wrongly(err)
+			t.Fatal(w.ran(run, seed, v))
 		}
 	}
 }
@@ -244,10 +229,10 @@ func births(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) [
 
 // allocations checks that in the long run nothing is allocated.
 func allocations(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
-	p := pump{members: members, machines: births(t, algorithm, members)}
+	p := pump{TB: t, members: members, machines: births(t, algorithm, members)}
 	round := func() {
 		for i := range p.machines {
-			p.cycle(t, i)
+			p.cycle(i)
 		}
 	}
 	for range 10 {
@@ -260,13 +245,14 @@ func allocations(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.Node
 
 // A pump carries messages without allocating.
 type pump struct {
+	testing.TB
 	members  []dmutex.NodeID
 	machines []dmutex.Machine
 	wire     []dmutex.Message // its memory is reused
 }
 
 // cycle lets node i enter and leave.
-func (p *pump) cycle(t testing.TB, i int) {
+func (p *pump) cycle(i int) {
 	m := p.machines[i]
 	p.send(m.Request())
 	for ticks := 0; m.Phase() != dmutex.Held; ticks++ {
@@ -274,7 +260,7 @@ func (p *pump) cycle(t testing.TB, i int) {
 			break
 		}
 		if ticks > 100*len(p.machines) {
-			t.Fatalf("node %d waits forever: %q", p.members[i], text(m))
+			p.Fatalf("node %d waits forever: %q", p.members[i], text(m))
 		}
 		for _, m := range p.machines {
 			if m, ok := m.(dmutex.Ticker); ok {
@@ -287,7 +273,11 @@ func (p *pump) cycle(t testing.TB, i int) {
 }
 
 func (p *pump) deliver() {
+	most := 1000 * len(p.machines) * len(p.machines)
 	for k := 0; k < len(p.wire); k++ {
+		if k == most {
+			p.Fatalf("one entry has taken %d messages, %d more are in flight, and the last is %v: the machines answer each other without end", k, len(p.wire)-k, p.wire[k])
+		}
 		p.send(p.machines[slices.Index(p.members, p.wire[k].To)].Handle(p.wire[k]))
 	}
 	p.wire = p.wire[:0]
@@ -295,7 +285,7 @@ func (p *pump) deliver() {
 
 func (p *pump) send(out []dmutex.Message, err error) {
 	if err != nil {
-		panic(err)
+		p.Fatal(err)
 	}
 	for _, o := range out {
 		k := len(p.wire)
@@ -312,9 +302,9 @@ func BenchmarkMachine(b *testing.B, algorithm dmutex.Algorithm, members ...dmute
 	if len(members) == 0 {
 		members = Nodes(5)
 	}
-	p := pump{members: members, machines: births(b, algorithm, members)}
+	p := pump{TB: b, members: members, machines: births(b, algorithm, members)}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		p.cycle(b, i%len(members))
+		p.cycle(i % len(members))
 	}
 }

@@ -22,6 +22,7 @@ type model struct {
 	flightID map[string]uint32 // by text
 
 	apart  bool // states of equal text stay apart, as scripts need
+	pairs  bool // see repeats
 	sparse bool // some grant's fence was not the last one plus one
 	most   int  // messages in one channel
 	inside int  // the most nodes that held the lock at one time
@@ -35,6 +36,8 @@ type world struct {
 	duplicates, losses uint16   // that may still happen
 	last               uint64   // the highest fence granted
 	lastAlone          uint64   // the highest granted to hold the lock alone
+
+	lived []lived // by place: machines to compare with; nil if none are. Clone leaves them out
 }
 
 // A place is the state of a node.
@@ -55,7 +58,8 @@ type step struct {
 	to     *local
 	sent   []uint32
 	enters bool
-	fault  error
+	fault  error // of the step itself; then the run cannot go on
+	flaw   error // of the state after it
 }
 
 // A taken is an input and its step. A state of a machine has few of them.
@@ -100,7 +104,15 @@ func newWorld(c Config) (*world, error) {
 		}
 		w.places[i] = p
 	}
-	return w, cmp.Or(wrong, w.born())
+	return w, w.judged(worst(wrong, w.born()))
+}
+
+// judged returns what is wrong, if it is judged.
+func (m *model) judged(wrong error) error {
+	if m.graves && !isGrave(wrong) {
+		return nil
+	}
+	return wrong
 }
 
 // budget returns the number for the i-th of n members. A single number stands for all of them.
@@ -148,13 +160,32 @@ func (w *world) AppendState(b []byte) []byte {
 func (m *model) local(i int, machine dmutex.Machine) (*local, error) {
 	key := string(rune(i)) + text(machine)
 	if id, known := m.localID[key]; known && !m.apart {
-		return m.locals[id], nil
+		return m.locals[id], m.answers(m.locals[id], machine)
 	}
 	l, wrong := m.inspect(machine, m.Members[i])
 	l.id = uint32(len(m.locals))
 	m.localID[key] = len(m.locals)
 	m.locals = append(m.locals, l)
 	return l, wrong
+}
+
+// answers checks that a machine whose text is that of a known state answers as that does.
+func (m *model) answers(l *local, machine dmutex.Machine) error {
+	for _, answer := range []struct {
+		method  string
+		is, was any
+	}{
+		{"Phase", machine.Phase(), l.phase},
+		{"Fence", machine.Fence(), l.fence},
+		{"Pending", machine.Pending(), l.pending},
+		{"WaitsFor", machine.WaitsFor(nil), l.waits},
+	} {
+		if is, was := fmt.Sprint(answer.is), fmt.Sprint(answer.was); is != was {
+			return search.Wrong(errBlind, "AppendText gives %q for two states of %d, and %s returns %s in one and %s in the other: the text must tell them apart",
+				l.text, l.self, answer.method, was, is)
+		}
+	}
+	return nil
 }
 
 // flight returns the number of a message.
@@ -186,28 +217,29 @@ func (m *model) step(i int, from *local, do verb, msg uint32) *step {
 
 func (m *model) run(i int, was *local, do verb, msg uint32) (s step) {
 	machine := was.machine.Clone()
-	var out []dmutex.Message
-	switch do {
-	case forget:
+	if do == forget {
 		var born dmutex.Machine
 		if born, s.fault = m.rebirth(machine, was.self, 1); s.fault == nil {
 			machine = born
 		}
-	case deliver:
-		out, s.fault = m.act(machine, was, do, m.flights[msg].Clone())
-	default:
-		out, s.fault = m.act(machine, was, do, dmutex.Message{})
-	}
-	if now := text(was.machine); s.fault == nil && now != was.text {
-		s.fault = search.Wrong(ErrContract, "an input to a clone of %q made it %q", was.text, now)
-	}
-	if s.fault == nil {
-		for _, o := range out {
-			s.sent = append(s.sent, m.flight(i, o))
+	} else {
+		var out []dmutex.Message
+		in := m.message(do, msg)
+		if out, s.fault = m.act(machine, was, do, in); s.fault == nil {
+			for _, o := range out {
+				s.sent = append(s.sent, m.flight(i, o))
+			}
+			s.fault = cmp.Or(m.borrowed(machine, was, do, msg, in), m.repeats(was, do, msg, &s, machine))
 		}
 	}
+	if now := text(was.machine); s.fault == nil && now != was.text {
+		s.fault = search.Wrong(errBlind, "an input to a clone of %q made it %q: Clone must copy what the machine changes, and machines must share nothing, such as a variable of the package", was.text, now)
+	}
 	to, wrong := m.local(i, machine)
-	s.to, s.fault = to, cmp.Or(s.fault, wrong)
+	if to.before == nil {
+		to.before, to.by, to.in = was, do, msg
+	}
+	s.to, s.flaw = to, wrong
 	s.enters = was.phase != dmutex.Held && to.phase == dmutex.Held
 	return s
 }
@@ -281,8 +313,8 @@ func (w *world) Do(a action) error {
 	return err
 }
 
-// take takes a step, and returns what is sent and the first thing that is wrong.
-func (w *world) take(a action) (sent []uint32, wrong error) {
+// take takes a step, and returns it and the first thing that is wrong. A loss is no step of a machine.
+func (w *world) take(a action) (s *step, wrong error) {
 	if a.do.local() {
 		if left := &w.places[a.at].left; a.do != release {
 			left[a.do] -= min(left[a.do], 1)
@@ -304,28 +336,34 @@ func (w *world) take(a action) (sent []uint32, wrong error) {
 }
 
 // move gives node i an input.
-func (w *world) move(i int, do verb, msg uint32) (sent []uint32, wrong error) {
-	s := w.step(i, w.places[i].local, do, msg)
+func (w *world) move(i int, do verb, msg uint32) (s *step, wrong error) {
+	s = w.step(i, w.places[i].local, do, msg)
 	w.places[i].local = s.to
 	for _, msg := range s.sent {
 		w.send(msg)
 	}
-	wrong = s.fault
-	if s.enters && wrong == nil {
+	if s.enters {
 		wrong = w.enter(i)
+	}
+	if wrong = worst(wrong, s.fault, s.flaw); wrong == nil && w.lived != nil {
+		wrong = w.live(i, do, msg, s)
 	}
 	if wrong == nil {
 		wrong = w.knows()
 	}
-	if wrong == nil {
-		wrong = w.crowded(s.sent)
+	wrong = w.judged(wrong)
+	if over := cmp.Or(s.fault, w.crowded(s.sent)); wrong == nil && over != nil {
+		if wrong = over; w.graves {
+			wrong = search.ErrOutside
+		}
 	}
-	return s.sent, wrong
+	return s, wrong
 }
 
 // enter checks the grant of node i.
 func (w *world) enter(i int) error {
 	l, inside, other := w.places[i].local, 0, dmutex.None
+	var overtaken error
 	for _, p := range w.places {
 		if p.phase == dmutex.Held {
 			inside++
@@ -334,7 +372,7 @@ func (w *world) enter(i int) error {
 			}
 		}
 		if w.Stamped && p.pending && conflict(p.local, l) && p.stamp.Less(l.stamp) {
-			return search.Wrong(ErrOvertaken, "%d enters by %v, and %v is pending", l.self, l.stamp, p.stamp)
+			overtaken = search.Wrong(ErrOvertaken, "%d enters by its Stamp %v, and %v is pending", l.self, l.stamp, p.stamp)
 		}
 	}
 	w.inside = max(w.inside, inside)
@@ -346,7 +384,7 @@ func (w *world) enter(i int) error {
 	} else {
 		w.lastAlone = w.last
 	}
-	return enters(l.self, l.fence, last, other)
+	return worst(enters(l.self, l.fence, last, other), overtaken)
 }
 
 // send puts a message behind those of its lane.
@@ -368,18 +406,24 @@ func (w *world) crowded(sent []uint32) error {
 			}
 		}
 		w.most = max(w.most, n)
-		if most := w.Network.Channel; most > 0 && n > most {
+		switch most := w.Network.Channel; {
+		case most > 0 && n > most:
 			return search.Wrong(ErrChannel, "%d messages are in flight from %d to %d", n, w.flights[msg].From, w.flights[msg].To)
+		case most == 0 && n > plenty+w.Network.Duplicates:
+			return search.Wrong(ErrChannel, "%d messages are in flight from %d to %d, and no algorithm needs so many: the machines answer each other without end", n, w.flights[msg].From, w.flights[msg].To)
 		}
 	}
 	return nil
 }
 
+// plenty is how many messages may be in flight from one node to another where [Network.Channel] is not set.
+const plenty = 250
+
 // rests checks a state in which nothing is in flight.
-func (w *world) rests() error {
-	if err := w.shares(); err != nil {
-		return err
-	}
+func (w *world) rests() error { return w.judged(worst(w.shares(), w.finished())) }
+
+// finished checks that nothing is unfinished if nothing more will happen.
+func (w *world) finished() error {
 	if !w.calm() {
 		return nil
 	}
@@ -392,7 +436,7 @@ func (w *world) rests() error {
 		}
 	}
 	left := slices.IndexFunc(w.places, func(p place) bool { return !p.clean })
-	return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", w.places[left].text)
+	return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and Forget of %d returns false; this is left: %q", w.places[left].self, w.places[left].text)
 }
 
 // shares checks what holds between nodes that share if nothing is in flight.
@@ -410,12 +454,12 @@ func (w *world) shares() error {
 		}
 	}
 	if some && all && apart != dmutex.None {
-		return search.Wrong(ErrApart, "%d has a pending request, and all nodes that wait for the lock or hold it share it", apart)
+		return search.Wrong(ErrApart, "%d has a pending request, and all nodes that wait for the lock or hold it share it: Cancel or Handle must withdraw the request", apart)
 	}
 	for _, p := range w.places {
 		wanted := slices.ContainsFunc(w.places, func(o place) bool { return o.pending && !o.shared })
 		if p.phase == dmutex.Held && p.shared && p.wanted != wanted {
-			return search.Wrong(ErrWanted, "%d shares the lock, and its Wanted is %v", p.self, p.wanted)
+			return search.Wrong(ErrWanted, "%d shares the lock, and its Wanted is %v, not %v", p.self, p.wanted, wanted)
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ type Network struct {
 	Losses     int  // how often in a run a message is lost
 
 	// Channel is how many messages may be in flight from one node to another at
-	// a time. More is a violation, ErrChannel. 0 means no limit.
+	// a time. More is a violation, ErrChannel. 0 means 250, and the Duplicates: enough for
+	// any algorithm that does not answer without end.
 	Channel int
 }
 

@@ -48,7 +48,8 @@ import (
 // The group comes first, then holder or sharers, home, fence and network. The output of a command
 // is the phase of the node, if it has changed, and then what the node sends. A
 // call that the machine refuses is written as "refused", and the first check of
-// [Explore] that fails after a step as "violation".
+// [Explore] that fails after a step as "violation". Of the kinds other than [ErrMutualExclusion],
+// [ErrFenceOrder] and [ErrDeadlock] each is written once.
 func RunScript(algorithm dmutex.Algorithm, script string) (string, error) {
 	return (&play{config: Config{Algorithm: algorithm}}).run(script)
 }
@@ -59,6 +60,7 @@ type play struct {
 	world  *world   // nil before the first command that is not about the group
 	output []string // of this block; nil before its first command
 	failed *Violation
+	said   []error // the kinds of the violations so far
 
 	wire   []trace.Message // in flight, oldest first
 	tracer tracer
@@ -106,8 +108,14 @@ func (p *play) say(format string, args ...any) {
 }
 
 func (p *play) violation(err error) {
-	if v, ok := errors.AsType[*Violation](err); ok {
-		p.failed = v
+	if v, ok := wrongly(err); ok {
+		if p.failed == nil || isGrave(v) {
+			p.failed = v
+		}
+		if !isGrave(v) && slices.Contains(p.said, v.Kind) {
+			return
+		}
+		p.said = append(p.said, v.Kind)
 		p.say("violation: %s", brief(v))
 	}
 }
@@ -184,7 +192,7 @@ func (p *play) begin() error {
 	for i := range w.places {
 		p.tracer.born(p.now, w.start(i), w.places[i].machine)
 	}
-	p.violation(cmp.Or(err, w.rests()))
+	p.violation(worst(err, w.rests(), w.lives()))
 	return nil
 }
 
@@ -270,10 +278,10 @@ func (p *play) message(do verb, words string) error {
 // all delivers until no message is left. If the run does not end, that is a
 // violation, and only the first hundred lines of output are kept.
 func (p *play) all() {
-	const plenty = 10_000
+	const most = 10_000
 	said := len(p.output)
 	for n := 0; len(p.wire) > 0; n++ {
-		if n == plenty {
+		if n == most {
 			p.output = p.output[:min(len(p.output), said+100)]
 			p.violation(search.Wrong(ErrLivelock, "the run has not ended after %d messages", n))
 			return
@@ -294,7 +302,7 @@ func (p *play) step(do verb, k int) {
 		}
 	}
 	was := w.places[i]
-	sent, wrong := w.take(a)
+	taken, wrong := w.take(a)
 	if do == lose {
 		p.violation(w.rests())
 		return
@@ -310,7 +318,7 @@ func (p *play) step(do verb, k int) {
 	default:
 		p.say("%d %v", is.self, is.phase)
 	}
-	for _, id := range sent {
+	for _, id := range taken.sent {
 		m := p.tracer.send(w.flights[id].Message)
 		p.wire = append(p.wire, m)
 		p.say("%v", m)
@@ -319,7 +327,10 @@ func (p *play) step(do verb, k int) {
 	if do == forget {
 		p.tracer.born(p.now, w.again(was.machine, is.self, 1), is.machine)
 	}
-	p.violation(cmp.Or(wrong, w.rests()))
+	if taken.fault == nil { // else nothing could follow
+		wrong = worst(wrong, w.rests())
+	}
+	p.violation(wrong)
 }
 
 // passTime lets the time of a step pass before a delivery and before a local input; but

@@ -34,10 +34,10 @@ func TestWaiterLaw(t *testing.T) {
 		kind      error
 		why       string
 	}{
-		{"central without the coordinator", without(1).of(central.New), ErrUnfound, "2 waits for [], but none of these is the holder 1 or lends to it"},
-		{"central that lends nothing", selfish.of(central.New), ErrUnfound, "3 waits for [1], but none of these is"},
-		{"central.Witnessed without the coordinator", without(1).of(central.Witnessed), ErrUnfound, "3 waits for [], but none of these is the holder 1 or lends to it"},
-		{"central.Witnessed that lends nothing", selfish.of(central.Witnessed), ErrUnfound, "3 waits for [1], but none of these is"},
+		{"central without the coordinator", without(1).of(central.New), ErrUnfound, "WaitsFor of 2 returns [], but none of these is the holder 1 or lends to it"},
+		{"central that lends nothing", selfish.of(central.New), ErrUnfound, "WaitsFor of 3 returns [1], but none of these is"},
+		{"central.Witnessed without the coordinator", without(1).of(central.Witnessed), ErrUnfound, "WaitsFor of 3 returns [], but none of these is the holder 1 or lends to it"},
+		{"central.Witnessed that lends nothing", selfish.of(central.Witnessed), ErrUnfound, "WaitsFor of 3 returns [1], but none of these is"},
 		{"ricart", without(2).of(ricart.New), ErrUnfound, "but none of these is the holder 2"},
 		{"ricart.Carvalho", without(2).of(ricart.Carvalho), ErrUnfound, "but none of these is the holder 2"},
 		{"lamport", without(2).of(lamport.New), ErrUnfound, "but none of these is the holder 2"},
@@ -46,8 +46,8 @@ func TestWaiterLaw(t *testing.T) {
 		{"maekawa that votes for nobody", selfish.of(maekawa.New), ErrUnfound, "but none of these is"},
 		{"ring", without(2).of(ring.New), ErrUnfound, "but none of these is the holder 2"},
 		{"suzukikasami", without(2).of(suzukikasami.New), ErrUnfound, "but none of these is the holder 2"},
-		{"while idle", strange(func(dmutex.Phase) []dmutex.NodeID { return []dmutex.NodeID{2} }).of(ring.New), ErrContract, "1 is idle and waits for [2]"},
-		{"oneself", strange(func(p dmutex.Phase) []dmutex.NodeID { return Nodes(3 * int(p&dmutex.Waiting)) }).of(ricart.New), ErrContract, "1 waits for [1 2 3], which are not distinct peers"},
+		{"while idle", strange(func(dmutex.Phase) []dmutex.NodeID { return []dmutex.NodeID{2} }).of(ring.New), ErrContract, "WaitsFor of 1 returns [2]"},
+		{"oneself", strange(func(p dmutex.Phase) []dmutex.NodeID { return Nodes(3 * int(p&dmutex.Waiting)) }).of(ricart.New), ErrContract, "WaitsFor of 1 returns [1 2 3], which are not distinct peers"},
 	} {
 		rows = append(rows, tt.name)
 		t.Run(tt.name, func(t *testing.T) {

@@ -141,7 +141,7 @@ func TestMutants(t *testing.T) {
 		}, {
 			name: "eager-unordered", broken: eager, // RELEASE overtakes its REQUEST
 			quorums: pair, requests: []int{1}, cancels: []int{1}, network: dmutextest.Network{Unordered: true},
-			kills: dmutextest.ErrLeftBehind, states: 67,
+			kills: dmutextest.ErrDeadlock, states: 456,
 		}, {
 			name: "untagged", // without withdrawal
 			broken: mutation{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {

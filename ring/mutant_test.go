@@ -36,7 +36,7 @@ func TestMutants(t *testing.T) {
 			Algorithm: New,
 			Nodes:     3, Requests: []int{2},
 			Network: dmutextest.Network{Duplicates: 1},
-			Want:    dmutextest.ErrRefused,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
 			Name: "token-without-fence",

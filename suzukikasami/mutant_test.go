@@ -18,6 +18,7 @@ var eager = machinetest.Probe[*machine]{
 				_, _ = m.Cancel()
 				m.rn[m.Place()] = m.Stamp().Clock
 			}
+			msg = msg.Clone() // its lists are those of another machine
 			msg.Attempt, msg.Numbers[m.Place()] = m.rn[m.Place()], m.rn[m.Place()]
 		}
 		return m.Handle(msg)
