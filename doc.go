@@ -35,18 +35,18 @@
 //
 // # A lock service
 //
-// Package node is a member of a group: it drives a machine for each lock. Packages filenode, natsnode and
-// sqlnode open one over a file, over NATS and JetStream, or over TCP and an SQL database. A process that is no
+// Package node is a member of a group: it drives a machine for each lock. Packages filenode, natsnode, sqlnode
+// and kubenode open one over a file, over NATS and JetStream, or over TCP with an SQL database or a Lease of Kubernetes. A process that is no
 // member takes the same locks by package client, and one that needs no group takes a lock in one record
 // of a store by package storelock. All are a lock.Mutex, so code that uses a lock need not know which.
 // A lock can be shared by readers, and package semaphore lets up to k callers in. Packages filestore,
-// sqlstore, natsstore and etcdstore keep the record of a group.
+// kubestore, sqlstore, natsstore and etcdstore keep the record of a group.
 //
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
-// this one, lock, semaphore, locktest, node, filenode, natsnode, sqlnode, nodehttp, client, natsclient, fence,
-// central, lamport, maekawa, ricart, ring, suzukikasami, store, filestore, sqlstore, natsstore, etcdstore,
+// this one, lock, semaphore, locktest, node, filenode, kubenode, natsnode, sqlnode, nodehttp, client, natsclient, fence,
+// central, lamport, maekawa, ricart, ring, suzukikasami, store, filestore, kubestore, sqlstore, natsstore, etcdstore,
 // storelock, memlink, tcplink, natslink, and the metrics prom and otel. The same holds for the flags
 // and exit statuses of the tool, and for the names of metrics and log keys.
 //

@@ -5,6 +5,7 @@
 //
 //   - [Memory], for tests and for the nodes of one process
 //   - filestore, for the processes of one machine; nothing to install
+//   - kubestore, for a Lease of Kubernetes
 //   - sqlstore, for a database behind database/sql
 //   - natsstore, for a JetStream key-value bucket
 //   - etcdstore, a module of its own
@@ -20,10 +21,6 @@
 // [github.com/dmutex/dmutex/store/storetest.Run]. One that also knows when a process has
 // died can be a [Prover].
 //
-//   - Kubernetes: Get without a resourceVersion in its options, then Update of the object
-//     as it was read. Its metadata.resourceVersion is the revision, and a Conflict or an
-//     AlreadyExists is [ErrConflict]. Do not read from an informer: its cache may be
-//     stale.
 //   - DynamoDB: GetItem with ConsistentRead. PutItem with a new random revision, on the
 //     condition that the old one is there, or attribute_not_exists. A
 //     ConditionalCheckFailedException is ErrConflict, unless the SDK has retried: turn its

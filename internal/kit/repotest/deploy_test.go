@@ -34,7 +34,7 @@ func TestDeployFilesAreShown(t *testing.T) {
 			require.Equal(t, string(file), match[2], "%s does not show %s as it is", page, match[1])
 		}
 	}
-	require.Len(t, shown.FindAllString(all, -1), 4)
+	require.Len(t, shown.FindAllString(all, -1), 5)
 	require.NoError(t, filepath.WalkDir("docs/deploy", func(file string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			require.Contains(t, all, "("+strings.TrimPrefix(filepath.ToSlash(file), "docs/")+")")

@@ -91,11 +91,13 @@ var rows = []layer{
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/epochs", "internal/hold", "internal/latelog", "internal/leases", "internal/mail", "internal/membership", "internal/message", "internal/protocol", "internal/storecall", "internal/stream", "internal/timers", "internal/wire", "lock", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 	{"node/filenode", false, []string{"node", "store", "transport"}},
+	{"node/kubenode", false, []string{"node", "store", "transport"}},
 	{"node/natsnode", false, []string{"node", "store", "transport"}},
 	{"node/sqlnode", false, []string{"node", "store", "transport"}},
 	{"internal/metrics", false, []string{".", "client", "node"}},
 
 	// For tests only: nothing that ships reaches these.
+	{"internal/kit/kubetest", false, nil},
 	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
 	{"internal/kit/certtest", false, nil},
 	{"internal/kit/browsertest", false, nil},
