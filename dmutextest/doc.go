@@ -9,7 +9,8 @@
 // explore. [Simulate] measures.
 //
 // [RunScript] runs a script, which is a conversation as text. [TestScript]
-// compares it with a golden file, and [TraceScript] makes traces of it.
+// compares it with a golden file, and [TraceScript] makes
+// traces of it; [SaveTrace] writes them for "dmutex trace draw".
 //
 // [TestMachine] and [FuzzMachine] check that a machine keeps the contract of
 // [dmutex.Machine].

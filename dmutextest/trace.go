@@ -1,7 +1,11 @@
 package dmutextest
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -69,16 +73,13 @@ func sharing(m dmutex.Machine) bool {
 // TraceScript runs a script as [RunScript] does, and returns the trace that each
 // member would have recorded, in the order of the group. The lock is "x". A
 // delivery takes a second; local inputs of different nodes in a row happen at the
-// same time. If a check fails, TraceScript returns that as an error.
+// same time. If a check fails, TraceScript returns that as an error, with the traces.
 func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, error) {
 	events := make(map[dmutex.NodeID][]trace.Event)
 	p := &play{config: Config{Algorithm: algorithm}}
 	p.tracer = newTracer(func(self dmutex.NodeID, e *trace.Event) { events[self] = append(events[self], *e) })
 	if _, err := p.run(script); err != nil {
 		return nil, err
-	}
-	if v := p.failed; v != nil {
-		return nil, fmt.Errorf("%w: %s", v.Kind, v.Why)
 	}
 	var traces []*trace.Trace
 	members := slices.Sorted(slices.Values(p.config.Members))
@@ -90,5 +91,30 @@ func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, err
 		header := trace.Header{Self: self, Members: members, Algorithm: text}
 		traces = append(traces, &trace.Trace{Name: self.String(), Header: header, Events: events[self]})
 	}
+	if v := p.failed; v != nil {
+		return traces, fmt.Errorf("%w: %s", v.Kind, v.Why)
+	}
 	return traces, nil
+}
+
+// SaveTrace writes what [TraceScript] returns into the files 1.trace, 2.trace and so on of a directory, which it makes.
+// The command "dmutex trace draw" draws them, so a violation of any machine can be looked at:
+//
+//	var v *dmutextest.Violation
+//	if errors.As(err, &v) {
+//		dmutextest.SaveTrace("run", newMachine, v.Script)
+//	}
+//
+// A check that fails, as it does in the script of a violation, is no error of SaveTrace.
+func SaveTrace(dir string, algorithm dmutex.Algorithm, script string) error {
+	traces, err := TraceScript(algorithm, script)
+	if len(traces) == 0 {
+		return err
+	}
+	err = os.MkdirAll(dir, 0o755)
+	for _, t := range traces {
+		var b bytes.Buffer
+		err = errors.Join(err, t.Write(&b), os.WriteFile(filepath.Join(dir, t.Name+".trace"), b.Bytes(), 0o644))
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,10 +114,31 @@ func TestTraceSimulate(t *testing.T) {
 	}
 }
 
-// A script with a violation makes no trace.
+// The run of a violation makes traces, too, with both that hold the lock.
 func TestTraceOfAViolation(t *testing.T) {
-	_, err := dmutextest.TraceScript(lamport.New, "group 1 2\nnetwork unordered\n\nrequest 1\nrequest 2\ndeliver 2->1\ndeliver 1->2 REPLY\n")
-	require.ErrorContains(t, err, "mutual exclusion")
+	_, err := dmutextest.Explore(dmutextest.Config{
+		Algorithm: lamport.New, Members: dmutextest.Nodes(2), Requests: []int{1}, Network: dmutextest.Network{Unordered: true},
+	})
+	var v *dmutextest.Violation
+	require.ErrorAs(t, err, &v)
+	traces, err := dmutextest.TraceScript(lamport.New, v.Script)
+	require.ErrorIs(t, err, dmutextest.ErrMutualExclusion)
+	require.Len(t, traces, 2)
+	for _, tr := range traces {
+		require.Equal(t, dmutex.Held, tr.Events[len(tr.Events)-1].Phase)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	require.NoError(t, dmutextest.SaveTrace(dir, lamport.New, v.Script))
+	for _, tr := range traces {
+		file, err := os.ReadFile(filepath.Join(dir, tr.Name+".trace"))
+		require.NoError(t, err)
+		again, err := trace.Read(tr.Name, bytes.NewReader(file))
+		require.NoError(t, err)
+		require.Len(t, again.Events, len(tr.Events))
+	}
+
 	_, err = dmutextest.TraceScript(lamport.New, "dance")
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorIs(t, dmutextest.SaveTrace(dir, lamport.New, "dance"), dmutex.ErrMisuse)
+	require.Error(t, dmutextest.SaveTrace(filepath.Join(dir, "1.trace"), lamport.New, v.Script), "a file is there")
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -195,4 +197,31 @@ func TestCheckShares(t *testing.T) {
 	status, _, stderr = invoke("check", "--algorithm=maekawa", "--shares=1")
 	require.Equal(t, tool.StatusUsage, status)
 	require.Contains(t, stderr, "maekawa lets one node in at a time")
+}
+
+// The counterexample can be seen.
+func TestCheckDraws(t *testing.T) {
+	for _, name := range []string{"run.svg", "run.html"} {
+		file := filepath.Join(t.TempDir(), name)
+		status, stdout, stderr := invoke("check", "--requests=1", "--network=unordered", "-o", file)
+		require.Equal(t, tool.StatusFailed, status)
+		require.Contains(t, stdout, "3 of 9 failed")
+		require.Equal(t, "wrote "+file+": lamport, unordered: mutual exclusion: 1 and 2 both hold the lock\n", stderr)
+		picture, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(picture), "lamport, unordered: mutual exclusion: 1 and 2 both hold the lock")
+		require.Equal(t, 2, strings.Count(string(picture), "holds the lock with fence 1, from"))
+	}
+	file := filepath.Join(t.TempDir(), "run.svg")
+	status, _, stderr := invoke("check", "--algorithm=ricart", "--requests=1", "-o", file)
+	require.Equal(t, tool.StatusOK, status)
+	require.Empty(t, stderr)
+	require.NoFileExists(t, file)
+	status, _, stderr = invoke("check", "--algorithm=ricart", "--requests=1", "--network=lossy", "-o", filepath.Join(file, "none.svg"))
+	require.Equal(t, tool.StatusIncomplete, status)
+	require.Contains(t, stderr, "none.svg: no such file")
+	tooltest.Refused(t, invoke, [][2]string{
+		{"check -o run.png", "must end in .svg or .html"},
+		{"check --election=bully -o run.svg", "--output is about locks"},
+	})
 }

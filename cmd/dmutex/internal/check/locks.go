@@ -3,12 +3,14 @@ package check
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	quorums "github.com/dmutex/dmutex/cmd/dmutex/internal/quorum"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
@@ -24,6 +26,9 @@ type lockOptions struct {
 	Cancel    bool           `help:"Each node may also withdraw a request, once in a run and at any time."`
 	Quorums   string         `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
 
+	Output string `short:"o" placeholder:"FILE" help:"Draw the run to the first violation into this file: .svg, or .html for a page that needs nothing else. Nothing is written if nothing is wrong."`
+
+	write   func(*draw.Drawing) []byte
 	network dmutextest.Network
 	quorums map[uint64]string // by node, if they were given
 }
@@ -35,6 +40,9 @@ func (o *lockOptions) validate(nodes int) (err error) {
 	}
 	if o.network, err = dmutextest.ParseNetwork(network); err != nil {
 		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
+	}
+	if o.write, err = draw.Format(o.Output, ""); err != nil {
+		return err
 	}
 	switch {
 	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, catalog.Algorithm.Shares):
@@ -203,6 +211,31 @@ func (o *lockOptions) closing(all []subject) string {
 		fmt.Fprintf(&b, "\n%s\n", tool.Wrap(strings.Join(said, " ")))
 	}
 	return b.String()
+}
+
+// draw draws the first violation, if that is wanted.
+func (o *lockOptions) draw(con *tool.Console, all []subject) error {
+	for _, s := range all {
+		l, ok := s.(*lock)
+		if o.Output == "" || !ok || l.Violation == nil {
+			continue
+		}
+		what := fmt.Sprintf("%s, %s: %s: %s", l.Algorithm, l.Network, l.Violation.Kind, l.Violation.Why)
+		traces, err := dmutextest.TraceScript(l.config.Algorithm, l.Violation.Script)
+		if len(traces) == 0 {
+			return err
+		}
+		drawing, err := draw.New(traces, draw.Options{Title: what})
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if err := os.WriteFile(o.Output, o.write(drawing), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(con.Err, "wrote %s: %s\n", o.Output, what)
+		return nil
+	}
+	return nil
 }
 
 const proved = `In every run of these groups no two nodes met in the critical section%s, every fence was higher than the last%s, and in ` +

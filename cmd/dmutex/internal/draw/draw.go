@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,21 @@ const (
 	mostLines  = 1000    // of nodes
 	mostPieces = 300_000 // of messages: one for each sending, receipt and row
 )
+
+// Format returns how a Drawing is written into a file: as svg or html, or as the name of the file says if the format is
+// empty. A file without a name is standard output.
+func Format(file, format string) (write func(*Drawing) []byte, err error) {
+	suffixes := map[string]string{"": "svg", ".svg": "svg", ".html": "html"}
+	format = cmp.Or(format, suffixes[filepath.Ext(file)])
+	write = map[string]func(*Drawing) []byte{"svg": (*Drawing).SVG, "html": (*Drawing).HTML}[format]
+	switch {
+	case format == "":
+		return nil, fmt.Errorf("--output=%s: the name must end in .svg or .html", file)
+	case write == nil:
+		return nil, fmt.Errorf("--format=%s: choose svg or html", format)
+	}
+	return write, nil
+}
 
 // A Drawing is traces, ready to be drawn.
 type Drawing struct {

@@ -5,15 +5,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/dmutex/dmutex/dmutextest"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -68,12 +70,14 @@ func traceFiles(dir string) (files []string, err error) {
 }
 
 type drawCmd struct {
-	Files  []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
-	Output string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
-	Format string   `placeholder:"svg" help:"svg or html (a page that needs nothing else). The default is what the output's name ends in: .svg or .html."`
+	Files     []string `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace; with --algorithm a script."`
+	Algorithm string   `placeholder:"NAME" help:"The file is a script, such as dmutex check prints and golden files are; run it with one of ${algorithms}."`
+	Output    string   `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
+	Format    string   `placeholder:"svg" help:"svg or html (a page that needs nothing else). The default is what the output's name ends in: .svg or .html."`
 	draw.Options
 
-	write func(*draw.Drawing) []byte
+	write     func(*draw.Drawing) []byte
+	algorithm dmutex.Algorithm
 }
 
 func (drawCmd) Help() string {
@@ -81,30 +85,56 @@ func (drawCmd) Help() string {
 		`their wall clocks, and then so that no message arrives before it was sent. Where much happens time is stretched; the numbers ` +
 		`on the axis are true.
 
+With --algorithm the file is a script, and a delivery takes a second. If a check fails in it, the picture has that as its title.
+
 Exit status: 0 if the picture was drawn; 2 if the command line is wrong; 3 if a file is not a trace, or there is nothing to draw.`
 }
 
 // Validate chooses the format, and refuses what could not be drawn.
-func (c *drawCmd) Validate() error {
+func (c *drawCmd) Validate() (err error) {
 	if c.To < 0 || c.To > 0 && c.To <= c.From {
 		return fmt.Errorf("--to=%v: choose more than --from=%v", c.To, c.From)
 	}
-	suffixes := map[string]string{"": "svg", ".svg": "svg", ".html": "html"}
-	format := cmp.Or(c.Format, suffixes[filepath.Ext(c.Output)])
-	c.write = map[string]func(*draw.Drawing) []byte{
-		"svg": (*draw.Drawing).SVG, "html": (*draw.Drawing).HTML,
-	}[format]
-	switch {
-	case format == "":
-		return fmt.Errorf("--output=%s: the name must end in .svg or .html, or give --format", c.Output)
-	case c.write == nil:
-		return fmt.Errorf("--format=%s: choose svg or html", c.Format)
+	if c.Algorithm != "" {
+		a, ok := catalog.Find(c.Algorithm, catalog.Broken)
+		switch {
+		case !ok:
+			return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, catalog.Names())
+		case len(c.Files) != 1:
+			return errors.New("--algorithm: it runs one script; leave it out to draw traces")
+		}
+		c.algorithm = a.New
 	}
-	return nil
+	c.write, err = draw.Format(c.Output, c.Format)
+	return err
+}
+
+// script reads a file and runs it as a script. If that ends in a violation, the picture says so.
+func (c *drawCmd) script(con *tool.Console) ([]*trace.Trace, error) {
+	script, err := os.ReadFile(c.Files[0])
+	if err != nil {
+		return nil, err
+	}
+	traces, err := dmutextest.TraceScript(c.algorithm, string(script))
+	switch {
+	case len(traces) == 0:
+		return nil, fmt.Errorf("%s: %w", c.Files[0], err)
+	case err != nil:
+		c.Title = cmp.Or(c.Title, strings.TrimPrefix(err.Error(), "dmutextest: "))
+		fmt.Fprintf(con.Err, "%s: %v\n", c.Files[0], err)
+	}
+	return traces, nil
 }
 
 func (c *drawCmd) Run(con *tool.Console) error {
-	traces, err := readTraces(con, c.Files)
+	read := readTraces
+	if c.algorithm != nil {
+		read = func(con *tool.Console, _ []string) ([]*trace.Trace, error) { return c.script(con) }
+	}
+	traces, err := read(con, c.Files)
+	if errors.Is(err, trace.ErrFormat) {
+		return fmt.Errorf("%w (a script needs --algorithm)", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ func TestTraceUsage(t *testing.T) {
 		{"trace draw", "<files>"},
 		{"trace draw x -o x.png", "must end in .svg or .html"},
 		{"trace draw x --format=png", "choose svg or html"},
+		{"trace draw x --algorithm=peterson", "choose one of central, "},
+		{"trace draw x y --algorithm=ricart", "it runs one script"},
 		{"trace draw x --width=399", "choose 400 or more"},
 		{"trace draw x --from=-1s", "choose 0s or more"},
 		{"trace draw x --from=2s --to=1s", "choose more than --from=2s"},
@@ -46,15 +48,41 @@ func TestTraceUsage(t *testing.T) {
 	for _, tt := range [][2]string{
 		{"trace draw " + above, "choose a directory below, such as " + below},
 		{"trace draw " + below, "1.trace:1: trace: not a trace"},
+		{"trace draw " + other, "(a script needs --algorithm)"},
 		{"trace replay " + filepath.Join(dir, "none"), "no such file"},
 		{"trace replay " + dir, "other.trace:1: trace: not a trace: it has no header"},
 		{"trace draw " + t.TempDir(), "no file in it ends in .trace"},
 		{"trace replay " + foreign, `no algorithm of this program describes itself as "peterson"; give one with --algorithm`},
 		{"trace replay " + silent, "silent: it does not say which algorithm it is of; give one with --algorithm"},
 		{"trace draw " + foreign, "dmutex: the traces are empty\n"},
+		{"trace draw --algorithm=ricart " + silent, "a script begins with a group"},
+		{"trace draw --algorithm=ricart " + dir, "is a directory"},
 	} {
 		status, _, stderr := invoke(strings.Fields(tt[0])...)
 		require.Equal(t, tool.StatusIncomplete, status, tt[0])
 		require.Contains(t, stderr, tt[1])
+	}
+}
+
+// A golden script becomes a picture, and so does the script of a counterexample, with what went wrong as the title.
+func TestDrawScript(t *testing.T) {
+	for _, tt := range []struct{ algorithm, script, title, stderr string }{
+		{"ricart", "group 1 2 3\n\nrequest 1\ndeliver all\nrelease 1\n", "", ""},
+		{
+			"lamport", "group 1 2\nnetwork unordered\n\nrequest 1\nrequest 2\ndeliver 2->1\ndeliver 1->2 REPLY\n",
+			"mutual exclusion: 1 and 2 both hold the lock", "run.txt: dmutextest: mutual exclusion: 1 and 2 both hold the lock\n",
+		},
+	} {
+		file, out := filepath.Join(t.TempDir(), "run.txt"), filepath.Join(t.TempDir(), "run.svg")
+		require.NoError(t, os.WriteFile(file, []byte(tt.script), 0o600))
+		status, stdout, stderr := invoke("trace", "draw", "--algorithm", tt.algorithm, file, "-o", out)
+		require.Equal(t, tool.StatusOK, status, stderr)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, tt.stderr)
+		picture, err := os.ReadFile(out)
+		require.NoError(t, err)
+		require.Contains(t, string(picture), "fence 1")
+		require.Contains(t, string(picture), tt.title)
+		require.Equal(t, tt.stderr != "", strings.Contains(string(picture), "mutual exclusion"))
 	}
 }
