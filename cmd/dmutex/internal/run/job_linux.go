@@ -2,8 +2,8 @@ package run
 
 import (
 	"bytes"
-	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -19,18 +19,12 @@ func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 // dieWithParent makes the system kill the command if this process dies.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// parentOf returns the number of a process's parent, 0 if that is outside of our container, or -1.
-func parentOf(pid int) int {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // after the name of the program, which may have anything
-	if len(fields) < 2 {
-		return -1
-	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	if err != nil {
-		return -1
-	}
-	return parent
+// stopSelf stops this process. It returns when the process was continued: the signal goes to the thread of the caller.
+// One to the process might stop it a little later.
+func stopSelf() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 }
 
 // ignoredMask returns the signals that this process ignores, as far as the Go runtime has left them alone: those of

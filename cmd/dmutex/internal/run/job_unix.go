@@ -3,6 +3,7 @@
 package run
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,7 +37,7 @@ type job struct {
 	terminal  *terminal
 	control   chan os.Signal // what the terminal and shells tell our group
 	continued chan os.Signal // SIGCONT
-	witness   *witness
+	unit      *unit
 	grace     time.Duration
 	say       func(format string, args ...any)
 }
@@ -76,6 +77,10 @@ func (j *job) wait(held lock.Held, signals <-chan os.Signal) {
 	defer signal.Stop(children)
 	lost := held.Context().Done()
 	for !j.reap() {
+		alone, undecided := j.unit.decide()
+		for _, sig := range alone {
+			j.signal(sig)
+		}
 		if sig := j.stopped; sig != 0 {
 			j.stopped = 0
 			j.follow(sig, held)
@@ -90,7 +95,7 @@ func (j *job) wait(held lock.Held, signals <-chan os.Signal) {
 			ending := slices.Contains(ends, sig)
 			j.told = j.told || ending
 			switch {
-			case j.toAll(sig, children):
+			case j.unit.await(sig):
 			case ending:
 				j.signal(sig.(syscall.Signal))
 			default:
@@ -109,6 +114,9 @@ func (j *job) wait(held lock.Held, signals <-chan os.Signal) {
 			j.signal(syscall.SIGKILL)
 		case <-children:
 		case <-look:
+		case sig := <-j.unit.says:
+			j.unit.hear(sig)
+		case <-undecided:
 		}
 	}
 	if j.fronted = j.terminal.foreground() == j.group; j.fronted {
@@ -181,8 +189,7 @@ func (j *job) follow(sig syscall.Signal, held lock.Held) {
 			_ = syscall.Kill(0, sig)
 			notify(j.control, stops...)
 		}
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // Go has no way back to what the others do by default
-		<-j.continued
+		j.pause()
 	case needs:
 		j.say("the command needs the terminal, which another job has, and no shell can give it: the command is ended")
 		j.end()
@@ -197,27 +204,14 @@ func (j *job) follow(sig syscall.Signal, held lock.Held) {
 	j.send(syscall.SIGCONT)
 }
 
-// toAll reports whether a signal has reached all processes of a unit, as when systemd stops it: then the job has it already.
-func (j *job) toAll(sig os.Signal, children <-chan os.Signal) bool {
-	if j.witness == nil || sig != syscall.SIGTERM && sig != syscall.SIGHUP {
-		return false
+// pause stops this process until a shell continues it.
+func (j *job) pause() {
+	select {
+	case <-j.continued: // one that came before the stop
+	default:
 	}
-	patience := time.After(gather)
-	for {
-		j.reap()
-		switch w := j.witness; {
-		case w.died == sig && time.Since(w.at) < time.Second:
-			j.witness = nil
-			return true
-		case w.died != nil:
-			return false
-		}
-		select {
-		case <-children:
-		case <-patience:
-			return false
-		}
-	}
+	stopSelf() // by SIGSTOP: Go has no way back to what the others do by default
+	<-j.continued
 }
 
 // reap collects all children that have ended, also orphans that have left the group, and reports whether
@@ -233,8 +227,8 @@ func (j *job) reap() (gone bool) {
 			j.stopped = status.StopSignal()
 		case pid == j.group:
 			j.ended, j.status, j.stopped = true, status, 0
-		case j.witness != nil && pid == j.witness.pid && status.Signaled():
-			j.witness.died, j.witness.at = status.Signal(), time.Now()
+		default:
+			j.unit.ended(pid, status)
 		}
 	}
 }
@@ -294,30 +288,95 @@ func startKeeper() (keep func(group int), release func()) {
 	return keep, release
 }
 
-// A witness is a process that does nothing, outside of our process group and that of the job. If a signal ends it that
-// we get, too, all processes of our unit have got it.
-type witness struct {
-	pid  int
-	died os.Signal // what has ended it
-	at   time.Time
+// A unit tells a signal to all processes of a unit of systemd, which the job has already, from one to this process alone. It
+// has a witness: a process outside of our process group and of that of the job, which says what it gets.
+type unit struct {
+	patience time.Duration // how long a signal takes to reach all
+	witness  int           // the number of the process, 0 if there is none
+	says     <-chan syscall.Signal
+	heard    []arrival // signals that the witness got, and we have not yet
+	came     []arrival // and the other way around
+	dismiss  func()    // ends the witness, as our end does
 }
 
-// startWitness starts one if systemd has started this process or one that it descends from. dismiss ends it.
-func startWitness() (w *witness, dismiss func()) {
-	dismiss = func() {}
+type arrival struct {
+	sig syscall.Signal
+	at  time.Time
+}
+
+// startUnit starts the witness if systemd has started this process or one that it descends from.
+func startUnit() *unit {
+	u := &unit{patience: gather, dismiss: func() {}}
 	if os.Getenv("INVOCATION_ID") == "" {
-		return nil, dismiss
+		return u
 	}
-	cmd := exec.Command("/bin/sh", "-c", "read end")
+	const witness = `trap "echo TERM" TERM; trap "echo HUP" HUP; { trap "" TERM HUP; read end; } <&3 & while kill -0 $!; do wait $!; done 2>/dev/null`
+	cmd := exec.Command("/bin/sh", "-c", witness)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	in, err := cmd.StdinPipe()
+	end, left, err := os.Pipe()
+	if err != nil {
+		return u
+	}
+	defer end.Close()
+	cmd.ExtraFiles = []*os.File{end}
+	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil { // a system without a shell
-		return nil, dismiss
+		left.Close()
+		return u
 	}
-	w = &witness{pid: cmd.Process.Pid}
+	says := make(chan syscall.Signal, 16)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			says <- unix.SignalNum("SIG" + lines.Text())
+		}
+	}()
+	u.witness, u.says, u.dismiss = cmd.Process.Pid, says, func() { left.Close() }
 	_ = cmd.Process.Release() // reap waits for it
-	return w, func() { _ = in.Close() }
+	return u
+}
+
+// ended takes note of a child that has ended. Without a witness, signals are passed on at once.
+func (u *unit) ended(pid int, status syscall.WaitStatus) {
+	if pid == u.witness {
+		u.witness = 0
+		if status.Signaled() { // before it could say so
+			u.hear(status.Signal())
+		}
+	}
+}
+
+// hear takes note of what the witness got.
+func (u *unit) hear(sig syscall.Signal) { u.heard = append(u.heard, arrival{sig, time.Now()}) }
+
+// await reports whether a signal to us may have reached all. decide tells then.
+func (u *unit) await(sig os.Signal) bool {
+	if sig != syscall.SIGTERM && sig != syscall.SIGHUP || u.witness == 0 && len(u.heard) == 0 {
+		return false
+	}
+	u.came = append(u.came, arrival{sig.(syscall.Signal), time.Now()})
+	return true
+}
+
+// decide returns the signals that have come to us alone, and when to ask again, if that is not known of others yet.
+func (u *unit) decide() (alone []syscall.Signal, again <-chan time.Time) {
+	u.heard = slices.DeleteFunc(u.heard, func(h arrival) bool { return time.Since(h.at) > heardFirst })
+	var open []arrival
+	for _, c := range u.came {
+		same := func(h arrival) bool { return h.sig == c.sig }
+		switch i := slices.IndexFunc(u.heard, same); {
+		case i >= 0:
+			u.heard = slices.Delete(u.heard, i, i+1)
+		case time.Since(c.at) >= u.patience:
+			alone = append(alone, c.sig)
+		default:
+			open = append(open, c)
+		}
+	}
+	if u.came = open; len(open) > 0 {
+		again = time.After(time.Until(open[0].at.Add(u.patience)))
+	}
+	return alone, again
 }

@@ -4,18 +4,21 @@ package run
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -25,6 +28,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/store"
 )
 
@@ -83,6 +87,21 @@ func steps(words []string) (status int) {
 		case "die":
 			_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
 			select {}
+		case "pause": // with a SIGCONT that came before
+			j := &job{continued: make(chan os.Signal, 1)}
+			signal.Notify(j.continued, syscall.SIGCONT)
+			j.continued <- syscall.SIGCONT
+			paused := make(chan struct{})
+			go func() { // on a thread that is not the first
+				runtime.LockOSThread()
+				j.pause()
+				fmt.Println("on")
+				close(paused)
+			}()
+			<-paused
+			signal.Stop(j.continued)
+		case "orphaned":
+			fmt.Println("orphaned", orphaned())
 		case "stop":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			select {}
@@ -461,6 +480,86 @@ func TestRunActsOnLoss(t *testing.T) {
 			for _, f := range []*os.File{in, stdin, stdout, said} {
 				f.Close()
 			}
+		})
+	}
+}
+
+// A process group is orphaned if no process of it has a parent in another group of the session.
+func TestOrphaned(t *testing.T) {
+	ask := os.Args[0] + " child orphaned"
+	for line, want := range map[string]string{
+		ask:                         "orphaned false",
+		"sh -c '" + ask + "; true'": "orphaned false",
+		"trap '' TERM; sh -c '" + ask + "'; true": "orphaned false",
+	} {
+		for where, attr := range map[string]*syscall.SysProcAttr{"group": {Setpgid: true}, "session": {Setsid: true}} {
+			cmd := exec.Command("sh", "-c", line)
+			cmd.SysProcAttr = attr
+			out, err := cmd.Output()
+			require.NoError(t, err)
+			want := want
+			if where == "session" {
+				want = "orphaned true"
+			}
+			require.Equal(t, want+"\n", string(out), "%s: %s", where, line)
+		}
+	}
+}
+
+// A patientDoor grants the lock, or not, some time after its caller has given up.
+type patientDoor struct {
+	lock.Mutex
+	late time.Duration
+}
+
+func (d patientDoor) Acquire(ctx context.Context) (lock.Held, error) {
+	<-ctx.Done()
+	time.Sleep(d.late)
+	return d.Mutex.Acquire(context.WithoutCancel(ctx))
+}
+
+// A run that a signal has ended while it waits gives back what it is granted since, and so it does if the signal
+// comes twice, or with another one. A later second signal that asks to end gives up, and no other does.
+func TestSignalsWhileWaiting(t *testing.T) {
+	type sent struct {
+		after time.Duration
+		sig   syscall.Signal
+	}
+	for name, c := range map[string]struct {
+		late    time.Duration // the answer after the first signal
+		signals []sent
+		takes   time.Duration
+		freed   bool
+	}{
+		"one":                {400 * time.Millisecond, []sent{{0, syscall.SIGTERM}}, 400 * time.Millisecond, true},
+		"one hangup":         {400 * time.Millisecond, []sent{{0, syscall.SIGHUP}, {0, syscall.SIGHUP}}, 400 * time.Millisecond, true},
+		"another":            {5 * time.Second, []sent{{0, syscall.SIGTERM}, {0, syscall.SIGUSR1}, {time.Second, syscall.SIGALRM}}, 5 * time.Second, true},
+		"one that no end is": {5 * time.Second, []sent{{0, syscall.SIGUSR1}, {0, syscall.SIGTERM}}, 5 * time.Second, true},
+		"twice at once":      {5 * time.Second, []sent{{0, syscall.SIGTERM}, {0, syscall.SIGTERM}}, releaseAtOnce, false},
+		"twice":              {5 * time.Second, []sent{{0, syscall.SIGTERM}, {2 * time.Second, syscall.SIGINT}}, 2 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := locktest.New("door")
+				var said strings.Builder
+				r := &runner{Cmd: new(Cmd), con: &tool.Console{Err: &said}, signals: make(chan os.Signal, 16), refused: make(chan error)}
+				go func() {
+					for _, s := range c.signals {
+						time.Sleep(s.after)
+						r.signals <- s.sig
+					}
+				}()
+				begin := time.Now()
+				err := r.turn(patientDoor{l, c.late})
+				require.Equal(t, tool.Died{Signal: c.signals[0].sig}, err)
+				r.finish(func() {})
+				require.Equal(t, c.takes, time.Since(begin))
+				require.Equal(t, c.freed, !strings.Contains(said.String(), "gave up"), said.String())
+				time.Sleep(c.late) // what was given up is given back by a process that goes on
+				held, err := l.TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, held.Release())
+			})
 		})
 	}
 }

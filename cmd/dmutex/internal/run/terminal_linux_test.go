@@ -1,6 +1,8 @@
 package run
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/lock/locktest"
 )
 
 // A screen is a terminal with a program that a user talks with.
@@ -286,7 +289,8 @@ func TestTerminalStopLosesLock(t *testing.T) {
 	flags, n := inGroup(t, time.Second)
 	eachShell(t, flags, func(t *testing.T, s *screen) {
 		file := filepath.Join(t.TempDir(), "written")
-		s.types("locked sh -c 'echo pid $$; echo parent $PPID; while :; do echo x >>" + file + "; done'\n")
+		writers := "while :; do echo x >>" + file + "; done" // so many that one runs between two signals
+		s.types("locked sh -c 'echo pid $$; echo parent $PPID; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do " + writers + " & done; " + writers + "'\n")
 		command, run := s.number("pid"), s.number("parent")
 		require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, tooltest.TooLong, time.Millisecond, "it writes")
 		s.front(command)
@@ -310,39 +314,74 @@ func TestTerminalStopLosesLock(t *testing.T) {
 	})
 }
 
-// A signal to all processes of a unit, in whatever order, reaches the command once.
+// A signal to all processes of a unit, in whatever order and however often, reaches the command once each time.
 func TestRunUnit(t *testing.T) {
 	t.Setenv("INVOCATION_ID", "a unit of systemd")
 	for _, first := range []string{"the run", "its children"} {
 		t.Run(first, func(t *testing.T) {
-			s := start(t, inDir(t), "trap", "say:ready", "caught", "caught", "exit:6")
+			s := start(t, inDir(t), "trap", "say:ready", "caught", "caught", "caught", "caught", "exit:6")
 			require.Equal(t, "ready", s.line())
-			var all []string
-			threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.cmd.Process.Pid))
-			require.NoError(t, err)
-			for _, file := range threads {
-				children, err := os.ReadFile(file)
+			for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGTERM} {
+				var all []string
+				threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.cmd.Process.Pid))
 				require.NoError(t, err)
-				all = append(all, strings.Fields(string(children))...)
+				for _, file := range threads {
+					children, err := os.ReadFile(file)
+					require.NoError(t, err)
+					all = append(all, strings.Fields(string(children))...)
+				}
+				require.Len(t, all, 2)
+				if first == "the run" {
+					s.signal(sig)
+				}
+				for _, child := range all {
+					pid, err := strconv.Atoi(child)
+					require.NoError(t, err)
+					require.NoError(t, syscall.Kill(pid, sig))
+				}
+				if first != "the run" {
+					s.signal(sig)
+				}
+				require.Equal(t, fmt.Sprint("caught ", sig), s.line())
 			}
-			require.Len(t, all, 2)
-			if first == "the run" {
-				s.signal(syscall.SIGTERM)
-			}
-			for _, child := range all {
-				pid, err := strconv.Atoi(child)
-				require.NoError(t, err)
-				require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
-			}
-			if first != "the run" {
-				s.signal(syscall.SIGTERM)
-			}
-			require.Equal(t, "caught terminated", s.line())
 			s.signal(syscall.SIGINT)
 			require.Equal(t, "caught interrupt", s.line(), "and not SIGTERM again")
 			s.exits(6)
 		})
 	}
+}
+
+// While it is not known yet whether a signal has reached all of a unit, the command of a lock that is lost is ended.
+func TestRunUnitLoses(t *testing.T) {
+	t.Setenv("INVOCATION_ID", "a unit of systemd")
+	l := locktest.New("door")
+	held := tooltest.Acquire(t, l)
+	stdout, out := pipe(t)
+	cmd := exec.Command(os.Args[0], "child", "trap", "say:ready", "caught", "exit:6")
+	cmd.Stdout, cmd.SysProcAttr = out, new(syscall.SysProcAttr)
+	j, err := startJob(cmd, false)
+	require.NoError(t, err)
+	out.Close()
+	lines := bufio.NewReader(stdout)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	j.unit, j.grace = startUnit(), tooltest.TooLong
+	defer j.unit.dismiss()
+	j.unit.patience = time.Hour
+	signals := make(chan os.Signal)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		j.wait(held, signals)
+	}()
+	signals <- syscall.SIGHUP
+	l.Lose(errors.New("the test takes it"))
+	line, err = lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "caught terminated\n", line)
+	<-over
+	stdout.Close()
 }
 
 // A signal that only the run gets is passed on also in a unit.
@@ -353,4 +392,20 @@ func TestRunUnitAlone(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	require.Equal(t, "caught terminated", s.line())
 	s.exits(6)
+}
+
+// A run that stops itself stays stopped until a SIGCONT that comes after that, whatever came before.
+func TestPause(t *testing.T) {
+	s := startArgs(t, []string{os.Args[0], "child", "say:ready", "pause", "pause", "pause", "pause", "exit:3"})
+	require.Equal(t, "ready", s.line())
+	for range 4 {
+		require.Eventually(t, func() bool { return stateOf(s.cmd.Process.Pid) == "T" }, tooltest.TooLong, time.Millisecond)
+		_ = s.out.SetReadDeadline(time.Now())
+		_, err := s.stdout.ReadByte()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it went on before it was stopped")
+		_ = s.out.SetReadDeadline(time.Now().Add(tooltest.TooLong))
+		s.signal(syscall.SIGCONT)
+		require.Equal(t, "on", s.line())
+	}
+	s.exits(3)
 }

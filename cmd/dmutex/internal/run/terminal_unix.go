@@ -4,6 +4,7 @@ package run
 
 import (
 	"os"
+	"os/exec"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,18 +42,28 @@ func isTerminal(file any) bool {
 	return err == nil
 }
 
-// orphaned reports whether our process group is, so that no shell can continue it: no process of it has a parent in
-// another group of the same session. The system does not let a terminal stop such a group.
+// orphaned reports whether our process group is, so that no shell can continue it. The system does not let a terminal
+// stop such a group: a shell in it that tries to stop itself goes on.
 func orphaned() bool {
-	session, _ := unix.Getsid(0)
-	pid := os.Getppid()
-	for ; pid > 0; pid = parentOf(pid) {
-		if its, err := unix.Getsid(pid); err != nil || its != session {
-			return true
+	cmd := exec.Command("/bin/sh", "-c", "kill -TSTP $$")
+	if cmd.Start() != nil { // a system without a shell
+		return true
+	}
+	pid := cmd.Process.Pid
+	_ = cmd.Process.Release()
+	var how syscall.WaitStatus
+	for {
+		if _, err := syscall.Wait4(pid, &how, syscall.WUNTRACED, nil); err != syscall.EINTR {
+			break
 		}
-		if group, err := syscall.Getpgid(pid); err != nil || group != syscall.Getpgrp() {
+	}
+	if !how.Stopped() {
+		return true
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	for {
+		if _, err := syscall.Wait4(pid, &how, 0, nil); err != syscall.EINTR {
 			return false
 		}
 	}
-	return pid == 0
 }

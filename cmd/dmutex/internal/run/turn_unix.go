@@ -35,7 +35,8 @@ const (
 	reach     = 10 * time.Second      // how long --nonblock waits for a member to answer
 	lastLook  = time.Second           // before the end of --wait
 
-	gather        = 250 * time.Millisecond // how long a signal to all processes takes to reach them
+	gather        = 250 * time.Millisecond // how long a signal to all processes takes to reach us after others
+	heardFirst    = time.Second            // and others before us
 	releaseAtOnce = 500 * time.Millisecond // signals in this time do not give a release up: some come twice
 )
 
@@ -76,9 +77,11 @@ type runner struct {
 	*Cmd
 	con     *tool.Console
 	signals chan os.Signal
-	refused chan error // why there is no way to the group, if waiting does not mend that
-	told    bool       // a signal that asks to end has come
-	held    lock.Held
+	refused chan error      // why there is no way to the group, if waiting does not mend that
+	told    bool            // a signal that asks to end has come
+	waiting <-chan struct{} // closed when the call for the lock has returned
+	held    lock.Held       // what it returned, also after a signal
+	ran     bool            // the command
 }
 
 // refuse ends the wait for the lock.
@@ -89,12 +92,13 @@ func (r *runner) refuse(err error) {
 	}
 }
 
-// finish gives the lock back, and closes the connections. A second signal that asks to end gives that up, if it was
-// not done at once.
+// finish gives the lock back, also one that was granted after a signal has ended the wait, and closes the connections. A
+// second signal that asks to end gives that up, if it was not done at once.
 func (r *runner) finish(stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		<-r.waiting
 		if r.held != nil {
 			r.release()
 		}
@@ -114,13 +118,17 @@ func (r *runner) finish(stop func()) {
 			case !slices.Contains(ends, sig):
 			case r.told:
 				atOnce = time.After(releaseAtOnce - time.Since(begin))
-			case r.held != nil:
+			case r.ran:
 				r.told = true
 				r.say("%v: the lock is being released; a second signal gives up", sig)
+			default:
+				r.told = true
 			}
 		case <-atOnce:
-			if r.held != nil {
+			if r.ran {
 				r.say("gave up: the release of the lock is not confirmed; without it others get the lock as if this machine had crashed")
+			} else {
+				r.say("gave up: nobody has said whether the lock was granted; if it was, others get the lock as if this machine had crashed")
 			}
 			return
 		}
@@ -145,8 +153,8 @@ func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(r.con.Err, "dmutex run: "+format+"\n", args...)
 }
 
-// acquire waits for the lock. A signal, which it returns, ends the wait.
-func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
+// acquire waits for the lock, which it sets in held. A signal, which it returns, ends the wait. Then, finish waits for the rest.
+func (r *runner) acquire(d door) (sig os.Signal, err error) {
 	var trouble atomic.Pointer[hold.Trouble]
 	ctx, cancel := context.WithCancel(hold.Watch(context.Background(), &trouble))
 	defer cancel()
@@ -159,16 +167,18 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 		defer cancel()
 	}
 	done := make(chan struct{})
+	r.waiting = done
+	var failed error
 	go func() {
 		defer close(done)
 		if r.Nonblock {
-			held, err = d.TryAcquire(ctx)
+			r.held, failed = d.TryAcquire(ctx)
 		} else {
 			var leave func()
-			held, leave = r.queue(ctx, d)
+			r.held, leave = r.queue(ctx, d)
 			defer leave()
-			if held == nil {
-				held, err = d.Acquire(ctx)
+			if r.held == nil {
+				r.held, failed = d.Acquire(ctx)
 			}
 		}
 	}()
@@ -177,19 +187,11 @@ func (r *runner) acquire(d door) (held lock.Held, sig os.Signal, err error) {
 	for {
 		select {
 		case <-done:
-			return held, sig, err
-		case sig = <-r.signals:
-			cancel()
-			select {
-			case <-done:
-				return held, sig, err
-			case <-r.signals: // a second signal gives up
-				return nil, sig, nil
-			}
+			return nil, failed
+		case sig := <-r.signals:
+			return sig, nil
 		case err := <-r.refused:
-			cancel()
-			<-done
-			return held, nil, err
+			return nil, err
 		case <-look.C:
 			t := trouble.Load()
 			if t == nil {
@@ -262,11 +264,10 @@ func (r *runner) queue(ctx context.Context, d door) (held lock.Held, leave func(
 
 // turn waits for the lock, and runs the command.
 func (r *runner) turn(d door) error {
-	held, sig, err := r.acquire(d)
-	r.held = held
+	sig, err := r.acquire(d)
 	switch {
 	case sig != nil:
-		r.told = true
+		r.told = slices.Contains(ends, sig)
 		r.say("nothing was run: %v", sig)
 		return tool.Died{Signal: sig.(syscall.Signal)}
 	case errors.Is(err, lock.ErrBusy):
@@ -281,7 +282,8 @@ func (r *runner) turn(d door) error {
 		r.say("nothing was run: %v", err)
 		return tool.Status(statusNoLock)
 	}
-	return r.work(held)
+	r.ran = true
+	return r.work(r.held)
 }
 
 func (r *runner) work(held lock.Held) error {
@@ -311,8 +313,8 @@ func (r *runner) work(held lock.Held) error {
 		keep, release = startKeeper()
 		defer release()
 	}
-	witness, dismiss := startWitness()
-	defer dismiss()
+	unit := startUnit()
+	defer unit.dismiss()
 	// A job of a shell that is alone in the foreground gives the terminal to its command at once, since programs look who
 	// has it. Otherwise a script, or a pager at the end of a pipe, may be using it.
 	front := os.Getpid() == syscall.Getpgrp() && isTerminal(r.con.In) && isTerminal(r.con.Out)
@@ -328,7 +330,7 @@ func (r *runner) work(held lock.Held) error {
 		}
 		return tool.Status(statusNotExecutable)
 	}
-	job.witness, job.grace, job.say = witness, r.Grace, r.say
+	job.unit, job.grace, job.say = unit, r.Grace, r.say
 	job.wait(held, r.signals)
 	r.told = job.told
 	if err := held.Err(); err != nil {
