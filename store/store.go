@@ -6,6 +6,7 @@
 //   - [Memory], for tests and for the nodes of one process
 //   - filestore, for the processes of one machine; nothing to install
 //   - kubestore, for a Lease of Kubernetes
+//   - s3store, for an object of S3 or of a service like it
 //   - sqlstore, for a database behind database/sql
 //   - natsstore, for a JetStream key-value bucket
 //   - etcdstore, a module of its own
@@ -25,9 +26,6 @@
 //     condition that the old one is there, or attribute_not_exists. A
 //     ConditionalCheckFailedException is ErrConflict, unless the SDK has retried: turn its
 //     retries off. Not on a global table with eventual consistency.
-//   - S3: GetObject, then PutObject with If-Match, or with If-None-Match: * for the first.
-//     The ETag is the revision only if no two objects are equal, so begin each with random
-//     bytes. 412, 404 and 409 are ErrConflict, unless the SDK has retried.
 package store
 
 import (

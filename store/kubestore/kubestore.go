@@ -52,6 +52,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/dmutex/dmutex/internal/onerequest"
 	"github.com/dmutex/dmutex/store"
 )
 
@@ -89,7 +90,7 @@ func Open(ctx context.Context, cfg Config, name string) (store.Store, error) {
 		return nil, fmt.Errorf("kubestore: %q is no name of a Lease: it may have lower-case letters, digits, and - and . between them, at most 253", name)
 	}
 	if cfg.Client == nil {
-		cfg.Client = plain(nil)
+		cfg.Client = onerequest.Client(nil)
 		if cfg.Server == "" {
 			var err error
 			if cfg.Client, err = InCluster(); err != nil {
@@ -138,17 +139,9 @@ func inAccount(dir string) (*http.Client, error) {
 	if !roots.AppendCertsFromPEM(authority) {
 		return nil, fmt.Errorf("kubestore: %s/ca.crt has no certificate in PEM", dir)
 	}
-	c := plain(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+	c := onerequest.Client(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 	c.Transport = bearer{c.Transport, filepath.Join(dir, "token")}
 	return c, nil
-}
-
-// plain returns a client that speaks HTTP/1.1: a request that is not answered ends its connection, so the
-// next one makes a connection of its own.
-func plain(security *tls.Config) *http.Client {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: security, Protocols: new(http.Protocols), MaxIdleConnsPerHost: 2}
-	t.Protocols.SetHTTP1(true)
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 type bearer struct {
@@ -270,7 +263,6 @@ func (s *record) send(ctx context.Context, method, where string, l *lease) (*lea
 	if err != nil {
 		return nil, err
 	}
-	request.GetBody = nil // or net/http may send it again
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := s.client.Do(request)

@@ -78,7 +78,8 @@ var rows = []layer{
 	{"lock/fence", false, nil},
 	{"lock/locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "lock"}},
 	{"lock/semaphore", false, []string{"internal/hold", "lock"}},
-	{"store", false, nil},
+	{"internal/onerequest", false, nil},
+	{"store", false, []string{"internal/onerequest"}},
 	{"internal/storecall", false, nil},
 	{"internal/lockrecord", true, []string{"internal/canon", "internal/leases"}},
 	{"store/storelock", false, []string{"internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lockrecord", "internal/storecall", "lock", "store"}},
@@ -98,6 +99,7 @@ var rows = []layer{
 
 	// For tests only: nothing that ships reaches these.
 	{"internal/kit/kubetest", false, nil},
+	{"internal/kit/s3test", false, nil},
 	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
 	{"internal/kit/certtest", false, nil},
 	{"internal/kit/browsertest", false, nil},

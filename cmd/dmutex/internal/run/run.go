@@ -63,7 +63,7 @@ func (Cmd) Help() string {
 		`With --store the lock is one record in a store, and waiting processes are served in no order, in a directory about in theirs. With --at it is a lock of a group, which serves them in theirs.
 
 --store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. --store=postgres://USER@HOST/DATABASE is, too, and the table dmutex_groups is created; give the password in PGPASSWORD. ` +
-		`For Kubernetes, etcd and other databases, write a program with package storelock, and kubestore, etcdstore or sqlstore.
+		`For Kubernetes, S3, etcd and other databases, write a program with package storelock, and kubestore, s3store, etcdstore or sqlstore.
 
 --at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients, and --at=nats://HOST:PORT/NAME the group of that name which does so over NATS: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
 

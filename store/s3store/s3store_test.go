@@ -1,0 +1,168 @@
+package s3store_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/s3test"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/s3store"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+func web(context.Context) (s3store.Credentials, error) {
+	return s3store.Credentials{AccessKeyID: "web", SecretAccessKey: "secret"}, nil
+}
+
+func config(s *s3test.Server) s3store.Config {
+	return s3store.Config{Endpoint: s.URL, Bucket: "locks", Credentials: web}
+}
+
+func open(t *testing.T, s *s3test.Server, name string) store.Store {
+	t.Helper()
+	r, err := s3store.Open(t.Context(), config(s), name)
+	require.NoError(t, err)
+	return r
+}
+
+func TestStore(t *testing.T) {
+	s := s3test.New(t)
+	storetest.Run(t, func(t *testing.T, group string) store.Store { return open(t, s, "locks/"+group) })
+}
+
+// Open refuses a service that ignores the conditions, and one that looks at them before others have written. It
+// leaves nothing behind.
+func TestServicesThatAreWrong(t *testing.T) {
+	for wrong, says := range map[string]string{
+		"ignores": "the service ignores If-Match, so two could write the record",
+		"hurries": "the service takes more than one of several conditional writes at once",
+	} {
+		for range 5 {
+			s := s3test.New(t)
+			s.Wrong = wrong
+			_, err := s3store.Open(t.Context(), config(s), "invoices")
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.ErrorContains(t, err, says)
+			require.Empty(t, s.Objects())
+		}
+	}
+	s := s3test.New(t)
+	open(t, s, "invoices")
+	require.Empty(t, s.Objects())
+}
+
+// Equal values have different revisions, although equal objects have equal ETags.
+func TestEqualValue(t *testing.T) {
+	r := open(t, s3test.New(t), "invoices")
+	first, err := r.Swap(t.Context(), []byte("value"), "")
+	require.NoError(t, err)
+	second, err := r.Swap(t.Context(), []byte("other"), first)
+	require.NoError(t, err)
+	third, err := r.Swap(t.Context(), []byte("value"), second)
+	require.NoError(t, err)
+	require.NotEqual(t, first, third)
+	_, err = r.Swap(t.Context(), []byte("late"), first)
+	require.ErrorIs(t, err, store.ErrConflict)
+}
+
+// A late Swap does not bring back a record that an operator has deleted.
+func TestDeletedRecord(t *testing.T) {
+	s := s3test.New(t)
+	r := open(t, s, "invoices")
+	old, err := r.Swap(t.Context(), []byte("old"), "")
+	require.NoError(t, err)
+	s.Delete("invoices")
+	_, err = r.Swap(t.Context(), []byte("late"), old)
+	require.ErrorIs(t, err, store.ErrConflict)
+	require.Empty(t, s.Objects())
+	value, none, err := r.Load(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, value)
+	_, err = r.Swap(t.Context(), []byte("new"), none)
+	require.NoError(t, err)
+	_, err = r.Swap(t.Context(), []byte("late"), old)
+	require.ErrorIs(t, err, store.ErrConflict)
+}
+
+// A Swap whose answer is lost is not sent again: that would conflict with itself.
+func TestAnswerIsLost(t *testing.T) {
+	s := s3test.New(t)
+	r := open(t, s, "invoices")
+	before := s.Puts()
+	for _, want := range []string{"first", "second", "third"} {
+		_, rev, err := r.Load(t.Context())
+		require.NoError(t, err)
+		s.Lose(1)
+		_, err = r.Swap(t.Context(), []byte(want), rev)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, store.ErrConflict)
+		require.NotErrorIs(t, err, store.ErrUnusable)
+		value, _, err := r.Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, string(value))
+	}
+	require.Equal(t, 3, s.Puts()-before)
+}
+
+// What only an operator can mend is said at once, and what passes is not taken for it.
+func TestErrors(t *testing.T) {
+	s := s3test.New(t)
+	r := open(t, s, "invoices")
+	rev, err := r.Swap(t.Context(), []byte("value"), "")
+	require.NoError(t, err)
+	for _, status := range []int{301, 400, 401, 403, 404, 405, 501} {
+		s.Refuse(status)
+		storetest.Unusable(t, r, rev)
+	}
+	for _, status := range []int{429, 500, 503} {
+		s.Refuse(status)
+		_, _, loading := r.Load(t.Context())
+		_, swapping := r.Swap(t.Context(), []byte("value"), rev)
+		for _, err := range []error{loading, swapping} {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, store.ErrConflict)
+			require.NotErrorIs(t, err, store.ErrUnusable)
+		}
+	}
+	s.Refuse(0)
+	s.Put("invoices", "hello")
+	_, _, err = r.Load(t.Context())
+	require.ErrorIs(t, err, store.ErrUnusable)
+	require.ErrorContains(t, err, "another program uses it")
+	other := httptest.NewServer(http.NotFoundHandler()) // whose 404 is no missing record
+	defer other.Close()
+	_, err = s3store.Open(t.Context(), s3store.Config{Endpoint: other.URL, Bucket: "locks", Credentials: web}, "invoices")
+	require.ErrorIs(t, err, store.ErrUnusable)
+	_, err = s3store.Open(t.Context(), s3store.Config{Endpoint: s.URL, Bucket: "missing", Credentials: web}, "invoices")
+	require.ErrorIs(t, err, store.ErrUnusable)
+	require.ErrorContains(t, err, "NoSuchBucket")
+}
+
+func TestRefused(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	for _, tt := range []struct {
+		cfg  s3store.Config
+		name string
+		says string
+	}{
+		{s3store.Config{Endpoint: "s3.example.com", Bucket: "locks"}, "x", "is no URL of a service"},
+		{s3store.Config{Endpoint: "https://s3.example.com", Bucket: "a/b"}, "x", "is no name of a bucket"},
+		{s3store.Config{Endpoint: "https://s3.example.com"}, "x", "is no name of a bucket"},
+		{s3store.Config{Endpoint: "https://s3.example.com", Bucket: "locks"}, "a b", "the name \"a b\" of an object may have"},
+		{s3store.Config{Endpoint: "https://s3.example.com", Bucket: "locks"}, "../x", "of an object may have"},
+		{s3store.Config{Endpoint: "https://s3.example.com", Bucket: "locks"}, "a//b", "of an object may have"},
+		{s3store.Config{Endpoint: "https://s3.example.com", Bucket: "locks"}, strings.Repeat("a", 513), "of an object may have"},
+		{s3store.Config{Endpoint: "https://s3.example.com", Bucket: "locks"}, "x", "set AWS_ACCESS_KEY_ID"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := s3store.Open(ctx, tt.cfg, tt.name)
+		cancel()
+		require.ErrorContains(t, err, tt.says)
+	}
+}
