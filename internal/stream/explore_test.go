@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/dmutex/dmutex/internal/msgpack"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/internal/timers"
@@ -548,11 +547,11 @@ func split(frame []byte) (ints []uint64, body []byte) {
 	case hello, data, fin, push:
 		n = 5
 	}
-	r := msgpack.Reader{Rest: frame}
+	r := reader{rest: frame}
 	for range n {
-		ints = append(ints, r.Uint())
+		ints = append(ints, r.uint())
 	}
-	return ints, r.Rest
+	return ints, r.rest
 }
 
 // join makes a frame of what split returned.

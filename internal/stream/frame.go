@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgpack"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -46,10 +45,10 @@ type frame struct {
 }
 
 const (
-	header = 1 + 4*msgpack.MaxUint // what goes before the messages of a frame, at most
+	header = 1 + 4*maxUint // what goes before the messages of a frame, at most
 
 	// Overhead is how much smaller than a frame the largest message is.
-	Overhead = header + msgpack.MaxHead
+	Overhead = header + maxHead
 )
 
 // The reasons for which [Stream.Handle] refuses a frame, besides malformed bytes.
@@ -68,42 +67,42 @@ var (
 
 // parse takes a frame apart, its messages into s.in, and refuses what no correct peer sends.
 func (s *Stream) parse(b []byte) (f frame, err error) {
-	r := msgpack.Reader{Rest: b}
+	r := reader{rest: b}
 	var speaks protocol.Versions
-	if f.kind = kind(r.Uint()); f.kind == hello {
-		speaks = protocol.Versions{Oldest: r.Uint(), Newest: r.Uint()}
+	if f.kind = kind(r.uint()); f.kind == hello {
+		speaks = protocol.Versions{Oldest: r.uint(), Newest: r.uint()}
 	}
-	f.from, f.to = r.Uint(), r.Uint()
+	f.from, f.to = r.uint(), r.uint()
 	switch f.kind {
 	case hello:
-		settings := r.Bin()
+		settings := r.bin()
 		switch {
-		case r.Err != nil:
+		case r.err != nil:
 		case len(settings) > MaxSettings:
-			r.Fail(errSettings)
+			r.fail(errSettings)
 		case speaks.Common(s.cfg.Versions) == 0 || string(settings) != s.cfg.Settings:
 			err = GroupError{speaks, string(settings)}
 		}
 	case refused:
-		f.life = r.Uint()
+		f.life = r.uint()
 	case ack, bye, gap:
-		f.ack = r.Uint()
+		f.ack = r.uint()
 	case data, fin, push:
 		if f.kind == push {
 			f.kind, f.push = data, true
 		}
-		f.seq, f.ack = r.Uint(), r.Uint()
-		for len(r.Rest) > 0 {
-			m := r.Bin()
-			if len(m) == 0 && r.Err == nil {
+		f.seq, f.ack = r.uint(), r.uint()
+		for len(r.rest) > 0 {
+			m := r.bin()
+			if len(m) == 0 && r.err == nil {
 				return f, errEmpty
 			}
 			s.in = append(s.in, m)
 		}
 	default:
-		r.Fail(errKind)
+		r.fail(errKind)
 	}
-	return f, cmp.Or(r.Finish(), s.check(&f), err)
+	return f, cmp.Or(r.finish(), s.check(&f), err)
 }
 
 // check refuses what is well-formed and yet cannot be.
@@ -136,7 +135,7 @@ func (s *Stream) check(f *frame) error {
 
 func (s *Stream) appendHello(b []byte, to uint64) []byte {
 	b = appendFields(b, hello, s.cfg.Versions.Oldest, s.cfg.Versions.Newest, s.cfg.Life, to)
-	return msgpack.AppendBin(b, []byte(s.cfg.Settings))
+	return appendBin(b, []byte(s.cfg.Settings))
 }
 
 func (s *Stream) appendAck(b []byte) []byte {
@@ -153,7 +152,7 @@ func (s *Stream) appendAck(b []byte) []byte {
 func appendFields(b []byte, kind kind, fields ...uint64) []byte {
 	b = append(b, byte(kind))
 	for _, v := range fields {
-		b = msgpack.AppendUint(b, v)
+		b = appendUint(b, v)
 	}
 	return b
 }

@@ -83,7 +83,6 @@ import (
 	"math"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgpack"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/timers"
 )
@@ -311,15 +310,15 @@ func (s *Stream) Send(message []byte) error {
 		return dmutex.Misuse("stream: the message is empty")
 	case len(message) > s.cfg.MaxFrame-Overhead:
 		return ErrTooLarge
-	case s.Backlog()+len(message)+msgpack.MaxHead > Buffer:
+	case s.Backlog()+len(message)+maxHead > Buffer:
 		return ErrFull
 	}
 	// Rather than grow, move down what is at most half: that pays for itself.
-	if s.start > 0 && s.start >= s.Backlog() && len(s.out)+len(message)+msgpack.MaxHead > cap(s.out) {
+	if s.start > 0 && s.start >= s.Backlog() && len(s.out)+len(message)+maxHead > cap(s.out) {
 		s.out = s.out[:copy(s.out, s.out[s.start:])]
 		s.start = 0
 	}
-	s.out = msgpack.AppendBin(s.out, message)
+	s.out = appendBin(s.out, message)
 	s.sent++
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgpack"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/stretchr/testify/require"
 )
@@ -14,7 +13,7 @@ import (
 const settings = "settings"
 
 func greeting(from, to uint64, settings string) []byte {
-	return join([]uint64{uint64(hello), 1, 1, from, to}, msgpack.AppendBin(nil, []byte(settings)))
+	return join([]uint64{uint64(hello), 1, 1, from, to}, appendBin(nil, []byte(settings)))
 }
 
 func newSession(t testing.TB, life uint64, change ...func(*Stream)) *Stream {

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"cmp"
-	"github.com/dmutex/dmutex/internal/msgpack"
 
 	"github.com/dmutex/dmutex/internal/timers"
 )
@@ -70,11 +69,11 @@ func (s *Stream) maySend() bool {
 // sendNext puts as many messages as fit into the next frame.
 func (s *Stream) sendNext(now int64, b []byte) []byte {
 	waiting := s.out[s.start+s.flying:]
-	r := msgpack.Reader{Rest: waiting}
+	r := reader{rest: waiting}
 	size, count := 0, 0
-	for len(r.Rest) > 0 {
-		r.Bin()
-		next := len(waiting) - len(r.Rest)
+	for len(r.rest) > 0 {
+		r.bin()
+		next := len(waiting) - len(r.rest)
 		if header+next > s.cfg.MaxFrame {
 			break
 		}
@@ -120,11 +119,11 @@ func (s *Stream) onAck(now int64, seq uint64) {
 		}
 		return
 	}
-	r := msgpack.Reader{Rest: s.out[s.start:]}
+	r := reader{rest: s.out[s.start:]}
 	for ; s.acked < seq && s.acked < s.sent; s.acked++ {
-		r.Bin()
+		r.bin()
 	}
-	size := s.Backlog() - len(r.Rest)
+	size := s.Backlog() - len(r.rest)
 	s.start += size
 	s.flying = max(s.flying-size, 0)
 	s.acked, s.next = seq, max(s.next, seq+1)
