@@ -139,10 +139,6 @@ func Show(ctx context.Context, t *Trouble) {
 	}
 }
 
-// ErrElsewhere is the cause of the end of an Acquire's context whose caller was granted another lock. It is in no
-// hurry then: the call returns when nothing of it is left.
-var ErrElsewhere = errors.New("another lock was granted first")
-
 // ContextError is the error of a context that has ended, or is nil. It wraps the cause, too, if there is
 // one, such as the signal that ended the context.
 func ContextError(ctx context.Context) error {

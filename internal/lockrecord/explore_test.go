@@ -25,13 +25,15 @@ func TestExplore(t *testing.T) {
 	}{
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2}, 292},
 		{setup{lease: 2, wait: 3, lives: 2, grants: 3, faults: faults{crashes: 1}}, 5_788},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}, 45_638},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 1, cancels: 1}}, 6_807},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{slow: 1, crashes: 1}}, 4_543},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, empty: true, prover: true, faults: faults{slow: 1}}, 3_477},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}, 46_222},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 1, cancels: 1}}, 7_051},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, leaves: true, faults: faults{slow: 2, cancels: 1}}, 69_178},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, leaves: true, empty: true, prover: true, faults: faults{slow: 1, cancels: 1, crashes: 1}}, 6_664},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{slow: 1, crashes: 1}}, 4_573},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, empty: true, prover: true, faults: faults{slow: 1}}, 3_501},
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, wipes: 1}}, 2_544},
 		{setup{lease: 2, wait: 2, lives: 2, grants: 3, prover: true, faults: faults{crashes: 1}}, 4_467},
-		{setup{lease: 1, wait: 1, lives: 1, grants: 2, faults: faults{slow: 1, crashes: 1, wipes: 1}}, 19_802},
+		{setup{lease: 1, wait: 1, lives: 1, grants: 2, faults: faults{slow: 1, crashes: 1, wipes: 1}}, 20_064},
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, forgets: 1}}, 2_350},
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, lifeless: true, faults: faults{crashes: 1}}, 556},
 	} {
@@ -126,6 +128,14 @@ func TestMutants(t *testing.T) {
 			}
 		}, nil},
 		{"wrong-proof", setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true}, nil, func(s *setup) { s.always = true }},
+		{"leaves-while-a-swap-may-come", setup{lease: 2, wait: 2, lives: 1, grants: 2, leaves: true, faults: faults{slow: 1, cancels: 1}}, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			loads := m.op == Load
+			if input(); do == "is answered" && loads {
+				m.unsure = false
+				m.settle()
+			}
+		}, nil},
 		{"blind-swap", slow, nil, func(s *setup) { s.blind = true }},
 		{"unknown-swap-taken-for-done", slow, func(w *world, i int, do string, input func()) {
 			m := w.places[i].m

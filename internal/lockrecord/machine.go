@@ -19,7 +19,9 @@
 //	         the store's answer, while it does not take that back
 //	resolve  after a swap of unknown outcome the record is loaded, and swapped again from
 //	         there. A load extends no lease
-//	release  the holder swaps itself out, and the fence stays
+//	release  the holder swaps itself out, and the fence stays. So does a contender that leaves while a
+//	         swap of its own may yet take effect, because its outcome is unknown and the record has not
+//	         changed since: no swap from an earlier revision succeeds then
 //
 // Where there is no record the lock is free. There may have been one, which was lost or removed.
 // Its fences were not above the clock, and all fences begin there.
@@ -82,7 +84,7 @@ type Machine struct {
 	seenAt int64 // the receipt of the first answer that showed rev
 	proved bool  // nobody holds the lock by rev
 	stale  bool  // load before the next swap
-	unsure bool  // a swap of this life may have changed the record since
+	unsure bool  // a swap of this life from rev may have changed the record since, or may yet
 
 	unprovable string // a life whose end the store cannot prove
 
@@ -168,6 +170,8 @@ func (m *Machine) next() (op Operation, at int64) {
 		return None, m.Expiry()
 	case m.stale:
 		return Load, math.MinInt64
+	case m.leaving: // the right to swap from this revision does not end
+		return Swap, math.MinInt64
 	case m.phase == Held:
 		return Swap, m.term.Renew(leases.Renew)
 	case m.blocked() && m.proves && m.record.Holder != m.unprovable:
@@ -189,7 +193,8 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 	if op == Swap {
 		m.swap = Record{m.lock, m.record.Fence, m.term.Length, m.life, m.name}
 		switch {
-		case m.mine() && m.leaving:
+		case m.leaving:
+			m.swap.Fence = max(m.record.Fence, 1)
 			m.swap.Holder, m.swap.Name = "", ""
 		case !m.mine():
 			m.swap.Fence = max(m.record.Fence, floor) + 1
@@ -248,8 +253,8 @@ func (m *Machine) End() {
 	}
 }
 
-// Release ends the hold, or the wait for it. The machine is Over when the record says so, too.
-// If a swap of unknown outcome takes effect after that, the others wait as for a dead life.
+// Release ends the hold, or the wait for it. The machine is Over when the record says so, too, and no swap of this life can
+// change that.
 func (m *Machine) Release(now int64) {
 	m.expire(now)
 	m.leaving = true
@@ -281,8 +286,8 @@ func (m *Machine) Loaded(now int64, value []byte, rev string) {
 	if !m.seen || rev != m.rev {
 		m.seenAt, m.proved = now, false
 	}
+	m.stale, m.unsure = false, m.unsure && rev == m.rev
 	m.seen, m.record, m.rev = true, r, rev
-	m.stale, m.unsure = false, false
 	if m.phase == Held && !m.mine() {
 		m.phase, m.err = Ended, ErrTaken
 	}

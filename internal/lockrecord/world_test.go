@@ -38,9 +38,10 @@ type place struct {
 	lives int      // so far
 	op    pending
 
-	robbed    bool  // the record was deleted while the life was there
-	forgotten bool  // the store does not know the life
-	since     int64 // when it forgot the life
+	robbed    bool   // the record was deleted while the life was there
+	forgotten bool   // the store does not know the life
+	since     int64  // when it forgot the life
+	left      string // the life that has left
 }
 
 // A pending is an operation that a life has asked for.
@@ -64,6 +65,7 @@ type setup struct {
 	prover      bool  // the store proves death
 	lifeless    bool  // but not that of these contenders
 	empty       bool  // there is no record at first
+	leaves      bool  // look at what those leave behind that have left
 	faults      faults
 
 	alter  func(w *world, i int, do string, input func()) // breaks a rule of the machine
@@ -75,7 +77,7 @@ type setup struct {
 type faults struct{ crashes, slow, cancels, wipes, forgets int }
 
 func (s setup) name() string {
-	return fmt.Sprintf("lease %d, wait %d, lives %d, grants %d, prover %v, lifeless %v, empty %v, %+v", s.lease, s.wait, s.lives, s.grants, s.prover, s.lifeless, s.empty, s.faults)
+	return fmt.Sprintf("lease %d, wait %d, lives %d, grants %d, prover %v, lifeless %v, empty %v, leaves %v, %+v", s.lease, s.wait, s.lives, s.grants, s.prover, s.lifeless, s.empty, s.leaves, s.faults)
 }
 
 // unit is the unit of time, in nanoseconds.
@@ -129,7 +131,7 @@ func (w *world) AppendState(b []byte) []byte {
 	ago := func(t, most int64) int64 { return min((w.now-t)/unit, most) }
 	b = fmt.Appendf(b, "%q %d %v %d %d\n", w.value, rank(w.rev), w.left, w.grants, w.top)
 	for _, p := range w.places {
-		b = fmt.Appendf(b, "%d %v %v ", p.lives, p.robbed && p.m != nil, p.forgotten)
+		b = fmt.Appendf(b, "%d %v %v %s ", p.lives, p.robbed && p.m != nil, p.forgotten, p.left)
 		if p.forgotten && !w.lifeless {
 			b = fmt.Appendf(b, "%d ", ago(p.since, w.lease))
 		}
@@ -373,6 +375,7 @@ var (
 	errTwo   = errors.New("two hold the lock")
 	errFence = errors.New("a fence does not rise")
 	errStuck = errors.New("nobody can get the lock")
+	errLeft  = errors.New("the others wait for one that has left")
 )
 
 // input gives a machine an input, and checks what it was granted.
@@ -386,6 +389,9 @@ func (w *world) input(i int, do string, input func()) error {
 	}
 	if m.phase == Over {
 		p.m, p.op = nil, pending{}
+		if m.leaving && w.leaves {
+			p.left = m.life
+		}
 	}
 	if before == Waiting && m.phase == Held && !p.robbed {
 		if w.grants++; w.grants > w.setup.grants {
@@ -405,6 +411,17 @@ func (w *world) Do(step event) error {
 	}
 	if w.holds(0) && w.holds(1) {
 		return search.Wrong(errTwo, "with fences %d and %d", w.places[0].m.record.Fence, w.places[1].m.record.Fence)
+	}
+	if w.leaves {
+		r, err := parse([]byte(w.value), "l")
+		if err != nil {
+			return err
+		}
+		for _, p := range w.places {
+			if r.Holder != "" && r.Holder == p.left {
+				return search.Wrong(errLeft, "the record says that %s holds the lock", r.Holder)
+			}
+		}
 	}
 	return nil
 }

@@ -6,8 +6,9 @@
 // A semaphore is k locks, of which a caller holds any one, its permit. So a permit has what a lock
 // has: a number, a fence, a context that ends when it is lost, and a holder that is replaced when it has
 // crashed, while the others are not delayed. No permit can leak: an Acquire gives back what it was granted
-// beside its permit, and Release waits for that. It works over every [lock.Mutex]: for records, let the function open
-// the record of that name.
+// beside its permit, and Release waits for that. One that returns an error has given all back: over records it may
+// return some time after its context has ended, see package storelock. It works over every [lock.Mutex]: for records,
+// let the function open the record of that name.
 //
 // Permit 0 is the lock of the semaphore's name, permit i that of NAME#i. So a semaphore of one permit is the
 // plain lock. Processes should agree on k; if they do not, the highest k is what holds.
@@ -97,8 +98,8 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 			return p, nil
 		}
 	}
-	all, cancel := context.WithCancelCause(ctx)
-	defer cancel(hold.ErrElsewhere)
+	all, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var taken atomic.Bool
 	type answer struct {
 		*Permit

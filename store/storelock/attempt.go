@@ -24,7 +24,6 @@ const (
 	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal's pace
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
 	maxSleep  = time.Second            // how late a lease is seen to have ended after the machine has slept
-	courtesy  = time.Second            // to take back a swap when a context has ended, or others wait for it as for the dead
 )
 
 // An attempt drives the machine of one Acquire until nothing of it is left. It is the handle, too.
@@ -38,6 +37,7 @@ type attempt struct {
 	granted    chan struct{}
 	over       chan struct{}
 	why        error        // it is over without a grant, or without a release; from over on
+	unsure     bool         // a swap may have changed the record; from over on
 	trouble    hold.Trouble // what the caller is told when its patience, or the lease, ends
 
 	// The rest is run's own.
@@ -72,7 +72,8 @@ func (a *attempt) run() {
 		a.m.Prover(a.life != nil)
 	}
 	defer func() {
-		if a.Hold != nil && a.why == nil && a.m.Phase(a.now()) != lockrecord.Over {
+		a.unsure = a.m.Phase(a.now()) != lockrecord.Over
+		if a.Hold != nil && a.why == nil && a.unsure {
 			a.why = cmp.Or(a.trouble.Err(), errors.New("the store has not confirmed it"))
 		}
 		if a.life != nil { // last: others may take the lock then

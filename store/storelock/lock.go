@@ -64,6 +64,10 @@ type mutex struct {
 // was one, and [store.ErrNoProof] if that may have crashed, and the context left too little time to replace it. Other errors are those
 // that waiting does not mend: [ErrRecord] and [store.ErrUnusable].
 //
+// When a call returns without the lock, nothing of it is left in the record, and a process that ends then keeps nobody
+// waiting. So if its context ends while a swap is under way, the call returns when the store has answered, but in
+// less than two leases. If the store has not answered then, the error says that the others may wait for a lease.
+//
 // TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
 // [lock.ErrBusy]. If the store cannot prove it, the error also wraps [store.ErrNoProof]: only a
 // process that has itself waited for a lease may replace a holder that has crashed, since
@@ -108,15 +112,12 @@ func (l *mutex) acquire(ctx context.Context, try, _ bool) (lock.Held, error) {
 	case <-ctx.Done():
 	}
 	a.release()
-	patience := time.After(courtesy)
-	if errors.Is(context.Cause(ctx), hold.ErrElsewhere) {
-		patience = nil
+	<-a.over // soon, unless a swap is under way
+	err := a.trouble.Add(hold.ContextError(ctx))
+	if a.unsure {
+		err = fmt.Errorf("%w; the store has not said whether the lock was taken, so the others may wait for a lease", err)
 	}
-	select {
-	case <-a.over: // soon, unless a swap is under way
-	case <-patience:
-	}
-	return nil, a.trouble.Add(hold.ContextError(ctx))
+	return nil, err
 }
 
 // File returns a file for a child process to inherit. Then, if this process dies, the lock is

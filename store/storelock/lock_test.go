@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/locktest"
+	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"
@@ -153,6 +156,91 @@ func TestTriesDoNotAddUp(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, next.Release())
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
+	})
+}
+
+// lateSwaps is a store that answers swaps late, or not in time, and does them in any case.
+type lateSwaps struct {
+	store.Memory
+	swap time.Duration
+}
+
+func (s *lateSwaps) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		time.Sleep(s.swap)
+		next, err = s.Memory.Swap(context.WithoutCancel(ctx), value, rev)
+	}()
+	select {
+	case <-done:
+		return next, err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// When a call for a lock or for a permit returns without it, nothing of it is left in the record, however slow the
+// store is, also if a swap is done after it was given up.
+func TestNothingIsLeft(t *testing.T) {
+	const lease = 10 * time.Second
+	for _, swap := range []time.Duration{lease / 10, lease / 5, lease / 3, lease/2 - 1, lease / 2} {
+		for ends := lease / 100; ends < lease; ends += lease / 20 {
+			for _, what := range []string{"lock", "permit"} {
+				synctest.Test(t, func(t *testing.T) {
+					var stores []*lateSwaps
+					open := func(name string) lock.Mutex {
+						s := &lateSwaps{swap: swap}
+						stores = append(stores, s)
+						l, err := storelock.New(s, name, lease)
+						require.NoError(t, err)
+						return l
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), ends)
+					defer cancel()
+					begin := time.Now()
+					var h lock.Held
+					var err error
+					if what == "lock" {
+						h, err = open("job").Acquire(ctx)
+					} else if p, failed := semaphore.New("job", 3, open).Acquire(ctx); failed == nil {
+						h = p
+					} else {
+						err = failed
+					}
+					if err == nil {
+						require.Less(t, swap, ends)
+						require.NoError(t, h.Release())
+					} else {
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						require.Less(t, time.Since(begin), ends+2*lease)
+						require.NotContains(t, err.Error(), "may wait for a lease")
+					}
+					for range 2 {
+						for _, s := range stores {
+							value, _, err := s.Load(t.Context())
+							require.NoError(t, err)
+							require.True(t, len(value) == 0 || lockrecord.Free(value, math.MaxUint64), "a %s: swaps take %v, the context %v: %s", what, swap, ends, value)
+						}
+						time.Sleep(lease) // what was given up is done by then
+					}
+				})
+			}
+		}
+	}
+}
+
+// If the store does not answer, the call gives up, and its error says so.
+func TestMayBeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), lease)
+		defer cancel()
+		begin := time.Now()
+		_, err := open(t, &lateSwaps{swap: time.Hour}).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "the others may wait for a lease")
+		require.Less(t, time.Since(begin), 3*lease)
+		time.Sleep(2 * time.Hour)
 	})
 }
 
