@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -50,8 +51,11 @@ func (s *farStore) Swap(ctx context.Context, value []byte, rev store.Revision) (
 // sent before it closed, and its last word, before the record changes.
 func TestRollingRestart(t *testing.T) {
 	seeds := uint64(20)
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		seeds = 2
+	case quicktest.On():
+		seeds = 8
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { bubble(t, func(t *testing.T, w *world) { rollingRestart(t, w, seed) }) })

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
@@ -48,8 +49,11 @@ func (r *referee) granted(t *testing.T, name string, h lock.Held) {
 // most one handle of a lock is valid, fences rise, and nobody is stuck.
 func TestStorm(t *testing.T) {
 	seeds := uint64(6)
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		seeds = 1
+	case quicktest.On():
+		seeds = 2
 	}
 	for seed := range seeds {
 		bubble(t, func(t *testing.T, w *world) { storm(t, w, seed) })

@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -149,6 +150,9 @@ func TestExploreForgets(t *testing.T) {
 	} {
 		rows = append(rows, tt.name)
 		t.Run(fmt.Sprint(tt.name, " ", len(tt.requests)), func(t *testing.T) {
+			if len(tt.requests) > 2 && quicktest.On() {
+				t.Skip("takes seconds; set CI=1")
+			}
 			c := Config{
 				Algorithm: tt.algorithm, Members: Nodes(len(tt.requests)), Network: tt.network,
 				Requests: tt.requests, Cancels: tt.cancels,

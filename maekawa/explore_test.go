@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 // With DMUTEX_LONG=1 the tests search farther.
@@ -136,9 +137,12 @@ func TestWalk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	times, batches := 1, 1
-	if long {
-		times, batches = 25, 20
+	times, batches := 4, 1
+	switch {
+	case long:
+		times, batches = 100, 20
+	case quicktest.On():
+		times = 1
 	}
 	for _, c := range []struct {
 		name      string
@@ -148,10 +152,10 @@ func TestWalk(t *testing.T) {
 		cancels   int
 		network   dmutextest.Network
 	}{
-		{name: "fano", nodes: 7, algorithm: With(fano.of), runs: 2000},
-		{name: "fano, canceled", nodes: 7, algorithm: With(fano.of), runs: 2000, cancels: 1},
-		{name: "fano, canceled, unordered", nodes: 7, algorithm: With(fano.of), runs: 2000, cancels: 1, network: dmutextest.Network{Unordered: true}},
-		{name: "grid of 9, canceled", nodes: 9, algorithm: New, runs: 200, cancels: 1},
+		{name: "fano", nodes: 7, algorithm: With(fano.of), runs: 500},
+		{name: "fano, canceled", nodes: 7, algorithm: With(fano.of), runs: 500, cancels: 1},
+		{name: "fano, canceled, unordered", nodes: 7, algorithm: With(fano.of), runs: 500, cancels: 1, network: dmutextest.Network{Unordered: true}},
+		{name: "grid of 9, canceled", nodes: 9, algorithm: New, runs: 50, cancels: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runs := times * c.runs

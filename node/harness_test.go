@@ -92,7 +92,16 @@ func (l cuttable) RemovePeer(id dmutex.NodeID) {
 
 // eachLease runs a test with every algorithm.
 func eachLease(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
-	for _, a := range algorithms.All {
+	withLeases(t, algorithms.All, test)
+}
+
+// someLeases is eachLease for slow tests: for every algorithm only where CI is set.
+func someLeases(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
+	withLeases(t, algorithms.Some(), test)
+}
+
+func withLeases(t *testing.T, list []algorithms.Algorithm, test func(t *testing.T, g *leaseGroup)) {
+	for _, a := range list {
 		t.Run(a.Name, func(t *testing.T) { bubbleLease(t, a.Algorithm, test) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -45,12 +46,12 @@ func TestLeaseStorm(t *testing.T) {
 	switch {
 	case testing.Short():
 		seeds = 1
-	case racetest.On:
+	case racetest.On || quicktest.On():
 		seeds = 2
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			eachLease(t, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
+			someLeases(t, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
 			bubbleLease(t, ricart.Carvalho, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
 		})
 	}

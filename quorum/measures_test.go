@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 var probabilities = []float64{0, 1e-9, 0.1, 0.25, 0.5, 0.7, 0.9, 0.99, 0.999999, 1}
@@ -39,8 +41,12 @@ func TestAvailabilityOfMajority(t *testing.T) {
 // are up. The closed form is by inclusion and exclusion: i given rows and j given columns
 // have i*c + j*r - i*j sites.
 func TestAvailabilityOfGrid(t *testing.T) {
-	for rows := 2; rows <= enumerated/2; rows++ {
-		for columns := 2; rows*columns <= enumerated; columns++ {
+	most := enumerated
+	if quicktest.On() {
+		most = 16
+	}
+	for rows := 2; rows <= most/2; rows++ {
+		for columns := 2; rows*columns <= most; columns++ {
 			c := must(Grid(columns, ints(rows*columns)...))
 			for _, p := range probabilities {
 				want := 0.0
@@ -93,8 +99,12 @@ func TestAvailabilityByRecursion(t *testing.T) {
 // At p = 1/2 a coterie has availability 1/2 if and only if it is non-dominated
 // (Peleg and Wool, 1995), else less.
 func TestAvailabilityAtOneHalf(t *testing.T) {
+	most := enumerated
+	if quicktest.On() {
+		most = 16
+	}
 	for _, k := range shapes() {
-		for n := 1; n <= enumerated; n++ {
+		for n := 1; n <= most; n++ {
 			c, err := k.Build(ints(n)...)
 			if k.Name == "fpp" && err != nil {
 				continue

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 // A twin is a second implementation of coteries, obvious and slow. A set of sites is a
@@ -447,7 +449,11 @@ func TestTwinExhaustive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	for n := 1; n <= 4; n++ {
+	most := 4
+	if quicktest.On() {
+		most = 3
+	}
+	for n := 1; n <= most; n++ {
 		coteries := 0
 		for chosen := range uint(1) << (1 << n) {
 			family := twin{n, nil}

@@ -42,8 +42,11 @@ func TestExploreChases(t *testing.T) {
 		{deadlocktest.Chases{At: at{1, 2, 3}, Locks: 3, Acquires: []int{2}, Chases: 1, Withdrawals: 1}, 484_764, 21_318, 9_042, true},
 	} {
 		t.Run(fmt.Sprintf("%v %d locks %v %d chases %d withdrawals %d early lent %v", tt.At, tt.Locks, tt.Acquires, tt.Chases.Chases, tt.Withdrawals, tt.Early, tt.Lent), func(t *testing.T) {
-			if tt.long {
+			switch {
+			case tt.long:
 				machinetest.Long(t)
+			case tt.states > 20_000:
+				machinetest.Thorough(t)
 			}
 			r, victims, err := tt.Explore(search.Limits{})
 			require.NoError(t, err)

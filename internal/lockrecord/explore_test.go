@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
@@ -38,6 +39,9 @@ func TestExplore(t *testing.T) {
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, lifeless: true, faults: faults{crashes: 1}}, 556},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
+			if tt.states > 40_000 && quicktest.On() {
+				t.Skip("takes seconds; set CI=1")
+			}
 			r, err := explore(tt.setup, 200_000)
 			require.NoError(t, err)
 			require.True(t, r.Complete)

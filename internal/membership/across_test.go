@@ -42,8 +42,11 @@ func TestAcross(t *testing.T) {
 	} {
 		for i, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, %d nodes, restart %v", tt.name, tt.n, restarts), func(t *testing.T) {
-				if tt.long {
+				switch {
+				case tt.long:
 					machinetest.Long(t)
+				case tt.states[i] > 11_000:
+					machinetest.Thorough(t)
 				}
 				first, err := newCrossing(algorithms.Named(tt.name), tt.n, tt.requests, restarts)
 				require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
@@ -417,14 +418,18 @@ func (w *leaseSim) close(i int) {
 // at a time. Holds of clients outlive the processes of their members, which crash, close, are excluded and lose
 // their leases, and clients claim them at other members. Clocks of members leap in half of the runs.
 func TestLeaseSimulateClients(t *testing.T) {
+	steps := 1_000_000
+	if quicktest.On() {
+		steps = 400_000
+	}
 	for _, leaps := range []bool{false, true} {
-		w, done := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: leaps, clients: 4}, 1, 1_000_000)
+		w, done := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: leaps, clients: 4}, 1, steps)
 		require.Empty(t, w.wrong, "after %d steps", done)
 		t.Logf("%d steps, %v s: %d epochs, %d grants to members and %d to clients, %d claims taken, %d holds outlived their process",
 			done, w.now/second, w.highest, w.grants, w.loans, w.claims, w.orphans)
 		require.Greater(t, w.loans, 100)
-		require.Greater(t, w.claims, 10)
-		require.Greater(t, w.orphans, 10)
+		require.Greater(t, w.claims, 5)
+		require.Greater(t, w.orphans, 5)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestPast(t *testing.T) {
 				switch {
 				case tt.changes > 1 || tt.home > 0 || tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 20_000:
+				case tt.states[i] > 11_000:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
@@ -123,7 +123,7 @@ func TestPastShared(t *testing.T) {
 				switch {
 				case tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 20_000:
+				case tt.states[i] > 10_000:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
@@ -212,7 +212,7 @@ func TestPastDeath(t *testing.T) {
 				switch {
 				case tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 35_000:
+				case tt.states[i] > 30_100:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
@@ -251,8 +251,11 @@ func TestParting(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, shares %d, leases %v", tt.name, tt.founders, tt.n, tt.shares, leases), func(t *testing.T) {
-				if tt.states[i] > 60_000 {
+				switch {
+				case tt.states[i] > 60_000:
 					machinetest.Long(t)
+				case tt.states[i] > 20_000:
+					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: 1, shares: tt.shares, changes: 1, leases: leases, partings: 1,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -44,6 +45,20 @@ var All = []Algorithm{
 }
 
 type waits = struct{ Any, Begun, Taken bool }
+
+// Some returns the algorithms with which slow tests run: all of them where CI or DMUTEX_LONG is set, else one with
+// a coordinator, one that asks everybody, and one with a token.
+func Some() (some []Algorithm) {
+	if !quicktest.On() {
+		return All
+	}
+	for _, a := range All {
+		if slices.Contains([]string{"central.Witnessed", "lamport", "suzukikasami"}, a.Name) {
+			some = append(some, a)
+		}
+	}
+	return some
+}
 
 // Named returns the algorithm of that name, which is in the list.
 func Named(name string) dmutex.Algorithm {

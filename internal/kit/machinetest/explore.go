@@ -24,6 +24,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 // Long skips a test that takes long, unless DMUTEX_LONG is set, such as to 1.
@@ -36,7 +37,7 @@ func Long(t *testing.T) {
 // Thorough skips a test that is too slow for each go test of a person, unless CI is set, as it is for .ci/run, or
 // DMUTEX_LONG.
 func Thorough(t *testing.T) {
-	if os.Getenv("CI") == "" && os.Getenv("DMUTEX_LONG") == "" {
+	if quicktest.On() {
 		t.Skip("takes seconds; set CI=1")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/ring"
 )
 
@@ -179,7 +180,7 @@ func TestClaims(t *testing.T) {
 	for _, c := range claims {
 		t.Run(c.name, func(t *testing.T) {
 			for n := 2; n <= 50; n++ {
-				if n > 16 && n%7 != 1 && os.Getenv("DMUTEX_LONG") == "" {
+				if n > 16 && n%7 != 1 && os.Getenv("DMUTEX_LONG") == "" || n > 29 && quicktest.On() {
 					continue
 				}
 				rare := c.measure(t, n, 4*n, rarely)

@@ -99,10 +99,11 @@ var rows = []layer{
 	// For tests only: nothing that ships reaches these.
 	{"internal/kit/kubetest", false, nil},
 	{"internal/kit/s3test", false, nil},
-	{"internal/kit/algorithms", false, []string{".", "central", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
+	{"internal/kit/quicktest", false, nil},
+	{"internal/kit/algorithms", false, []string{".", "central", "internal/kit/quicktest", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
 	{"internal/kit/certtest", false, nil},
 	{"internal/kit/browsertest", false, nil},
-	{"internal/kit/machinetest", false, []string{".", "dmutextest"}},
+	{"internal/kit/machinetest", false, []string{".", "dmutextest", "internal/kit/quicktest"}},
 	{"internal/kit/outagetest", false, []string{".", "store", "transport"}},
 	{"internal/kit/racetest", false, nil},
 	{"internal/kit/repotest", false, nil},

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -45,6 +46,9 @@ func TestSnippets(t *testing.T) {
 	unindented := regexp.MustCompile(`(?m)^\t+`)
 	examples := unindented.ReplaceAllString(read(t, "dmutex_test.go")[0], "")
 	args := []string{"test"} // it also compiles a package without tests
+	if quicktest.On() {
+		args = []string{"vet"} // it links no program
+	}
 	for file, text := range pages(t) {
 		for i, match := range snippet.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(match[1], "package ") {

@@ -21,7 +21,7 @@ import (
 // A holder whose process is paused, as when a computer sleeps, stays the holder: no other node gets
 // the lock, however long it takes. Afterwards all go on. (L12)
 func TestPause(t *testing.T) {
-	each(t, func(t *testing.T, g *group) {
+	some(t, func(t *testing.T, g *group) {
 		g.open(3)
 		for _, holder := range g.members {
 			held := g.acquire(holder, "x")
@@ -167,7 +167,7 @@ func TestSoakPausesAndCuts(t *testing.T) {
 	if racetest.On || testing.Short() {
 		length = time.Second
 	}
-	for _, a := range algorithms.All {
+	for _, a := range algorithms.Some() {
 		t.Run(a.Name, func(t *testing.T) {
 			cfg := memlink.Config{Seed: seed, Loss: 0.05, MaxDelay: time.Millisecond}
 			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) {

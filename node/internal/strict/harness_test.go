@@ -30,6 +30,13 @@ func each(t *testing.T, test func(t *testing.T, g *group)) {
 	}
 }
 
+// some runs a slow test so, for every algorithm only where CI is set.
+func some(t *testing.T, test func(t *testing.T, g *group)) {
+	for _, a := range algorithms.Some() {
+		t.Run(a.Name, func(t *testing.T) { bubble(t, a.Algorithm, memlink.Config{}, test) })
+	}
+}
+
 func bubble(t *testing.T, a dmutex.Algorithm, cfg memlink.Config, test func(t *testing.T, g *group)) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(cfg)

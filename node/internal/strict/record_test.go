@@ -28,7 +28,7 @@ import (
 // Nodes on a bad network are recorded, with cancels and so many locks that some are forgotten.
 // Every machine replays, each message that was received was sent, and each number is used once.
 func TestTrace(t *testing.T) {
-	for _, a := range algorithms.All {
+	for _, a := range algorithms.Some() {
 		t.Run(a.Name, func(t *testing.T) {
 			bad := memlink.Config{Seed: 1, Loss: 0.1, Duplicate: 0.1, MinDelay: time.Millisecond, MaxDelay: 20 * time.Millisecond}
 			var traces []*trace.Trace
