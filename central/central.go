@@ -75,20 +75,22 @@ import (
 
 type machine struct {
 	site.Site
+	rule        *rule
 	coordinator dmutex.NodeID
 	witness     dmutex.NodeID // of the coordinator, or none
-	given       dmutex.NodeID // by At: the coordinator of all locks, or none
-	witnessed   bool          // by Witnessed; even so, a group of one has no witness
-
 	// How many INQUIREs about our request were sent, as far as we know. If it shares, another request waits
 	// while this is odd; if not, it keeps out nodes that share unless this is 0.
 	inquiries uint64
+	// The coordinator's half: the requests that have the lock, one alone or several that share it, and behind them
+	// those that wait, first come first, at most one a node. The witness has that of the coordinator.
+	asks []ask
+	has  int // how many of them have the lock
+}
 
-	// The coordinator's half; empty at the other nodes.
-	granted []ask // the requests that have the lock: one alone, or several that share it
-	queue   []ask // the requests that wait, first come first, at most one a node
-
-	seen ask // the witness's half: the coordinator's request that it remembers, or zero
+// A rule is what the algorithm was made with. All machines of it share it: there may be many.
+type rule struct {
+	given     dmutex.NodeID // by At: the coordinator of all locks, or none
+	witnessed bool          // by Witnessed; even so, a group of one has no witness
 }
 
 // An ask is a request in one of the two modes.
@@ -98,27 +100,30 @@ type ask struct {
 	inquiries uint64 // how many INQUIREs about it were sent
 }
 
+var plain, witnessed = &rule{}, &rule{witnessed: true}
+
 // New is a [dmutex.Algorithm]. [dmutex.Start.Home] is the coordinator.
-func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None, false) }
+func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, plain) }
 
 // At returns the algorithm with the given coordinator, for all locks. While that is not a
 // member, [dmutex.Start.Home] takes its place. All nodes of a group must give the same one.
 func At(coordinator dmutex.NodeID) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, coordinator, false) }
+	at := &rule{given: coordinator}
+	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, at) }
 }
 
 // Witnessed is New with a witness for each coordinator. It is a [dmutex.Algorithm], for groups
 // that exclude dead members: a crash costs only the locks that the dead member held or asked for.
-func Witnessed(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None, true) }
+func Witnessed(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, witnessed) }
 
-func newMachine(s dmutex.Start, given dmutex.NodeID, witnessed bool) (dmutex.Machine, error) {
+func newMachine(s dmutex.Start, rule *rule) (dmutex.Machine, error) {
 	own, err := site.NewShared(s)
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{Site: own, coordinator: site.Home(s, given), given: given, witnessed: witnessed}
+	m := &machine{Site: own, rule: rule, coordinator: site.Home(s, rule.given)}
 	home, _ := slices.BinarySearch(m.Members(), m.coordinator)
-	if next := m.Members()[(home+1)%len(m.Members())]; witnessed && next != m.coordinator {
+	if next := m.Members()[(home+1)%len(m.Members())]; rule.witnessed && next != m.coordinator {
 		m.witness = next
 	}
 	for _, id := range m.Members() {
@@ -126,9 +131,9 @@ func newMachine(s dmutex.Start, given dmutex.NodeID, witnessed bool) (dmutex.Mac
 		switch {
 		case id != s.Holder && !carried.shares:
 		case m.coordinates():
-			m.granted = append(m.granted, carried)
+			m.let(carried)
 		case m.witnesses() && id == m.coordinator:
-			m.seen = carried
+			m.let(carried)
 		}
 	}
 	return m, nil
@@ -137,6 +142,13 @@ func newMachine(s dmutex.Start, given dmutex.NodeID, witnessed bool) (dmutex.Mac
 func (m *machine) coordinates() bool { return m.Self() == m.coordinator }
 
 func (m *machine) witnesses() bool { return m.Self() == m.witness }
+
+// granted returns the requests that have the lock, and queue those that wait.
+func (m *machine) granted() []ask { return m.asks[:m.has] }
+func (m *machine) queue() []ask   { return m.asks[m.has:] }
+
+// let adds a request to those that have the lock, while none waits.
+func (m *machine) let(r ask) { m.asks, m.has = append(m.asks, r), m.has+1 }
 
 func (m *machine) Request() ([]dmutex.Message, error) { return m.ask(dmutex.Request) }
 
@@ -260,29 +272,30 @@ func (m *machine) request(r ask) {
 	}
 	switch {
 	case m.knows(r.Stamp):
-	case len(m.queue) == 0 && m.fits(r):
+	case len(m.queue()) == 0 && m.fits(r):
+		m.let(r)
 		m.grant(r)
 	default:
-		m.queue = append(m.queue, r)
+		m.asks = append(m.asks, r)
 		m.inquire()
 	}
 }
 
 // fits reports whether a request conflicts with none that is granted.
 func (m *machine) fits(r ask) bool {
-	return len(m.granted) == 0 || r.shares && m.granted[0].shares
+	return len(m.granted()) == 0 || r.shares && m.granted()[0].shares
 }
 
 // knows reports whether this request of its node, or a later one, waits or is granted. A later one
 // may also have overtaken the RELEASE of the one that is granted.
 func (m *machine) knows(r dmutex.Stamp) bool {
 	return m.waiting(r.Node) != 0 ||
-		slices.ContainsFunc(m.granted, func(g ask) bool { return g.Node == r.Node && g.Clock >= r.Clock })
+		slices.ContainsFunc(m.granted(), func(g ask) bool { return g.Node == r.Node && g.Clock >= r.Clock })
 }
 
 // waiting returns the number of a node's request in the queue, 0 if none.
 func (m *machine) waiting(node dmutex.NodeID) uint64 {
-	for _, r := range m.queue {
+	for _, r := range m.queue() {
 		if r.Node == node {
 			return r.Clock
 		}
@@ -297,23 +310,22 @@ func place(all []ask, r dmutex.Stamp) int {
 
 // release takes a request out, whether it is granted or waits.
 func (m *machine) release(r dmutex.Stamp) {
-	if i := place(m.granted, r); i >= 0 {
-		m.granted = slices.Delete(m.granted, i, i+1)
-	} else if i := place(m.queue, r); i >= 0 {
-		m.queue = slices.Delete(m.queue, i, i+1)
-	} else {
+	i := place(m.asks, r)
+	if i < 0 {
 		return
 	}
-	for len(m.queue) > 0 && m.fits(m.queue[0]) {
-		next := m.queue[0]
-		m.queue = slices.Delete(m.queue, 0, 1)
+	if m.asks = slices.Delete(m.asks, i, i+1); i < m.has {
+		m.has--
+	}
+	for len(m.queue()) > 0 && m.fits(m.queue()[0]) {
+		next := m.queue()[0]
+		m.has++
 		m.grant(next)
 	}
 	m.inquire()
 }
 
 func (m *machine) grant(r ask) {
-	m.granted = append(m.granted, r)
 	switch {
 	case r.Node != m.Self() || m.witness == dmutex.None:
 		m.say(dmutex.Grant, r.Node, r.Stamp)
@@ -327,14 +339,14 @@ func (m *machine) grant(r ask) {
 // inquire tells each node that shares the lock whether a request waits, and each node whose request
 // waits for those, once, that it keeps out nodes that share.
 func (m *machine) inquire() {
-	waits := len(m.queue) > 0
-	for i := range m.granted {
-		if g := &m.granted[i]; g.shares && waits != (g.inquiries%2 == 1) {
+	waits := len(m.queue()) > 0
+	for i := range m.granted() {
+		if g := &m.granted()[i]; g.shares && waits != (g.inquiries%2 == 1) {
 			m.tell(g)
 		}
 	}
-	for i := 0; i < len(m.queue) && m.granted[0].shares; i++ {
-		if q := &m.queue[i]; !q.shares && q.inquiries == 0 {
+	for i := 0; i < len(m.queue()) && m.granted()[0].shares; i++ {
+		if q := &m.queue()[i]; !q.shares && q.inquiries == 0 {
 			m.tell(q) // our own may be over now, and all was told
 		}
 	}
@@ -351,16 +363,25 @@ func (m *machine) tell(a *ask) {
 
 // The witness's half.
 
+// seen is the request of the coordinator that the witness remembers, or zero.
+func (m *machine) seen() (r ask) {
+	if m.witnesses() && m.has > 0 {
+		r = m.asks[0]
+	}
+	return r
+}
+
 // remember agrees that the coordinator enters; a repeated or outdated request is ignored.
 func (m *machine) remember(r ask) {
-	if r.Clock > m.seen.Clock {
-		m.seen = r
+	if r.Clock > m.seen().Clock {
+		m.forget(m.seen().Stamp)
+		m.let(r)
 		m.Send(dmutex.Reply, r.Node, r.Clock)
 	}
 }
 
 func (m *machine) forget(r dmutex.Stamp) {
-	if r == m.seen.Stamp {
-		m.seen = ask{}
+	if r == m.seen().Stamp {
+		m.asks, m.has = m.asks[:0], 0
 	}
 }

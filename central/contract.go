@@ -52,7 +52,7 @@ func (m *machine) impossible(msg dmutex.Message) string {
 
 // mayWithdraw reports whether a node was told that its request in the queue keeps out nodes that share.
 func (m *machine) mayWithdraw(node dmutex.NodeID) bool {
-	return slices.ContainsFunc(m.queue, func(a ask) bool { return a.Node == node && a.inquiries > 0 })
+	return slices.ContainsFunc(m.queue(), func(a ask) bool { return a.Node == node && a.inquiries > 0 })
 }
 
 // WaitsFor implements [dmutex.Machine]: only the coordinator grants, and the witness agrees to
@@ -69,14 +69,14 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 }
 
 // asksWitness reports whether the coordinator's own pending request is granted but for the REPLY.
-func (m *machine) asksWitness() bool { return place(m.granted, m.Stamp()) >= 0 }
+func (m *machine) asksWitness() bool { return place(m.granted(), m.Stamp()) >= 0 }
 
 // Lends implements [dmutex.Lender]. Only the coordinator lends, and none while nodes share the lock.
 func (m *machine) Lends() dmutex.NodeID {
-	if len(m.granted) == 0 || m.granted[0].shares {
+	if !m.coordinates() || len(m.granted()) == 0 || m.granted()[0].shares {
 		return dmutex.None
 	}
-	return m.granted[0].Node
+	return m.granted()[0].Node
 }
 
 // Holder implements [dmutex.Coordinator]: the coordinator knows, and the holder itself.
@@ -92,14 +92,14 @@ func (m *machine) Holder() dmutex.NodeID {
 // witness remembers the request.
 func (m *machine) Excludes(peer dmutex.NodeID) bool {
 	theirs := func(g ask) bool { return g.Node == peer }
-	return m.Site.Excludes(peer) || m.coordinates() && !slices.ContainsFunc(m.granted, theirs) ||
-		m.witnesses() && m.seen.Clock == 0 && peer == m.coordinator
+	return m.Site.Excludes(peer) || m.coordinates() && !slices.ContainsFunc(m.granted(), theirs) ||
+		m.witnesses() && m.seen().Clock == 0 && peer == m.coordinator
 }
 
 // ExcludesAlone implements [dmutex.Sharer].
 func (m *machine) ExcludesAlone(peer dmutex.NodeID) bool {
 	return m.Site.ExcludesAlone(peer) || m.coordinates() && m.Lends() != peer ||
-		m.witnesses() && (m.seen.Clock == 0 || m.seen.shares) && peer == m.coordinator
+		m.witnesses() && (m.seen().Clock == 0 || m.seen().shares) && peer == m.coordinator
 }
 
 // Wanted implements [dmutex.Sharer].
@@ -110,8 +110,8 @@ func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
 	if !m.coordinates() {
 		return m.Site.Sharers(b)
 	}
-	for i, g := range m.granted { // a node's next request may have overtaken its RELEASE
-		if g.shares && !slices.ContainsFunc(m.granted[:i], func(o ask) bool { return o.Node == g.Node }) {
+	for i, g := range m.granted() { // a node's next request may have overtaken its RELEASE
+		if g.shares && !slices.ContainsFunc(m.granted()[:i], func(o ask) bool { return o.Node == g.Node }) {
 			b = append(b, g.Node)
 		}
 	}
@@ -120,36 +120,38 @@ func (m *machine) Sharers(b []dmutex.NodeID) []dmutex.NodeID {
 
 // Forget implements [dmutex.Machine]. If no node has the grant, no node waits for it.
 func (m *machine) Forget() (clock, known uint64, ok bool) {
-	return m.Clock(), m.Known(), m.Idle() && len(m.granted) == 0 && m.seen.Clock == 0
+	return m.Clock(), m.Known(), m.Idle() && m.has == 0
 }
 
 // Declare implements [dmutex.Declarer].
 func (m *machine) Declare() string {
 	switch {
-	case m.witnessed:
+	case m.rule.witnessed:
 		return "central/1 witness"
-	case m.given != dmutex.None:
-		return "central/1 coordinator " + m.given.String()
+	case m.rule.given != dmutex.None:
+		return "central/1 coordinator " + m.rule.given.String()
 	default:
 		return "central/1"
 	}
 }
 
 func (m *machine) AppendText(b []byte) ([]byte, error) {
-	b = m.AppendSite(append(canon.Flag(b, "witnessed ", m.witnessed), "central "...))
+	b = m.AppendSite(append(canon.Flag(b, "witnessed ", m.rule.witnessed), "central "...))
 	b = canon.Number(b, " coordinator=", uint64(m.coordinator))
-	for _, g := range m.granted {
-		if g.shares {
+	for _, g := range m.granted() {
+		switch {
+		case m.witnesses(): // see below
+		case g.shares:
 			b = g.appendTo(append(b, " shares"...))
-		} else {
+		default:
 			b = g.AppendTo(append(b, " holder "...))
 		}
 	}
-	for _, r := range m.queue {
+	for _, r := range m.queue() {
 		b = r.appendTo(append(b, " queued"...))
 	}
-	b = canon.Number(b, " seen=", m.seen.Clock)
-	b = canon.Flag(b, " seen-shared", m.seen.shares)
+	b = canon.Number(b, " seen=", m.seen().Clock)
+	b = canon.Flag(b, " seen-shared", m.seen().shares)
 	return canon.Number(b, " inquiries=", m.inquiries), nil
 }
 
@@ -161,6 +163,6 @@ func (r ask) appendTo(b []byte) []byte {
 func (m *machine) Clone() dmutex.Machine {
 	c := *m
 	c.Site = m.Site.Clone()
-	c.granted, c.queue = slices.Clone(m.granted), slices.Clone(m.queue)
+	c.asks = slices.Clone(m.asks)
 	return &c
 }

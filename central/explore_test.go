@@ -81,11 +81,11 @@ func TestExploreShared(t *testing.T) {
 // and only if, a request waits.
 func TestArrivalOrder(t *testing.T) {
 	watched := machinetest.Probe[*machine]{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
-		if len(m.queue) > 0 && m.fits(m.queue[0]) {
+		if len(m.queue()) > 0 && m.fits(m.queue()[0]) {
 			return nil, errors.New("the first request in the queue fits")
 		}
-		for _, g := range m.granted {
-			if g.shares && (g.inquiries%2 == 1) != (len(m.queue) > 0) {
+		for _, g := range m.granted() {
+			if g.shares && (g.inquiries%2 == 1) != (len(m.queue()) > 0) {
 				return nil, errors.New("a sharer was not told, or for no reason")
 			}
 		}

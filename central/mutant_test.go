@@ -13,9 +13,14 @@ import (
 
 type mutant = machinetest.Probe[*machine]
 
+// set replaces the requests that have the lock, and those that wait.
+func (m *machine) set(granted, queue []ask) {
+	m.asks, m.has = slices.Concat(granted, queue), len(granted)
+}
+
 // withdraw takes a request out of the queue.
 func (m *machine) withdraw(r dmutex.Stamp) {
-	m.queue = slices.DeleteFunc(m.queue, func(q ask) bool { return q.Stamp == r })
+	m.set(m.granted(), slices.DeleteFunc(slices.Clone(m.queue()), func(q ask) bool { return q.Stamp == r }))
 }
 
 // cancelAtOnce tells the coordinator at once that a request is withdrawn. Cancel itself waits for the
@@ -78,7 +83,7 @@ func TestMutants(t *testing.T) {
 			Name: "grant-while-held",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind == dmutex.Request {
-					m.granted = nil
+					m.set(nil, m.queue())
 				}
 				return m.Handle(msg)
 			}}.Of(New),
@@ -88,7 +93,7 @@ func TestMutants(t *testing.T) {
 		{
 			Name: "no-queue",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				m.queue = nil
+				m.set(m.granted(), nil)
 				return m.Handle(msg)
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1},
@@ -162,7 +167,7 @@ func TestMutants(t *testing.T) {
 			Algorithm: mutant{
 				Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 					if msg.Kind == dmutex.Release && m.witnesses() {
-						msg.Attempt = max(msg.Attempt, m.seen.Clock)
+						msg.Attempt = max(msg.Attempt, m.seen().Clock)
 					}
 					return m.Handle(msg)
 				},
@@ -192,10 +197,10 @@ func lets(kind dmutex.Kind) handler {
 		if msg.Kind != kind || !m.coordinates() {
 			return m.Handle(msg)
 		}
-		granted, queue := m.granted, m.queue
-		m.granted, m.queue = nil, nil
+		granted, queue := m.granted(), m.queue()
+		m.set(nil, nil)
 		out, err := m.Handle(msg)
-		m.granted, m.queue = slices.Concat(granted, m.granted), queue
+		m.set(slices.Concat(granted, m.granted()), queue)
 		return out, err
 	}
 }
@@ -237,7 +242,7 @@ func TestMutantsShared(t *testing.T) {
 			// A node that shares enters although a request waits that came before.
 			Name: "share-overtakes",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				waits := len(m.queue) > 0 && !m.queue[0].shares
+				waits := len(m.queue()) > 0 && !m.queue()[0].shares
 				out, err := lets(dmutex.Share)(m, msg)
 				if waits && msg.Kind == dmutex.Share {
 					return nil, dmutex.Misuse("it is granted, and a request that came before it waits")
@@ -251,13 +256,13 @@ func TestMutantsShared(t *testing.T) {
 			// A RELEASE lets in only the head of the queue.
 			Name: "share-one-at-a-time",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				if msg.Kind != dmutex.Release || len(m.queue) < 2 {
+				if msg.Kind != dmutex.Release || len(m.queue()) < 2 {
 					return m.Handle(msg)
 				}
-				rest := slices.Clone(m.queue[1:])
-				m.queue = m.queue[:1]
+				rest := m.queue()[1:]
+				m.set(m.granted(), m.queue()[:1])
 				out, err := m.Handle(msg)
-				m.queue = append(m.queue, rest...)
+				m.set(m.granted(), slices.Concat(m.queue(), rest))
 				return out, err
 			}}.Of(New),
 			Nodes: 3, Requests: []int{0, 1, 0}, Shares: []int{1, 0, 1},
@@ -268,9 +273,9 @@ func TestMutantsShared(t *testing.T) {
 			Name: "share-what-does-not-fit",
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				_, err := m.Handle(msg)
-				for msg.Kind == dmutex.Release && len(m.queue) > 0 {
-					m.grant(m.queue[0])
-					m.queue = m.queue[1:]
+				for msg.Kind == dmutex.Release && len(m.queue()) > 0 {
+					m.has++
+					m.grant(m.granted()[m.has-1])
 				}
 				return m.Out(), err
 			}}.Of(New),
@@ -368,7 +373,7 @@ func TestMutantsShared(t *testing.T) {
 			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind == dmutex.Release {
 					last := func(g ask) bool { return g.Node == msg.From && g.Clock != msg.Attempt }
-					m.granted = slices.DeleteFunc(m.granted, last)
+					m.set(slices.DeleteFunc(slices.Clone(m.granted()), last), m.queue())
 				}
 				return m.Handle(msg)
 			}}.Of(New),
@@ -435,45 +440,45 @@ func TestCancelAtOnce(t *testing.T) {
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "central.go", []machinetest.Edit{
 		{"the carried grant unknown", "id != s.Holder && !carried.shares", "!carried.shares", "TestExplore"},
-		{"not at home", "site.Home(s, given)", "own.Members()[0]", "TestExcludes"},
+		{"not at home", "site.Home(s, rule.given)", "own.Members()[0]", "TestExcludes"},
 		{"fence not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
 		{"any grant", " || m.Stamp() != r", "", "TestRefuses"},
 		{"grant though not pending", "!m.Pending() || ", "", "TestRefuses"},
 		{"ghost does not release", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
-		{"grants while held", "len(m.queue) == 0 && m.fits(r)", "true", "TestExplore"},
+		{"grants while held", "len(m.queue()) == 0 && m.fits(r)", "true", "TestExplore"},
 		{"repeated request of the holder", "g.Node == r.Node && g.Clock >= r.Clock", "g.shares && g.Node == r.Node && g.Clock >= r.Clock", "TestRefuses"},
 		{"next request of the holder ignored", " && g.Clock >= r.Clock", "", "TestExplore"},
 		{"repeated request of a waiter", "m.waiting(r.Node) != 0 ||", "false ||", "TestRefuses"},
-		{"request lost", "m.queue = append(m.queue, r)", "", "TestExplore"},
+		{"request lost", "\t\tm.asks = append(m.asks, r)\n", "", "TestExplore"},
 		{"any release", "return a.Stamp == r", "return a.Clock >= r.Clock", "TestRefuses"},
 		{"queue forgotten", "m.grant(next)", "_ = next", "TestExplore"},
-		{"granted again", "m.queue = slices.Delete(m.queue, 0, 1)", "_ = slices.Clone(m.queue)", "TestExplore"},
-		{"last come, first served", "next := m.queue[0]", "next := m.queue[len(m.queue)-1]", "TestExplore"},
+		{"granted again", "m.has++\n", "m.asks, m.has = slices.Insert(m.asks, 0, next), m.has+1\n", "TestExplore"},
+		{"last come, first served", "next := m.queue()[0]", "next := m.queue()[len(m.queue())-1]", "TestExplore"},
 		{"any reply", " || m.Stamp() != r", "", "TestRefusesWitnessed"},
 		{"no witness", "m.witness = next", "", "TestWitness"},
 		{"a witness of its own", "witnessed && next != m.coordinator", "witnessed", "TestMachineWitnessed"},
 		{"the member before", "(home+1)%", "(home+len(m.Members())-1)%", "TestWitness"},
-		{"the carried request unwitnessed", "m.seen = carried", "", "TestExploreWitnessed"},
-		{"another's carried request witnessed", "m.witnesses() && id == m.coordinator:", "m.witnesses():", "TestExploreWitnessed"},
+		{"the carried request unwitnessed", "id == m.coordinator:\n\t\t\tm.let(carried)\n", "id == m.coordinator:\n", "TestExploreWitnessed"},
+		{"another's carried request witnessed", "m.witnesses() && id == m.coordinator:", "m.witnesses():", "TestMachineWitnessed"},
 		{"enters without the witness", "r.Node != m.Self() || m.witness == dmutex.None", "true", "TestExploreWitnessed"},
 		{"the witness not told", "m.Send(dmutex.Release, m.witness, over.Clock)", "", "TestExploreWitnessed"},
 		{"a client tells the witness", "if m.coordinates() && m.witness != dmutex.None", "if m.witness != dmutex.None && !m.witnesses()", "TestExploreWitnessed"},
-		{"repeated request of the coordinator", "if r.Clock > m.seen.Clock", "if true", "TestRefusesWitnessed"},
-		{"nothing remembered", "m.seen = r\n", "\n", "TestExploreWitnessed"},
+		{"repeated request of the coordinator", "if r.Clock > m.seen().Clock", "if true", "TestRefusesWitnessed"},
+		{"nothing remembered", "m.let(r)\n\t\tm.Send(", "m.Send(", "TestExploreWitnessed"},
 		{"no reply", "m.Send(dmutex.Reply, r.Node, r.Clock)", "", "TestExploreWitnessed"},
-		{"any request forgotten", "if r == m.seen.Stamp", "if true", "TestExploreWitnessed"},
-		{"nothing forgotten", "m.seen = ask{}", "", "TestExploreWitnessed"},
+		{"any request forgotten", "if r == m.seen().Stamp", "if true", "TestExploreWitnessed"},
+		{"nothing forgotten", "m.asks, m.has = m.asks[:0], 0", "", "TestExploreWitnessed"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"forgets the holder", " && len(m.granted) == 0", " && (len(m.granted) == 0 || !m.granted[0].shares)", "TestMachine"},
+		{"forgets the holder", " && m.has == 0", " && (m.has == 0 || !m.asks[0].shares)", "TestMachine"},
 		{"a client excludes", "m.coordinates() && !slices", "!slices", "TestExplore"},
 		{"the holder excluded", "return g.Node == peer }", "return g.shares && g.Node == peer }", "TestExplore"},
 		{"does not exclude", "m.coordinates() && !slices", "false && !slices", "TestExcludes"},
 		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
-		{"the witness does not exclude", "m.witnesses() && m.seen.Clock == 0 && peer", "false && peer", "TestWitness"},
-		{"the witness always excludes", "m.seen.Clock == 0 && peer", "peer", "TestExploreWitnessed"},
-		{"the witness excludes all", "m.seen.Clock == 0 && peer == m.coordinator", "m.seen.Clock == 0", "TestExploreWitnessed"},
-		{"the witness forgets", " && m.seen.Clock == 0\n", "\n", "TestMachineWitnessed"},
+		{"the witness does not exclude", "m.witnesses() && m.seen().Clock == 0 && peer", "false && peer", "TestWitness"},
+		{"the witness always excludes", "m.seen().Clock == 0 && peer", "peer", "TestExploreWitnessed"},
+		{"the witness excludes all", "m.seen().Clock == 0 && peer == m.coordinator", "m.seen().Clock == 0", "TestExploreWitnessed"},
+		{"the witness forgets", " && m.has == 0\n", " && (m.has == 0 || m.witnesses())\n", "TestMachineWitnessed"},
 		{"does not wait for the witness", "b = append(b, m.witness)", "", "TestWitnessIsAwaited"},
 		{"always waits for the witness", "case m.asksWitness():", "case m.witness != dmutex.None:", "TestWitnessIsAwaited"},
 		{"any peer replies", " || msg.From != m.witness", "", "TestRefusesWitnessed"},
@@ -487,9 +492,9 @@ func TestKill(t *testing.T) {
 func TestShareKill(t *testing.T) {
 	const killer = "TestExploreShared"
 	machinetest.Kill(t, "central.go", []machinetest.Edit{
-		{"carried sharers unknown", "m.granted = append(m.granted, carried)", "m.granted = append(m.granted, carried)[:max(0, 1-len(s.Sharers))]", killer},
+		{"carried sharers unknown", "case m.coordinates():\n\t\t\tm.let(carried)\n", "case m.coordinates():\n\t\t\tif len(s.Sharers) == 0 {\n\t\t\t\tm.let(carried)\n\t\t\t}\n", killer},
 		{"the carried sharer unwitnessed", "m.witnesses() && id == m.coordinator:", "m.witnesses() && id == s.Holder && id == m.coordinator:", killer},
-		{"the carried sharer witnessed as alone", "m.seen = carried", "m.seen = ask{Stamp: carried.Stamp}", "TestWitnessShared"},
+		{"the carried sharer witnessed as alone", "id == m.coordinator:\n\t\t\tm.let(carried)\n", "id == m.coordinator:\n\t\t\tm.let(ask{Stamp: carried.Stamp})\n", "TestWitnessShared"},
 		{"asks alone", "m.say(kind, m.coordinator", "m.say(dmutex.Request, m.coordinator", killer},
 		{"any inquiry", "if r == m.Stamp() {\n\t\tm.inquiries", "{\n\t\tm.inquiries", "TestInquireOfFormer"},
 		{"not wanted", "m.inquiries = max(m.inquiries, n)", "", killer},
@@ -503,46 +508,46 @@ func TestShareKill(t *testing.T) {
 		{"withdrawn though it keeps out nobody", "m.inquiries == 0 || m.asksWitness()", "m.asksWitness()", "TestExplore"},
 		{"withdrawn from the witness", "m.inquiries == 0 || m.asksWitness()", "m.inquiries == 0", "TestExploreShared"},
 		{"withdrawn without a word", "m.inquiries = 0\n\t\tm.say(dmutex.Release, m.coordinator, over)", "m.inquiries = 0\n\t\t_ = over", killer},
-		{"the withdrawn request stays", "m.queue = slices.Delete(m.queue, i, i+1)", "", killer},
+		{"the withdrawn request stays", "if m.asks = slices.Delete(m.asks, i, i+1); i < m.has {\n", "if i < m.has {\n\t\tm.asks = slices.Delete(m.asks, i, i+1)\n", killer},
 		{"a new request is lost behind the withdrawn one", "waits != 0 && waits < r.Clock {", "false {", killer},
 		{"the one who keeps others out is not told", "m.tell(q) //", "//", killer},
-		{"told before anybody shares", "len(m.queue) && m.granted[0].shares; i++", "len(m.queue); i++", "TestScripts"},
+		{"told before anybody shares", "len(m.queue()) && m.granted()[0].shares; i++", "len(m.queue()); i++", "TestScripts"},
 		{"told again", "!q.shares && q.inquiries == 0", "!q.shares", "TestSharedMessages"},
 		{"told though it shares", "!q.shares && q.inquiries == 0", "q.inquiries == 0", killer},
 		{"a sharer is granted the lock alone", "ask{Stamp: r, shares: kind == dmutex.Share})\n\tdefault", "ask{Stamp: r})\n\tdefault", killer},
 		{"all share", "ask{Stamp: r, shares: kind == dmutex.Share})\n\tdefault", "ask{Stamp: r, shares: true})\n\tdefault", killer},
 		{"witnessed as alone", "m.remember(ask{Stamp: r, shares: kind == dmutex.Share})", "m.remember(ask{Stamp: r})", "TestWitnessShared"},
 		{"witnessed as shared", "m.remember(ask{Stamp: r, shares: kind == dmutex.Share})", "m.remember(ask{Stamp: r, shares: true})", killer},
-		{"overtakes a waiting request", "len(m.queue) == 0 && m.fits(r)", "m.fits(r)", "TestScripts"},
-		{"the holder is not told of a new request", "m.queue = append(m.queue, r)\n\t\tm.inquire()", "m.queue = append(m.queue, r)", killer},
-		{"a holder lets sharers in", "r.shares && m.granted[0].shares", "r.shares", killer},
-		{"sharers let all in", "r.shares && m.granted[0].shares", "m.granted[0].shares", killer},
-		{"sharers let none in", "len(m.granted) == 0 || r.shares && m.granted[0].shares", "len(m.granted) == 0", killer},
+		{"overtakes a waiting request", "len(m.queue()) == 0 && m.fits(r)", "m.fits(r)", "TestScripts"},
+		{"the holder is not told of a new request", "m.asks = append(m.asks, r)\n\t\tm.inquire()", "m.asks = append(m.asks, r)", killer},
+		{"a holder lets sharers in", "r.shares && m.granted()[0].shares", "r.shares", killer},
+		{"sharers let all in", "r.shares && m.granted()[0].shares", "m.granted()[0].shares", killer},
+		{"sharers let none in", "len(m.granted()) == 0 || r.shares && m.granted()[0].shares", "len(m.granted()) == 0", killer},
 		{"repeated request of a sharer", "g.Node == r.Node && g.Clock >= r.Clock", "!g.shares && g.Node == r.Node && g.Clock >= r.Clock", "TestRefusesShared"},
 		{"a sharer is a node", "return a.Stamp == r })", "return a.Node == r.Node })", "TestRefusesShared"},
-		{"a sharer stays", "m.granted = slices.Delete(m.granted, i, i+1)", "if !m.granted[i].shares {\n\t\tm.granted = slices.Delete(m.granted, i, i+1)\n\t}", killer},
-		{"one sharer at a time", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "if len(m.queue) > 0 && m.fits(m.queue[0]) {", killer},
-		{"grants what does not fit", "for len(m.queue) > 0 && m.fits(m.queue[0]) {", "for len(m.queue) > 0 {", killer},
+		{"a sharer stays", "if m.asks = slices.Delete(m.asks, i, i+1); i < m.has {", "if i < m.has && m.asks[i].shares {\n\t} else if m.asks = slices.Delete(m.asks, i, i+1); i < m.has {", killer},
+		{"one sharer at a time", "for len(m.queue()) > 0 && m.fits(m.queue()[0]) {", "if len(m.queue()) > 0 && m.fits(m.queue()[0]) {", killer},
+		{"grants what does not fit", "for len(m.queue()) > 0 && m.fits(m.queue()[0]) {", "for len(m.queue()) > 0 {", killer},
 		{"the new holder is not told who waits", "\tm.inquire()\n}", "}", killer},
-		{"a sharer is not noted", "m.granted = append(m.granted, r)", "if !r.shares {\n\t\tm.granted = append(m.granted, r)\n\t}", killer},
+		{"a sharer is not noted", "m.let(r)\n\t\tm.grant(r)", "if !r.shares {\n\t\t\tm.let(r)\n\t\t}\n\t\tm.grant(r)", killer},
 		{"told twice", "waits != (g.inquiries%2 == 1)", "(waits || g.inquiries%2 == 1)", "TestArrivalOrder"},
-		{"told for no reason", "waits := len(m.queue) > 0", "waits := true", killer},
+		{"told for no reason", "waits := len(m.queue()) > 0", "waits := true", killer},
 		{"the witness is asked to hold alone", "m.Send(dmutex.Share, m.witness", "m.Send(dmutex.Request, m.witness", "TestWitnessShared"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"a sharer excluded", "return g.Node == peer }", "return !g.shares && g.Node == peer }", killer},
 		{"the holder is no holder alone", "m.coordinates() && m.Lends() != peer ||", "m.coordinates() ||", killer},
 		{"a client excludes alone", "m.coordinates() && m.Lends()", "m.Lends()", killer},
-		{"the witness always excludes alone", "(m.seen.Clock == 0 || m.seen.shares)", "true", killer},
-		{"the witness of a sharer does not exclude", "(m.seen.Clock == 0 || m.seen.shares)", "m.seen.Clock == 0", "TestWitnessShared"},
+		{"the witness always excludes alone", "(m.seen().Clock == 0 || m.seen().shares)", "true", killer},
+		{"the witness of a sharer does not exclude", "(m.seen().Clock == 0 || m.seen().shares)", "m.seen().Clock == 0", "TestWitnessShared"},
 		{"lends to no sharer", "b = append(b, g.Node)", "", killer},
-		{"forgets sharers", " && len(m.granted) == 0", " && m.Lends() == dmutex.None", killer},
+		{"forgets sharers", " && m.has == 0", " && m.Lends() == dmutex.None", killer},
 		{"the last request of a sharer waits", "msg.Kind != dmutex.Release && waits", "msg.Kind == dmutex.Request && waits", "TestRefusesShared"},
 		{"any peer inquires", "case dmutex.Grant, dmutex.Inquire:", "case dmutex.Inquire:\n\tcase dmutex.Grant:", "TestRefusesShared"},
 		{"a second inquiry of a request that does not share", " && msg.Clock > 0:", " && false:", "TestRefusesShared"},
 		{"any node withdraws", "a.Node == node && a.inquiries > 0", "a.Node == node", "TestRefusesShared"},
 		{"no node withdraws", "a.Node == node && a.inquiries > 0", "false", killer},
 		{"wanted for good", "m.inquiries%2 == 1", "m.inquiries > 0", killer},
-		{"does not wait for the witness", "return place(m.granted, m.Stamp()) >= 0", "return place(m.granted, m.Stamp()) >= 0 && !m.Shared()", "TestWitnessShared"},
+		{"does not wait for the witness", "return place(m.granted(), m.Stamp()) >= 0", "return place(m.granted(), m.Stamp()) >= 0 && !m.Shared()", "TestWitnessShared"},
 	})
 }
