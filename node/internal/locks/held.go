@@ -20,10 +20,7 @@ type Held struct {
 	fence uint64
 	since clock.Steady          // when it was granted
 	why   atomic.Pointer[Cause] // it is no longer held; nil while it is
-	ctx   context.Context       // Join's
-
-	own *holdContext // nil until it is needed; guarded by the mutex of the Table
-	at  int          // where it stands in lock.held; likewise
+	ctx   context.Context       // Join's, and a *holdContext once one is needed; guarded by the mutex of the Table
 }
 
 // A holdContext ends with the hold.
@@ -51,8 +48,8 @@ func (h *Held) end(why *Cause) {
 	if !h.why.CompareAndSwap(nil, why) {
 		return
 	}
-	if h.own != nil {
-		h.own.cancel(why)
+	if own := h.own(); own != nil {
+		own.cancel(why)
 	}
 }
 
@@ -130,21 +127,28 @@ func (h *Held) owned(owner any) *holdContext {
 	return c
 }
 
+// own returns the handle's own context, nil until it is needed.
+func (h *Held) own() *holdContext {
+	own, _ := h.ctx.(*holdContext)
+	return own
+}
+
 // context returns the handle's own context, and makes it if need be.
 func (h *Held) context() *holdContext {
-	if h.own != nil {
-		return h.own
+	if own := h.own(); own != nil {
+		return own
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(h.ctx))
 	if err := h.Noticed(); err != nil {
 		cancel(err)
 	}
-	h.own = &holdContext{Context: ctx, cancel: cancel}
-	h.own.asked, h.own.ask = context.WithCancel(context.Background())
+	own := &holdContext{Context: ctx, cancel: cancel}
+	own.asked, own.ask = context.WithCancel(context.Background())
+	h.ctx = own
 	if h.lock.has(h) && h.lock.wanted() {
-		h.own.ask()
+		own.ask()
 	}
-	return h.own
+	return own
 }
 
 // Release gives the lock back. It returns why it was lost, or a misuse if the handle is a copy.
@@ -278,8 +282,8 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 	if l == nil || !t.acting || !l.isHeld() {
 		return nil, false
 	}
-	if l.held[0].own != nil {
-		owner = l.held[0].own.owner
+	if own := l.held()[0].own(); own != nil {
+		owner = own.owner
 	}
 	return owner, true
 }
@@ -289,7 +293,7 @@ func (t *Table) Ask(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.locks[name]; l != nil {
-		for _, h := range l.held {
+		for _, h := range l.held() {
 			h.context().ask()
 		}
 	}

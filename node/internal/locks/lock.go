@@ -17,8 +17,8 @@ type lock struct {
 	table   *Table
 	name    string
 	machine dmutex.Machine // nil until it is needed in the view that acts; if none does, it is of the last, until freeze
-	held    []*Held        // the handles of the present grant, several if callers share it
-	one     [1]*Held       // has it if it is alone
+	one     [1]*Held       // the handle of the present grant, if there is one
+	several *[]*Held       // the handles, since callers share it; else nil
 	waiters []*Waiter      // first come, first served
 
 	holder  dmutex.NodeID // what known returned after the last input
@@ -66,11 +66,11 @@ func (l *lock) born() {
 		})
 	}
 	if l.isHeld() && machine.Phase() != dmutex.Held { // another member has reported a later grant
-		for _, h := range l.held {
+		for _, h := range l.held() {
 			h.end(overruled)
 			t.repaid(h)
 		}
-		l.held = l.one[:0]
+		l.none()
 	}
 }
 
@@ -173,7 +173,9 @@ func (l *lock) settle() {
 func (l *lock) grant() {
 	for batch := l.waiters[0].Shares; ; {
 		w := l.waiters[0]
-		l.waiters = slices.Delete(l.waiters, 0, 1)
+		if l.waiters = slices.Delete(l.waiters, 0, 1); len(l.waiters) == 0 {
+			l.waiters = nil
+		}
 		h := &Held{lock: l, fence: l.machine.Fence(), since: w.since, ctx: w.ctx}
 		if w.tell != nil {
 			h.since = l.table.cfg.Mail.Now()
@@ -181,7 +183,7 @@ func (l *lock) grant() {
 		if !l.isHeld() {
 			l.shared = l.shares()
 		} else {
-			h.fence = l.held[0].fence // that of all, also if the view has changed since
+			h.fence = l.held()[0].fence // that of all, also if the view has changed since
 		}
 		l.add(h)
 		l.table.granted++

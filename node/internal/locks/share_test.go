@@ -138,7 +138,7 @@ func TestSharersInAnyOrder(t *testing.T) {
 		release(t, left[i])
 		require.False(t, l.has(left[i]))
 		left = slices.Delete(left, i, i+1)
-		require.ElementsMatch(t, left, l.held)
+		require.ElementsMatch(t, left, l.held())
 		if len(left) > 0 {
 			require.Equal(t, left[0].since, l.oldest().since)
 		}
@@ -164,7 +164,7 @@ func TestSharersOverruled(t *testing.T) {
 	table.Act(2, []membership.Holding{by(1, holds...), by(2, membership.Hold{Lock: "x", Fence: h.Fence() + 1})}, nil)
 	require.ErrorIs(t, h.Err(), ErrReplaced)
 	require.ErrorIs(t, other.Err(), ErrReplaced)
-	require.Empty(t, table.locks["x"].held)
+	require.Empty(t, table.locks["x"].held())
 	require.Empty(t, table.Used(true), "Close need not wait for it")
 }
 

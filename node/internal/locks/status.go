@@ -73,7 +73,7 @@ func (l *lock) status() Status {
 			st.Holder, st.HeldFor = l.table.start.Self, st.Age
 			break
 		}
-		st.Sharing = len(l.held)
+		st.Sharing = len(l.held())
 		if self := l.table.start.Self; !slices.Contains(st.Sharers, self) {
 			st.Sharers = append(st.Sharers, self)
 		}

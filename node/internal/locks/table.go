@@ -280,7 +280,7 @@ func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.
 		l.freeze()
 		switch {
 		case l.isHeld():
-			holds = append(holds, membership.Hold{Lock: l.name, Fence: l.held[0].fence, Shared: l.shared})
+			holds = append(holds, membership.Hold{Lock: l.name, Fence: l.held()[0].fence, Shared: l.shared})
 		case len(l.waiters) == 0:
 			delete(t.locks, l.name)
 		}
@@ -372,7 +372,7 @@ func (t *Table) lose(lost *Cause) {
 	defer t.mu.Unlock()
 	over := clock.Latest(t.cfg.Mail.Now(), t.lease.Load().lent)
 	for _, l := range t.locks {
-		for _, h := range l.held {
+		for _, h := range l.held() {
 			h.lose(lost, over)
 		}
 	}
@@ -409,7 +409,7 @@ func (t *Table) GiveBack(lapses uint64) (outcomes []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for l := range t.each() {
-		for _, h := range slices.Clone(l.held) {
+		for _, h := range slices.Clone(l.held()) {
 			if why := h.why.Load(); why != nil && why.lapse <= lapses && !t.uses[h].lent {
 				e, _ := l.leave(h, nil)
 				outcomes = append(outcomes, e)
@@ -454,7 +454,7 @@ func (t *Table) Abandon(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.locks {
-		for _, h := range l.held {
+		for _, h := range l.held() {
 			if !t.uses[h].lent {
 				h.end(lost)
 			}
@@ -468,7 +468,7 @@ func (t *Table) Vacate() (outcomes []Event) {
 	defer t.mu.Unlock()
 	for l := range t.each() {
 		l.freeze()
-		for _, h := range slices.Clone(l.held) {
+		for _, h := range slices.Clone(l.held()) {
 			if _, used := t.uses[h]; !used {
 				e, _ := l.leave(h, nil)
 				outcomes = append(outcomes, e)
@@ -525,7 +525,6 @@ func (t *Table) lock(name string) *lock {
 	l := t.locks[name]
 	if l == nil {
 		l = &lock{table: t, name: name}
-		l.held = l.one[:0]
 		t.locks[name] = l
 	}
 	l.freeze()

@@ -27,6 +27,7 @@ type Want struct {
 type Waiter struct {
 	Want
 	lock  *lock
+	alone [1]*Waiter      // memory for lock.waiters, while it is the only one
 	ctx   context.Context // the call's
 	since clock.Steady    // when it began to wait
 
@@ -60,9 +61,9 @@ func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Wai
 	case want.Shares && l.machine != nil && l.sharer() == nil:
 		w.finish(nil, ErrUnshared)
 	case want.Claims == nil:
-		l.waiters = append(l.waiters, w)
+		l.wait(len(l.waiters), w)
 	default:
-		l.waiters = slices.Insert(l.waiters, 0, w)
+		l.wait(0, w)
 		if !l.claimable() {
 			l.waiters = slices.Delete(l.waiters, 0, 1)
 			w.finish(nil, ErrClaim)
@@ -75,13 +76,22 @@ func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Wai
 		w, h, err = nil, w.held, w.err
 	default:
 		w = new(t.joining)
-		l.waiters[len(l.waiters)-1] = w
+		l.waiters = l.waiters[:len(l.waiters)-1]
+		l.wait(len(l.waiters), w)
 		w.ready, w.tell = make(chan struct{}), func(w *Waiter) { close(w.ready) }
 	}
 	t.joining = Waiter{}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
 	return w, h, err
+}
+
+// wait adds a waiter at a place. The first one brings the memory: most locks that are held have none.
+func (l *lock) wait(at int, w *Waiter) {
+	if len(l.waiters) == 0 {
+		l.waiters = w.alone[:0]
+	}
+	l.waiters = slices.Insert(l.waiters, at, w)
 }
 
 // claimable reports whether the first waiter, a claim, may request the lock.
