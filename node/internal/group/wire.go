@@ -219,7 +219,9 @@ func holdFields(f *wire.Fields, holds *[]membership.Hold, shared bool) {
 	wire.List(f, holds, math.MaxInt, func(h *membership.Hold) {
 		f.Name(&h.Lock, lock.MaxName)
 		wire.Number(f, &h.Fence)
-		h.Shared = shared
+		if h.Shared != shared { // it is read; others may read what is written
+			h.Shared = shared
+		}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,20 @@ func TestSharedReport(t *testing.T) {
 	got, err = readMessage(Parts(want, 1<<20)[0][1:], 2)
 	require.NoError(t, err)
 	require.Equal(t, *want, got)
+}
+
+// A message is only read when it is written: others may read what it tells. The test needs -race.
+func TestWritingOnlyReads(t *testing.T) {
+	m := someReport()
+	share(m)
+	var writing sync.WaitGroup
+	writing.Go(func() { Parts(m, 1000) })
+	Parts(m, 1000)
+	writing.Wait()
+	m.Holds[2].Shared = false
+	writing.Go(func() { Parts(m, 1000) })
+	Parts(m, 1000)
+	writing.Wait()
 }
 
 // A message is cut into as few parts as their size allows. Joined, the parts are the message again.
