@@ -21,8 +21,8 @@ import (
 
 // BenchmarkManyHeld reports for how long others' grants stop when one member joins, leaves or dies
 // while two others hold many locks, all in this process; how late the mutex of a group is got
-// meanwhile, for which renewals and signs of life wait; and how many of the locks are lost. It is run with
-// -benchtime 1x.
+// meanwhile, for which renewals and signs of life wait; how late the machine wakes a goroutine meanwhile that waits
+// for nothing but a millisecond; and how many of the locks are lost. It is run with -benchtime 1x.
 func BenchmarkManyHeld(b *testing.B) {
 	for _, held := range []int{0, 10_000, 30_000, 100_000, 200_000, 400_000} {
 		b.Run(fmt.Sprint(held), func(b *testing.B) {
@@ -73,9 +73,9 @@ func manyHeld(b *testing.B, count int) {
 	}
 	hurry, cancel := context.WithCancel(b.Context())
 	cancel()
-	late := time.Duration(0)
+	late, asleep := time.Duration(0), time.Duration(0)
 	during := func(what string, n int64, change func()) {
-		stops, lates := make(chan time.Duration), make(chan time.Duration)
+		stops, lates, sleeps := make(chan time.Duration), make(chan time.Duration), make(chan time.Duration)
 		every := func(longest chan<- time.Duration, act func()) {
 			most := time.Duration(0)
 			for last := false; !last; {
@@ -96,9 +96,10 @@ func manyHeld(b *testing.B, count int) {
 			_ = all[0].Ready(hurry)
 			_ = all[1].Ready(hurry)
 		})
+		go every(sleeps, func() { time.Sleep(time.Millisecond) })
 		change()
 		b.ReportMetric((<-stops).Seconds()*1000, what+"-ms")
-		late = max(late, <-lates)
+		late, asleep = max(late, <-lates), max(asleep, <-sleeps-time.Millisecond)
 	}
 	var third *many
 	during("join", 3, func() { third = open() })
@@ -116,6 +117,7 @@ func manyHeld(b *testing.B, count int) {
 		}
 	}
 	b.ReportMetric(late.Seconds()*1000, "late-ms")
+	b.ReportMetric(asleep.Seconds()*1000, "asleep-ms")
 	b.ReportMetric(float64(lost), "lost")
 	b.ReportMetric(0, "ns/op")
 	for _, m := range all {

@@ -82,7 +82,7 @@ type Table struct {
 	start   dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	walk   chan struct{} // full while a goroutine is in Frozen or in Act
-	breath func()        // see OnBreath; that goroutine calls it
+	breath func()        // see OnBreath
 
 	carried  *membership.Carried // what was reported in the view, of the locks without a machine yet
 	word     *membership.Word    // about the last view that acted, as far as its machines have ended; see Frozen
@@ -217,32 +217,25 @@ func (t *Table) each() iter.Seq[*lock] {
 	}
 }
 
-// OnBreath makes Frozen and Act call f whenever they have released the mutex in between. Only tests call it.
-func (t *Table) OnBreath(f func()) { t.breath = f }
-
-// slowly is each, for Frozen and Act.
-func (t *Table) slowly() iter.Seq[*lock] {
-	return func(yield func(*lock) bool) {
-		n := 0
-		for l := range t.each() {
-			if !yield(l) {
-				return
-			}
-			if n++; t.breath != nil && n%chunk == 0 {
-				t.mu.Unlock()
-				t.breath()
-				t.mu.Lock()
-			}
-		}
-	}
+// OnBreath makes all that goes through the locks call f whenever it has released the mutex in between. Only
+// tests call it.
+func (t *Table) OnBreath(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.breath = f
 }
 
 // breathe lets others have the mutex after every chunk.
 func (t *Table) breathe(n *int) {
-	if *n++; *n%chunk == 0 {
-		t.mu.Unlock()
-		t.mu.Lock()
+	if *n++; *n%chunk > 0 {
+		return
 	}
+	f := t.breath
+	t.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	t.mu.Lock()
 }
 
 // Freeze ends all older views: nothing is granted, sent or taken in until Act. start is what the machines of
@@ -273,7 +266,7 @@ func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	holds = make([]membership.Hold, 0, t.held+t.held/8)
-	for l := range t.slowly() {
+	for l := range t.each() {
 		if t.epoch != epoch {
 			return nil, nil, false
 		}
@@ -318,7 +311,7 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 	returned := t.returned
 	t.freed, t.returned = nil, nil
 	clear(t.fresh)
-	for l := range t.slowly() {
+	for l := range t.each() {
 		if !t.acts(epoch) {
 			return false
 		}
