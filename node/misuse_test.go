@@ -3,12 +3,16 @@ package node_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/lock/fence"
+	"github.com/dmutex/dmutex/lock/locktest"
+	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
@@ -31,28 +35,35 @@ func TestNil(t *testing.T) {
 	defer func() { require.NoError(t, n.Close(ctx)) }()
 	m, e := n.Mutex("x"), n.Election("x")
 	for name, call := range map[string]func() error{
-		"Acquire":            func() error { _, err := m.Acquire(none); return err },
-		"TryAcquire":         func() error { _, err := m.TryAcquire(none); return err },
-		"Shared":             func() error { _, err := m.Shared().Acquire(none); return err },
-		"Do":                 func() error { return m.Do(none, func(context.Context, uint64) error { return nil }) },
-		"Do, function":       func() error { return m.Do(ctx, nil) },
-		"Campaign":           func() error { return e.Campaign(none, func(context.Context, uint64) error { return nil }) },
-		"Campaign, function": func() error { return e.Campaign(ctx, nil) },
-		"Ask":                func() error { return m.Ask(none) },
-		"Holder":             func() error { _, err := m.Holder(none); return err },
-		"Txn":                func() error { _, err := n.Txn().Acquire(none, "y"); return err },
-		"AcquireAll":         func() error { _, err := n.AcquireAll(none, "y"); return err },
-		"Ready":              func() error { return n.Ready(none) },
-		"Evict":              func() error { return n.Evict(none, 1) },
-		"Close":              func() error { return n.Close(none) },
-		"zero Mutex":         func() error { _, err := new(node.Mutex).Acquire(ctx); return err },
-		"zero Node":          func() error { _, err := new(node.Node).Mutex("x").Acquire(ctx); return err },
-		"zero Node, Ask":     func() error { return new(node.Node).Mutex("x").Ask(ctx) },
-		"zero Node, Ready":   func() error { return new(node.Node).Ready(ctx) },
-		"zero Node, Evict":   func() error { return new(node.Node).Evict(ctx, 1) },
-		"zero Node, Close":   func() error { return new(node.Node).Close(ctx) },
-		"zero tcplink.Link":  func() error { return new(tcplink.Link).Open(transport.Host{}) },
-		"zero Txn":           func() error { _, err := new(node.Txn).Acquire(ctx, "x"); return err },
+		"Acquire":                    func() error { _, err := m.Acquire(none); return err },
+		"TryAcquire":                 func() error { _, err := m.TryAcquire(none); return err },
+		"Shared":                     func() error { _, err := m.Shared().Acquire(none); return err },
+		"Do":                         func() error { return m.Do(none, func(context.Context, uint64) error { return nil }) },
+		"Do, function":               func() error { return m.Do(ctx, nil) },
+		"Campaign":                   func() error { return e.Campaign(none, func(context.Context, uint64) error { return nil }) },
+		"Campaign, function":         func() error { return e.Campaign(ctx, nil) },
+		"Ask":                        func() error { return m.Ask(none) },
+		"Holder":                     func() error { _, err := m.Holder(none); return err },
+		"Txn":                        func() error { _, err := n.Txn().Acquire(none, "y"); return err },
+		"AcquireAll":                 func() error { _, err := n.AcquireAll(none, "y"); return err },
+		"Ready":                      func() error { return n.Ready(none) },
+		"Evict":                      func() error { return n.Evict(none, 1) },
+		"Close":                      func() error { return n.Close(none) },
+		"zero Mutex":                 func() error { _, err := new(node.Mutex).Acquire(ctx); return err },
+		"zero Node":                  func() error { _, err := new(node.Node).Mutex("x").Acquire(ctx); return err },
+		"zero Node, Ask":             func() error { return new(node.Node).Mutex("x").Ask(ctx) },
+		"zero Node, Ready":           func() error { return new(node.Node).Ready(ctx) },
+		"zero Node, Evict":           func() error { return new(node.Node).Evict(ctx, 1) },
+		"zero Node, Close":           func() error { return new(node.Node).Close(ctx) },
+		"zero tcplink.Link":          func() error { return new(tcplink.Link).Open(transport.Host{}) },
+		"zero locktest.Lock":         func() error { _, err := new(locktest.Lock).Acquire(ctx); return err },
+		"nil locktest.Lock":          func() error { _, err := (*locktest.Lock)(nil).TryAcquire(ctx); return err },
+		"zero locktest.Lock, Shared": func() error { _, err := new(locktest.Lock).Shared().Acquire(ctx); return err },
+		"zero Semaphore":             func() error { _, err := new(semaphore.Semaphore).Acquire(ctx); return err },
+		"zero Semaphore, Try":        func() error { _, err := new(semaphore.Semaphore).TryAcquire(ctx); return err },
+		"zero Permit":                func() error { return new(semaphore.Permit).Release() },
+		"zero Node, Status":          func() error { return new(node.Node).Status().Err },
+		"zero Txn":                   func() error { _, err := new(node.Txn).Acquire(ctx, "x"); return err },
 	} {
 		require.ErrorIs(t, call(), dmutex.ErrMisuse, name)
 	}
@@ -62,6 +73,26 @@ func TestNil(t *testing.T) {
 	require.Zero(t, new(client.Client).Status())
 	require.NoError(t, new(client.Client).Close())
 	require.NoError(t, new(tcplink.Link).Close())
+	require.Nil(t, new(tcplink.Link).Addr())
+	require.Equal(t, dmutex.None, new(node.Node).Self())
+	<-new(node.Node).Done()
+	lost := new(locktest.Lock)
+	lost.Fail(nil)
+	lost.Lose(nil)
+	lost.Suspend(0)
+	require.Empty(t, lost.Name()+strings.Join(lost.History(), ""))
+	var gate *fence.Gate
+	for _, err := range []error{gate.Admit(1), gate.Do(1, nil), gate.Share(1, nil)} {
+		require.ErrorContains(t, err, "fence: the gate is nil")
+	}
+	require.Zero(t, gate.Seen())
+	links := new(memlink.Network)
+	links.Partition([]dmutex.NodeID{1})
+	links.Cut(1, 2)
+	links.Pause(1)
+	links.Resume(1)
+	links.Heal()
+	require.NoError(t, links.Link(1).Close())
 	for range new(node.Election).Observe(ctx) {
 		t.Fatal("it yields")
 	}

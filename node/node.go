@@ -237,11 +237,28 @@ func nameOf(host string, pid int) string {
 
 // Self returns this node's number. In the lease mode it is [dmutex.None] until the store
 // has given one, and after an exclusion the node gets another.
-func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
+func (n *Node) Self() dmutex.NodeID {
+	if n.group == nil {
+		return dmutex.None
+	}
+	return n.group.Self()
+}
 
 // Done returns a channel that is closed when this node grants nothing more, ever: it has
 // stopped by itself ([ErrStopped]), or Close was called. The error is in [Status].Err.
-func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
+func (n *Node) Done() <-chan struct{} {
+	if n.group == nil {
+		return ended
+	}
+	return n.locks.Ended()
+}
+
+// ended is the channel of a node that was not opened.
+var ended = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
 // it need not be created. A name has 1 to [lock.MaxName] bytes.

@@ -196,6 +196,9 @@ func viewStatus(v group.View) ViewStatus {
 // Status returns the state of the node. Each number is exact, but they are not read
 // at the same instant. It looks at every lock that the node remembers.
 func (n *Node) Status() Status {
+	if n.group == nil {
+		return Status{Err: errUnopened}
+	}
 	g, sum := n.group.Status(), n.locks.Totals()
 	st := Status{
 		Name: n.cfg.Name, Group: n.cfg.Group, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),

@@ -68,8 +68,8 @@ func NewGate(seen Seen) *Gate { return &Gate{seen: seen} }
 // earlier one is complete. f must not call the Gate. Even if f fails, the fence counts as
 // seen.
 func (g *Gate) Do(fence uint64, f func() error) error {
-	if f == nil {
-		return errNoFunction
+	if err := check(g, f); err != nil {
+		return err
 	}
 	g.running.Lock()
 	defer g.running.Unlock()
@@ -83,8 +83,8 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 // Share is Do for a hold that shares the lock: f may run at the same time as those of other calls of
 // Share, and the fence is compared only with those of holds alone.
 func (g *Gate) Share(fence uint64, f func() error) error {
-	if f == nil {
-		return errNoFunction
+	if err := check(g, f); err != nil {
+		return err
 	}
 	g.running.RLock()
 	defer g.running.RUnlock()
@@ -97,7 +97,16 @@ func (g *Gate) Share(fence uint64, f func() error) error {
 	return f()
 }
 
-var errNoFunction = errors.New("fence: the function is nil: use Admit to ask whether a fence passes")
+// check refuses what is nil.
+func check(g *Gate, f func() error) error {
+	switch {
+	case g == nil:
+		return errors.New("fence: the gate is nil: make one with NewGate, or use new(fence.Gate)")
+	case f == nil:
+		return errors.New("fence: the function is nil: use Admit to ask whether a fence passes")
+	}
+	return nil
+}
 
 func passes(fence, highest uint64) error {
 	switch {
@@ -115,6 +124,9 @@ func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { ret
 
 // Seen returns what has passed. It waits for the calls of Do.
 func (g *Gate) Seen() Seen {
+	if g == nil {
+		return Seen{}
+	}
 	g.running.RLock()
 	defer g.running.RUnlock()
 	g.mu.Lock()

@@ -20,6 +20,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/mistake"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -29,7 +30,6 @@ const lease = 48 * 365 * 24 * time.Hour
 // A Lock is a lock in memory, and a [lock.Sharable]. Its fences are 1, 2 and so on. A lock that was
 // lost is free at once.
 type Lock struct {
-	lock.Sharable
 	named hold.Sharable
 	clock *clock.Clock
 
@@ -46,9 +46,35 @@ type Lock struct {
 func New(name string) *Lock {
 	l := &Lock{clock: clock.New(), changed: make(chan struct{})}
 	l.named.Mutex = hold.Mutex{Package: "locktest", Lock: name, Take: l.acquire}
-	l.Sharable = &l.named
 	return l
 }
+
+var errMade = mistake.Misuse("the lock was not made by New")
+
+// use returns the lock as one of the zero value's error, if New has not made it.
+func (l *Lock) use() *hold.Sharable {
+	if l == nil || l.clock == nil {
+		return &hold.Sharable{Mutex: hold.Mutex{Package: "locktest", Take: func(context.Context, bool, bool) (lock.Held, error) { return nil, errMade }}}
+	}
+	return &l.named
+}
+
+// Name implements [lock.Mutex].
+func (l *Lock) Name() string { return l.use().Name() }
+
+// Acquire implements [lock.Mutex].
+func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.use().Acquire(ctx) }
+
+// TryAcquire implements [lock.Mutex].
+func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.use().TryAcquire(ctx) }
+
+// Do implements [lock.Mutex].
+func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	return l.use().Do(ctx, f)
+}
+
+// Shared implements [lock.Sharable].
+func (l *Lock) Shared() lock.Mutex { return l.use().Shared() }
 
 func (l *Lock) acquire(ctx context.Context, try, shares bool) (lock.Held, error) {
 	l.mu.Lock()
@@ -142,7 +168,9 @@ func (l *Lock) note(format string, args ...any) {
 }
 
 func (l *Lock) change() {
-	close(l.changed)
+	if l.changed != nil {
+		close(l.changed)
+	}
 	l.changed = make(chan struct{})
 }
 

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/mistake"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -78,6 +79,9 @@ type Permit struct {
 // Release gives the permit back, see [lock.Held]. It also waits until the Acquire that was granted the permit
 // holds and asks for no other one: a process that ends after that leaves none taken.
 func (p *Permit) Release() error {
+	if p == nil || p.s == nil {
+		return mistake.Misuse("semaphore: the permit was not granted: take one by Acquire")
+	}
 	err := p.Held.Release()
 	p.others.Wait()
 	p.s.next.Store(int64(p.Number))
@@ -127,7 +131,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	return nil, s.fail(err)
 }
 
-var errNone = errors.New("it has no permits: choose 1 to 64, and give New the method Mutex of a node or a client")
+var errNone = mistake.Misuse("it has no permits: choose 1 to 64, and give New the method Mutex of a node or a client")
 
 // TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {

@@ -43,7 +43,7 @@ const (
 	overhead = 64
 )
 
-// A Network joins the links that it makes. Its methods are safe for concurrent
+// A Network joins the links that it makes. The zero Network has no faults. Its methods are safe for concurrent
 // use.
 //
 // Partition, Cut, Pause and Resume identify a node by a number that it has or had. Their
@@ -74,13 +74,16 @@ func New(c Config) (*Network, error) {
 	if c.MinDelay < 0 || c.MaxDelay < c.MinDelay {
 		return nil, dmutex.Misuse(fmt.Sprintf("memlink: Config.MinDelay %v to MaxDelay %v is not a range of delays", c.MinDelay, c.MaxDelay))
 	}
-	return &Network{
-		config: c,
-		links:  make(map[dmutex.NodeID]*link),
-		luck:   make(map[route]*rand.Rand),
-		cut:    make(map[route]bool),
-		still:  make(map[dmutex.NodeID]bool),
-	}, nil
+	return &Network{config: c}, nil
+}
+
+// lock locks mu, and makes the maps.
+func (n *Network) lock() {
+	n.mu.Lock()
+	if n.links == nil {
+		n.links, n.luck = make(map[dmutex.NodeID]*link), make(map[route]*rand.Rand)
+		n.cut, n.still = make(map[route]bool), make(map[dmutex.NodeID]bool)
+	}
 }
 
 // Link returns a new link for a node and makes the node known: others may send to it,
@@ -89,7 +92,7 @@ func New(c Config) (*Network, error) {
 // link gets its number and peers from package node.
 func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
 	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu)}
-	n.mu.Lock()
+	n.lock()
 	defer n.mu.Unlock()
 	l.rename(self)
 	return l
@@ -128,7 +131,7 @@ func (n *Network) Partition(groups ...[]dmutex.NodeID) {
 // Cut loses what one node sends to another from then on, but not what the other
 // node sends back.
 func (n *Network) Cut(from, to dmutex.NodeID) {
-	n.mu.Lock()
+	n.lock()
 	defer n.mu.Unlock()
 	n.cut[route{n.placeOf(from), n.placeOf(to)}] = true
 }
@@ -145,7 +148,7 @@ func (n *Network) Heal() {
 // waits, up to 4 MiB, and what it sends is lost. The node itself keeps running; only its
 // network stops.
 func (n *Network) Pause(id dmutex.NodeID) {
-	n.mu.Lock()
+	n.lock()
 	defer n.mu.Unlock()
 	n.still[n.placeOf(id)] = true
 }

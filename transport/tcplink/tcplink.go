@@ -306,8 +306,13 @@ func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 	return nil
 }
 
-// Addr returns the address that the link listens on.
-func (l *Link) Addr() net.Addr { return l.listener.Addr() }
+// Addr returns the address that the link listens on, nil if New has not made the link.
+func (l *Link) Addr() net.Addr {
+	if l.listener == nil {
+		return nil
+	}
+	return l.listener.Addr()
+}
 
 // SetTLS changes certificates and authorities for new connections. It returns
 // [dmutex.ErrMisuse] for what New refuses as Config.TLS, and for a link without TLS; then

@@ -75,8 +75,8 @@ var rows = []layer{
 	// A lock service.
 	{"internal/hold", false, []string{"internal/clock", "internal/leases", "internal/mistake", "lock"}},
 	{"lock/fence", false, nil},
-	{"lock/locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "lock"}},
-	{"lock/semaphore", false, []string{"internal/hold", "lock"}},
+	{"lock/locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "internal/mistake", "lock"}},
+	{"lock/semaphore", false, []string{"internal/hold", "internal/mistake", "lock"}},
 	{"internal/onerequest", false, nil},
 	{"store", false, []string{"internal/onerequest"}},
 	{"internal/storecall", false, nil},
