@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/site"
 )
 
 // The rest of the contract of [dmutex.Machine].
@@ -61,24 +61,11 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && !others
 }
 
-func (m *machine) AppendText(b []byte) ([]byte, error) {
-	b = m.AppendSite(append(b, "lamport "...))
-	for j, peer := range m.Peers() {
-		if t := m.queue[j]; t != 0 {
-			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " queued "...))
-			b = canon.Flag(b, "-shared", m.shares[j])
-		}
-	}
-	if m.Pending() {
-		b = canon.Set(b, " later ", m.Peers(), m.later)
-	}
-	return b, nil
-}
-
-func (m *machine) Clone() dmutex.Machine { return m.clone() }
-
-func (m *omitting) Clone() dmutex.Machine { return &omitting{*m.clone()} }
-
-func (m *machine) clone() *machine {
-	return &machine{m.Site.Clone(), slices.Clone(m.queue), slices.Clone(m.shares), slices.Clone(m.later)}
+// Fields is for [site.Complete].
+func (m *machine) Fields(f *site.Fields) string {
+	f.Times("queued", &m.queue)
+	f.Set("shares", &m.shares)
+	f.Only(m.Pending())
+	f.Set("later", &m.later)
+	return "lamport"
 }

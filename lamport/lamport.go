@@ -57,7 +57,7 @@ import (
 )
 
 type machine struct {
-	site.Site
+	site.Machine
 	queue  []uint64 // by peer: the time of its request in our queue, 0 if none; ours is the Site's
 	shares []bool   // by peer: that request shares
 	later  []bool   // by peer: it has sent something later than our pending request (L1)
@@ -69,12 +69,12 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newMachine(own, s), nil
+	return site.Complete(newMachine(own, s)), nil
 }
 
 func newMachine(own site.Site, s dmutex.Start) *machine {
 	peers := own.Peers()
-	m := &machine{own, make([]uint64, len(peers)), make([]bool, len(peers)), make([]bool, len(peers))}
+	m := &machine{site.Machine{Site: own}, make([]uint64, len(peers)), make([]bool, len(peers)), make([]bool, len(peers))}
 	for j, peer := range peers {
 		m.shares[j] = slices.Contains(s.Sharers, peer)
 		if m.shares[j] || peer == s.Holder {

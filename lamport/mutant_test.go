@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/site"
 )
 
 // Without one of the rules something goes wrong; the shortest run that shows it
@@ -242,15 +243,13 @@ func (m *omitsAll) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return out, err
 }
 
-func (m *omitsAll) Clone() dmutex.Machine { return &omitsAll{*m.clone()} }
-
 // A node that shares does not await our RELEASE, so it needs our REPLY.
 func TestOmitsTooMuch(t *testing.T) {
 	machinetest.ExploreAll(t, []machinetest.Exploration{{
 		Name: "omits-for-sharers", Nodes: 2, Shares: []int{1}, Want: dmutextest.ErrApart,
 		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
 			m, err := New(s)
-			return &omitsAll{*m.(*machine)}, err
+			return site.Complete(&omitsAll{*m.(*machine)}), err
 		},
 	}})
 }

@@ -31,7 +31,7 @@ func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &omitting{*newMachine(own, s)}, nil
+	return site.Complete(&omitting{*newMachine(own, s)}), nil
 }
 
 // omitting is a machine that omits replies.

@@ -37,7 +37,7 @@ func Carvalho(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &carvalho{newCore(own), make([]bool, len(own.Peers()))}, nil
+	return site.Complete(&carvalho{newCore(own), make([]bool, len(own.Peers()))}), nil
 }
 
 // carvalho is a machine that keeps permissions. It is a [dmutex.Keeper], and no

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/site"
 )
 
 // The rest of the contract of [dmutex.Machine].
@@ -55,35 +55,22 @@ func (m *core) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle()
 }
 
-func (m *core) AppendText(b []byte) ([]byte, error) {
-	b = m.AppendSite(append(b, "ricart "...))
-	b = canon.Set(b, " awaiting ", m.Peers(), m.awaiting)
-	for j, peer := range m.Peers() {
-		if t := m.deferred[j]; t != 0 {
-			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " deferred "...))
-		}
-	}
-	return b, nil
+// fields are those of the algorithm itself.
+func (m *core) fields(f *site.Fields) {
+	f.Set("awaiting", &m.awaiting)
+	f.Times("deferred", &m.deferred)
 }
 
-func (m *carvalho) AppendText(b []byte) ([]byte, error) {
-	b, err := m.core.AppendText(append(b, "carvalho "...))
-	return canon.Set(b, " kept ", m.Peers(), m.kept), err
+// Fields is for [site.Complete].
+func (m *machine) Fields(f *site.Fields) string {
+	m.fields(f)
+	f.Set("inquires", &m.inquires)
+	return "ricart"
 }
 
-func (m *machine) AppendText(b []byte) ([]byte, error) {
-	b, err := m.core.AppendText(b)
-	return canon.Set(b, " inquires ", m.Peers(), m.inquires), err
-}
-
-func (m *machine) Clone() dmutex.Machine {
-	return &machine{m.clone(), slices.Clone(m.inquires)}
-}
-
-func (m *carvalho) Clone() dmutex.Machine {
-	return &carvalho{m.clone(), slices.Clone(m.kept)}
-}
-
-func (m *core) clone() core {
-	return core{m.Site.Clone(), slices.Clone(m.awaiting), slices.Clone(m.deferred)}
+// Fields is for [site.Complete].
+func (m *carvalho) Fields(f *site.Fields) string {
+	m.fields(f)
+	f.Set("kept", &m.kept)
+	return "carvalho ricart"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/site"
 )
 
 type (
@@ -500,7 +501,7 @@ func newSharing(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sharing{*m.(*carvalho)}, nil
+	return site.Complete(&sharing{*m.(*carvalho)}), nil
 }
 
 func (m *sharing) Share() ([]dmutex.Message, error) {
@@ -529,7 +530,6 @@ func (m *sharing) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 
 func (m *sharing) Wanted() bool                              { return (&machine{core: m.core}).Wanted() }
 func (m *sharing) Sharers(b []dmutex.NodeID) []dmutex.NodeID { return b }
-func (m *sharing) Clone() dmutex.Machine                     { return &sharing{*m.carvalho.Clone().(*carvalho)} }
 
 // A permission that was given to share stands for a request that does not, so Carvalho is no Sharer.
 func TestCarvalhoShares(t *testing.T) {

@@ -55,7 +55,7 @@ import (
 
 // A core is what the machines of [New] and [Carvalho] have in common.
 type core struct {
-	site.Site
+	site.Machine
 	awaiting []bool   // by peer: its REPLY is missing
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
 }
@@ -71,12 +71,12 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &machine{newCore(own), make([]bool, len(own.Peers()))}, nil
+	return site.Complete(&machine{newCore(own), make([]bool, len(own.Peers()))}), nil
 }
 
 func newCore(own site.Site) core {
 	n := len(own.Peers())
-	return core{Site: own, awaiting: make([]bool, n), deferred: make([]uint64, n)}
+	return core{Machine: site.Machine{Site: own}, awaiting: make([]bool, n), deferred: make([]uint64, n)}
 }
 
 func (m *machine) Request() ([]dmutex.Message, error) { return m.askAll(dmutex.Request) }

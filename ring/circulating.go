@@ -1,6 +1,9 @@
 package ring
 
-import "github.com/dmutex/dmutex"
+import (
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
+)
 
 // circulating is one lock at one node of a ring whose token goes around forever.
 type circulating struct {
@@ -31,7 +34,7 @@ func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
 		if err != nil {
 			return nil, err
 		}
-		return &circulating{seat: t, pace: pace}, nil
+		return site.Complete(&circulating{seat: t, pace: pace}), nil
 	}
 }
 

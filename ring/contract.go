@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/site"
 )
 
 // The rest of the contract of [dmutex.Machine].
@@ -71,14 +72,6 @@ func (m *circulating) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, because any of them may have the token.
-func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if t.Pending() {
-		b = append(b, t.Peers()...)
-	}
-	return b
-}
-
 // Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
 func (t *seat) Excludes(dmutex.NodeID) bool { return t.token }
 
@@ -109,30 +102,21 @@ func (m *parked) Declare() string {
 	return string(canon.List(nil, "ring/1 order ", m.order))
 }
 
-func (m *parked) AppendText(b []byte) ([]byte, error) {
-	return canon.List(m.appendText(b), " wanted by ", m.wanters), nil
+// Fields is for [site.Complete].
+func (m *parked) Fields(f *site.Fields) string {
+	m.fields(f)
+	f.Nodes("wanted", &m.wanters)
+	return "ring"
 }
 
-func (m *circulating) AppendText(b []byte) ([]byte, error) {
-	return canon.Number(m.appendText(b), " rested ", uint64(m.rested)), nil
+// Fields is for [site.Complete].
+func (m *circulating) Fields(f *site.Fields) string {
+	m.fields(f)
+	f.Number("rested", uint64(m.rested))
+	return "ring"
 }
 
-func (t *seat) appendText(b []byte) []byte {
-	b = t.AppendSite(append(b, "ring "...))
-	b = canon.Number(b, " after=", uint64(t.after))
-	return canon.Flag(b, " token", t.token)
-}
-
-func (m *parked) Clone() dmutex.Machine {
-	return &parked{m.seat.clone(), m.ordered, slices.Clone(m.wanters)}
-}
-
-func (m *circulating) Clone() dmutex.Machine {
-	return &circulating{m.seat.clone(), m.pace, m.rested}
-}
-
-func (t *seat) clone() seat {
-	c := *t
-	c.Site = t.Site.Clone()
-	return c
+func (t *seat) fields(f *site.Fields) {
+	f.Number("after", uint64(t.after))
+	f.Flag("token", t.token)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // parked is one lock at one node of a ring whose token parks.
@@ -30,7 +31,7 @@ func newParked(s dmutex.Start, order []dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &parked{seat: t, ordered: order != nil}, nil
+	return site.Complete(&parked{seat: t, ordered: order != nil}), nil
 }
 
 func (m *parked) Request() ([]dmutex.Message, error) {

@@ -44,7 +44,7 @@ import (
 
 // A seat is one node's place in the ring, with the token if it is there, in both rings.
 type seat struct {
-	site.Site
+	site.Machine
 	before dmutex.NodeID   // the node from which the token comes; this node itself if it is alone
 	after  dmutex.NodeID   // the node to which the token goes
 	first  bool            // the token of a fresh group begins here
@@ -71,7 +71,7 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 	n, i := len(order), slices.Index(order, s.Self)
 	first := site.Home(s, home) == s.Self
 	token := s.Holder == s.Self || s.Holder == dmutex.None && first
-	return seat{own, order[(i+n-1)%n], order[(i+1)%n], first, order, token}, nil
+	return seat{site.Machine{Site: own}, order[(i+n-1)%n], order[(i+1)%n], first, order, token}, nil
 }
 
 func (t *seat) rests() bool { return t.token && t.Phase() == dmutex.Idle }

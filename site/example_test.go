@@ -3,7 +3,6 @@ package site_test
 import (
 	"fmt"
 	"log"
-	"slices"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
@@ -13,7 +12,7 @@ import (
 // A hub is an algorithm of your own: the lowest member grants the lock to one request
 // after the other. (Package central is such an algorithm for real use.)
 type hub struct {
-	site.Site
+	site.Machine
 	queue []dmutex.Stamp // at the lowest member: the request that is granted, and those that wait
 }
 
@@ -22,11 +21,11 @@ func newHub(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &hub{Site: own}
+	m := &hub{Machine: site.Machine{Site: own}}
 	if m.lowest() == m.Self() && s.Holder != dmutex.None {
 		m.queue = []dmutex.Stamp{{Clock: site.Carried, Node: s.Holder}}
 	}
-	return m, nil
+	return site.Complete(m), nil
 }
 
 func (m *hub) lowest() dmutex.NodeID { return m.Members()[0] }
@@ -112,31 +111,19 @@ func (m *hub) release(r dmutex.Stamp) {
 	}
 }
 
-// What the contract of a machine asks for beyond the algorithm.
-
-func (m *hub) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.Pending() && m.lowest() != m.Self() {
-		b = append(b, m.lowest())
-	}
-	return b
+// Fields is what a hub remembers. The Site makes the rest of the contract of it.
+func (m *hub) Fields(f *site.Fields) string {
+	f.Stamps("queue", &m.queue)
+	return "hub"
 }
 
+// Lends says where the grant is, because the lowest member is not the holder.
 func (m *hub) Lends() dmutex.NodeID {
 	if len(m.queue) == 0 {
 		return dmutex.None
 	}
 	return m.queue[0].Node
 }
-
-func (m *hub) Forget() (clock, known uint64, ok bool) {
-	return m.Clock(), m.Known(), m.Idle() && len(m.queue) == 0
-}
-
-func (m *hub) AppendText(b []byte) ([]byte, error) {
-	return fmt.Appendf(m.AppendSite(append(b, "hub "...)), " queue=%v", m.queue), nil
-}
-
-func (m *hub) Clone() dmutex.Machine { return &hub{m.Site.Clone(), slices.Clone(m.queue)} }
 
 // Explore checks your own machine in every run of three nodes that request once or twice,
 // and cancel. Node 2 holds the lock from before.

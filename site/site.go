@@ -14,7 +14,8 @@ import (
 // rule of the fences, and the messages that the current input sends. An algorithm embeds a
 // Site and adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], Shared, Sharers and ExcludesAlone
+// Phase, Fence, Pending, Cancel and WaitsFor are those of the [dmutex.Machine]; a [Machine] has
+// AppendText, Clone and Forget, too. Shared, Sharers and ExcludesAlone are
 // those of the [dmutex.Sharer], and Excludes is what every [dmutex.Excluder] may say. An
 // algorithm calls Ask when its caller requests, Enter when the request is granted, Leave when its
 // caller releases, and Check for each message.

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/site"
 )
 
 // The rest of the contract of [dmutex.Machine].
@@ -39,14 +39,6 @@ func (m *machine) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, because any of them may have the token.
-func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.Pending() {
-		b = append(b, m.Peers()...)
-	}
-	return b
-}
-
 // Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
 func (m *machine) Excludes(dmutex.NodeID) bool { return m.token }
 
@@ -58,19 +50,12 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
 }
 
-func (m *machine) AppendText(b []byte) ([]byte, error) {
-	b = m.AppendSite(append(b, "suzukikasami "...))
-	b = canon.List(b, " rn=", m.rn)
-	if m.token {
-		b = canon.List(b, " token ln=", m.ln)
-		b = canon.List(b, " q=", m.q)
-	}
-	return b, nil
-}
-
-func (m *machine) Clone() dmutex.Machine {
-	c := *m
-	c.Site = m.Site.Clone()
-	c.rn, c.ln, c.q = slices.Clone(m.rn), slices.Clone(m.ln), slices.Clone(m.q)
-	return &c
+// Fields is for [site.Complete].
+func (m *machine) Fields(f *site.Fields) string {
+	f.Numbers("rn", &m.rn)
+	f.Flag("token", m.token)
+	f.Only(m.token)
+	f.Numbers("ln", &m.ln)
+	f.Nodes("q", &m.q)
+	return "suzukikasami"
 }

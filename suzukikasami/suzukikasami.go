@@ -59,7 +59,7 @@ import (
 )
 
 type machine struct {
-	site.Site
+	site.Machine
 	rn []uint64 // RN, by member
 
 	// The token, with LN and Q, if it is here.
@@ -79,11 +79,11 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 		first = site.Home(s, dmutex.None)
 	}
 	n, me := len(s.Members), own.Place()
-	m := &machine{Site: own, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
+	m := &machine{Machine: site.Machine{Site: own}, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
 	if s.Holder == s.Self {
 		m.rn[me], m.ln[me] = site.Carried, site.Carried
 	}
-	return m, nil
+	return site.Complete(m), nil
 }
 
 // place returns where a node stands among the members, and -1 for a stranger.
