@@ -31,7 +31,7 @@ func TestExplore(t *testing.T) {
 		{setup{length: 1, wait: 1, lease: 1, sessions: 2, asks: 2, faults: faults{deaths: 1}}, 61_658},
 		{setup{length: 2, wait: 2, sessions: 2, asks: 2, faults: faults{closes: 1}}, 15_064},
 		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{closes: 1, slow: 1}}, 17_865},
-		{setup{length: 1, wait: 1, sessions: 1, asks: 3, faults: faults{slow: 1, breaks: 2}}, 600_480},
+		{setup{length: 1, wait: 1, sessions: 1, asks: 3, faults: faults{slow: 1, breaks: 2}}, 629_708},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
 			switch {
