@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,5 +116,62 @@ func TestLeaseClosesDuringAChange(t *testing.T) {
 		}
 		require.Less(t, time.Since(began), 3*leaseOf)
 		require.Zero(t, all[1].Status().Lease.Exclusions)
+	})
+}
+
+// A lock that is held over two changes of the view, in none of which its machine is born anywhere else, stays taken
+// until its hold has lapsed, and is free then; so does one that is given back between the changes. What its member
+// does not hold is never waited for.
+func TestLeaseBirthsOverTwoChanges(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
+		const locks = 8
+		name := func(k int) string { return fmt.Sprint("lock ", k) }
+		var held []lock.Held
+		for k := range locks {
+			held = append(held, all[1].acquire(name(k)))
+		}
+		change := func(members int, gone ...*member) { // by one that joins
+			g.start()
+			for _, s := range g.all {
+				for !slices.Contains(gone, s) && (len(s.Status().View.Members) != members || !s.Status().View.Acts) {
+					time.Sleep(leaseOf / 100)
+				}
+			}
+		}
+		change(3)
+		require.NoError(t, held[0].Release())
+		change(4)
+		for k := 1; k < locks; k++ {
+			require.NoError(t, held[k].Err())
+			_, err := g.all[2+k%2].Mutex(name(k)).TryAcquire(t.Context())
+			require.ErrorIs(t, err, lock.ErrBusy, name(k))
+		}
+		ends := held[1].Context()
+		all[1].isolate(true) // the hold lapses, and this member is excluded
+		waits := make(map[int]<-chan outcome)
+		for k := range locks {
+			waits[k] = g.all[[]int{0, 2, 3}[k%3]].acquireLater(t.Context(), name(k))
+		}
+		change(4, all[1])
+		for k := range locks {
+			o := <-waits[k]
+			require.NoError(t, o.err)
+			if k > 0 {
+				require.Error(t, ends.Err(), "granted before the hold has lapsed: %s", name(k))
+			}
+			require.NoError(t, o.held.Release())
+		}
+		all[1].isolate(false)
+		time.Sleep(2 * leaseOf)
+		for k := range locks {
+			require.NoError(t, all[1].acquire(name(k)).Release())
+			if k > 0 {
+				require.ErrorIs(t, held[k].Err(), lock.ErrLost)
+			}
+		}
+		for _, s := range g.all {
+			require.Zero(t, s.Status().Refused)
+		}
 	})
 }
