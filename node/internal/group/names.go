@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -59,7 +60,7 @@ func (g *Group) hearNames(p *membership.Past) {
 	if p != nil {
 		for _, f := range p.Former {
 			if f.Name != "" && g.About(f.Node).Name == "" {
-				names[f.Node] = About{Name: f.Name}
+				names[f.Node] = About{Name: strings.Clone(f.Name)} // which is a part of the whole message
 			}
 		}
 	}
