@@ -136,7 +136,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 	defer leave()
 	if web != nil {
 		log.Info("the page is here", "address", web.Addr().String())
-		server := webServer(handler(n, page))
+		server := webServer(handler(n, page, c.welcomes))
 		go func() { _ = server.Serve(web) }() // it ends with Close
 		defer server.Close()
 	}
@@ -177,7 +177,19 @@ func webServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 }
 
-func handler(n *node.Node, page *page) http.Handler {
+// welcomes returns why no client can connect over TCP, although the member listens.
+func (c *Cmd) welcomes() error {
+	if c.Listen == "" {
+		return nil
+	}
+	if err := c.Usable(); err != nil {
+		return fmt.Errorf("clients cannot connect: %w", err)
+	}
+	return nil
+}
+
+// handler shows the node. It is not ready while welcomes returns an error.
+func handler(n *node.Node, page *page, welcomes func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -185,6 +197,13 @@ func handler(n *node.Node, page *page) http.Handler {
 	})
 	mux.Handle("/{$}", nodehttp.Handler(n))
 	mux.Handle("/alive", nodehttp.Alive(n))
-	mux.Handle("/ready", nodehttp.Ready(n))
+	ready := nodehttp.Ready(n)
+	mux.HandleFunc("/ready", func(w http.ResponseWriter, r *http.Request) {
+		if err := welcomes(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		ready.ServeHTTP(w, r)
+	})
 	return mux
 }

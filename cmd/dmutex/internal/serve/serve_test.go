@@ -122,6 +122,18 @@ func (s *process) shows(paths ...string) (text string) {
 	return text
 }
 
+// unready returns why the member is not ready.
+func (s *process) unready() string {
+	s.t.Helper()
+	answer, err := http.Get(s.page + "/ready")
+	require.NoError(s.t, err)
+	defer answer.Body.Close()
+	require.Equal(s.t, http.StatusServiceUnavailable, answer.StatusCode)
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(s.t, err)
+	return string(body)
+}
+
 func (s *process) kill() {
 	if s.cmd.ProcessState == nil {
 		s.cmd.Process.Kill()
@@ -252,11 +264,27 @@ func TestServeWithoutGoodCertificates(t *testing.T) {
 	fails(trusting(), "the member refuses the certificate of this client, and its log says why: ", "didn't provide a certificate")
 	fails(nil, "no member answers there: ", "first record does not look like a TLS handshake")
 	fails(&tls.Config{RootCAs: certtest.New(t).Pool()}, "the member's certificate is not believed: ", "bad certificate")
+	require.NoError(t, tooltest.Acquire(t, dial(t, ours, s).Mutex("x")).Release())
 	require.NoError(t, os.WriteFile(ours.Cert, good[:len(good)/2], 0o600)) // torn
 	fails(trusting(a.Issue(host())), "the member cannot use its own certificate, and its log says why: ", "--cert=")
+	require.Contains(t, s.unready(), "clients cannot connect: --cert=")
 	require.NoError(t, os.Remove(ours.Cert))
+	require.Contains(t, s.unready(), "no such file")
 	fails(trusting(a.Issue(host())), "the member cannot use its own certificate", "no such file")
 	require.NoError(t, os.WriteFile(ours.Cert, good, 0o600))
+	dead, alive := issue(t, a, over), issue(t, a, host())
+	copies := func(from, to tool.Security) {
+		for one, other := range map[string]string{from.Cert: to.Cert, from.Key: to.Key} {
+			text, err := os.ReadFile(one)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(other, text, 0o600))
+		}
+	}
+	require.Contains(t, s.shows("/ready"), "ready: ")
+	copies(dead, ours)
+	require.Contains(t, s.unready(), "the certificate expired at ")
+	copies(alive, ours)
+	require.Contains(t, s.shows("/ready"), "ready: ")
 
 	b := certtest.New(t) // the next authority
 	theirs := issue(t, b, host())

@@ -164,6 +164,15 @@ func (t Security) Dial() (func(ctx context.Context, address string) (net.Conn, e
 	}, nil
 }
 
+// Usable returns why the certificate cannot be used now, if there is one.
+func (t Security) Usable() error {
+	if t.Cert == "" {
+		return nil
+	}
+	_, err := t.read()
+	return err
+}
+
 // read is for connections that both sides authenticate. It returns an error for a certificate that is
 // torn, missing or not valid now: the other side could only say that it does not believe it.
 func (t Security) read() (*tls.Config, error) {
