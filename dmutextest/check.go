@@ -324,15 +324,14 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 		return l, search.Wrong(ErrContract, "WaitsFor of %d returns %v for [%d]: it must append", self, waits, self)
 	}
 	l.waits = waits[1:]
-	b, _ := m.AppendText([]byte("> "))
-	switch t, appends := strings.CutPrefix(string(b), "> "); {
-	case !appends:
+	if b, _ := m.AppendText([]byte("> ")); !strings.HasPrefix(string(b), "> ") {
 		return l, search.Wrong(errBlind, "AppendText of %d makes %q of \"> \": it must append %q", self, b, l.text)
-	case t != l.text:
-		return l, search.Wrong(errBlind, "AppendText of %d gives %q and then %q: it must depend on the state only, not on the order of a map, and no method that only asks may change the state", self, l.text, t)
+	}
+	if err := steady(l); err != nil {
+		return l, err
 	}
 	if t := text(m.Clone()); t != l.text {
-		return l, search.Wrong(errBlind, "the clone of %q is %q: Clone must copy every field", l.text, t)
+		return l, steadily(l, errBlind, "the clone of %q is %q: Clone must copy every field", l.text, t)
 	}
 	if _, ok := m.(dmutex.Ticker); ok {
 		clone := m.Clone()
@@ -374,10 +373,28 @@ func (c *Config) inspect(m dmutex.Machine, self dmutex.NodeID) (*local, error) {
 	}
 	if t := text(born); t != l.text {
 		clock, known, _ := m.Forget()
-		return l, search.Wrong(ErrContract, "Forget lets %q be forgotten and returns clock %d and fence %d, and a new machine with these is %q:"+
+		return l, steadily(l, ErrContract, "Forget lets %q be forgotten and returns clock %d and fence %d, and a new machine with these is %q:"+
 			" Forget must return false while the machine has more to remember, and what need not be remembered must be reset, or stay out of AppendText", l.text, clock, known, t)
 	}
 	return l, nil
+}
+
+// steady checks that a machine writes the same text again.
+func steady(l *local) error {
+	if t := text(l.machine); t != l.text {
+		return search.Wrong(errBlind, "AppendText of %d gives %q and then %q: it must depend on the state only, not on the order of a map, and no method that only asks may change the state", l.self, l.text, t)
+	}
+	return nil
+}
+
+// steadily is Wrong of what the text of a machine shows, unless the text is not steady: then that is wrong.
+func steadily(l *local, kind error, format string, args ...any) error {
+	for range 50 {
+		if err := steady(l); err != nil {
+			return err
+		}
+	}
+	return search.Wrong(kind, format, args...)
 }
 
 func text(m dmutex.Machine) string {
