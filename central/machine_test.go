@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 func TestMachine(t *testing.T) { dmutextest.TestMachine(t, New) }
@@ -12,9 +11,8 @@ func TestMachine(t *testing.T) { dmutextest.TestMachine(t, New) }
 func TestMachineAt(t *testing.T) { dmutextest.TestMachine(t, At(2), 4, 2, 3) }
 
 func TestMachineWitnessed(t *testing.T) {
-	dmutextest.TestMachine(t, Witnessed, 4, 2, 3)
-	machinetest.Thorough(t)
 	dmutextest.TestMachine(t, Witnessed)
+	dmutextest.TestMachine(t, Witnessed, 4, 2, 3)
 }
 
 func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }

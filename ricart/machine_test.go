@@ -4,15 +4,11 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/kit/machinetest"
 )
 
 func TestMachine(t *testing.T) { dmutextest.TestMachine(t, New) }
 
-func TestMachineCarvalho(t *testing.T) {
-	machinetest.Thorough(t)
-	dmutextest.TestMachine(t, Carvalho)
-}
+func TestMachineCarvalho(t *testing.T) { dmutextest.TestMachine(t, Carvalho) }
 
 func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }
 
