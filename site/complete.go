@@ -135,6 +135,8 @@ func (f *Fields) Flag(name string, set bool) {
 // Only says whether the fields that follow mean anything now. Otherwise the text leaves them out.
 func (f *Fields) Only(now bool) { f.hides = !now }
 
+var _ interface{ self() *Machine } = (*Machine)(nil)
+
 func (s *Machine) self() *Machine { return s }
 
 // parts returns the name and the fields of the whole machine.
