@@ -37,7 +37,7 @@ func TestCompletion(t *testing.T) {
 		{"fish", "dmutex demo --link=", "--link=tcp --link=nats"},
 		{"bash", "dmutex no such ", ""},
 		{"bash", "dmutex", ""},
-		{"bash", "", "demo check sim run serve evict trace quorum completion help version"},
+		{"bash", "", "demo check sim step run serve evict trace quorum completion help version"},
 	} {
 		t.Setenv("COMP_LINE", c.line)
 		status, stdout, stderr := invoke("completion", c.shell, "dmutex", "", "")

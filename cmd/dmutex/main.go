@@ -4,6 +4,7 @@
 //	                 demo philosophers: five forks, and no philosopher starves
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
+//	dmutex step      the same group, stepped by hand on a page
 //	dmutex run       a command under a lock, one at a time on one machine or many
 //	dmutex serve     a member of a group, for clients
 //	dmutex evict     a member whose machine is gone for good
@@ -34,6 +35,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/serve"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/sim"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/step"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/trace"
 )
@@ -42,6 +44,7 @@ type commands struct {
 	Demo  demo.Cmd  `cmd:"" help:"Show the locks at work on processes of the operating system."`
 	Check check.Cmd `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
 	Sim   sim.Cmd   `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
+	Step  step.Cmd  `cmd:"" help:"Step a small group by hand on a page: deliver each message, lose it, crash a node."`
 	running
 	Serve  serve.Cmd  `cmd:"" help:"Run a member of a group that serves clients."`
 	Evict  evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`

@@ -27,7 +27,7 @@ func TestUsage(t *testing.T) {
 		line []string
 		said string
 	}{
-		{nil, "dmutex: expected one of \"demo\", \"check\", \"sim\", \"run\", \"serve\", ...\nTry: dmutex --help\n"},
+		{nil, "dmutex: expected one of \"demo\", \"check\", \"sim\", \"step\", \"run\", ...\nTry: dmutex --help\n"},
 		{[]string{"dmeo"}, "dmutex: unexpected argument dmeo, did you mean \"demo\"?\nTry: dmutex --help\n"},
 		{[]string{"sim", "--fast"}, "dmutex: unknown flag --fast\nTry: dmutex sim --help\n"},
 		{[]string{"demo", "--nodes=1"}, "dmutex: demo tellers: --nodes=1: choose 2 to 64 tellers\nTry: dmutex demo tellers --help\n"},

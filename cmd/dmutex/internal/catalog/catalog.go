@@ -173,6 +173,9 @@ func (h hasty) AppendText(b []byte) ([]byte, error) {
 	return h.Machine.AppendText(append(b, "hasty "...))
 }
 
+// Clone implements [dmutex.Machine].
+func (h hasty) Clone() dmutex.Machine { return hasty{h.Machine.Clone()} }
+
 // Request implements [dmutex.Machine].
 func (h hasty) Request() ([]dmutex.Message, error) {
 	out, err := h.Machine.Request()
