@@ -42,7 +42,7 @@ func sendsAgain(s dmutex.Start) (dmutex.Machine, error) {
 	return &again{broken: m.(*broken)}, nil
 }
 
-// A counting is a machine with one more field, of which the methods make what they like.
+// A counting is a machine with one more field, which each method may use as it likes.
 type counting struct {
 	dmutex.Machine
 	hidden int

@@ -132,7 +132,7 @@ func explore(c Config) (*model, Report, error) {
 	return m, r, err
 }
 
-// fewer is the smaller of two limits, of which the first is none if it is 0.
+// fewer is the smaller of two limits. A first one of 0 is no limit.
 func fewer(limit, most int) int {
 	if limit == 0 {
 		return most

@@ -76,7 +76,7 @@ type record struct {
 	key string
 }
 
-// lawful are names that need no escapes in a URL, of which clients have different ideas.
+// lawful are names that need no escapes in a URL: clients escape differently.
 var lawful = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)*$`)
 
 // Open returns the record in the object of that name, which need not exist: letters, digits, _ and -, with . and /

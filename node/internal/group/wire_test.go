@@ -84,7 +84,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A long message comes in several, none of which takes long to read, and is the same when they are joined.
+// A long message comes in several. Each is read fast, and joined they are the same.
 func TestLongReport(t *testing.T) {
 	for _, count := range []int{0, 1, 1000, 10_000} {
 		want := someReport()
