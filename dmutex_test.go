@@ -1,16 +1,12 @@
 package dmutex_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/natsnode"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -87,20 +83,6 @@ func TestMisuse(t *testing.T) {
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 	require.NotErrorIs(t, err, dmutex.ErrPeer)
 	require.EqualError(t, err, "dmutex: misuse: the reason")
-}
-
-// A service takes a lock over the NATS connection that it has.
-func Example_lock() {
-	charge := func(context.Context, uint64) error { return nil }
-	_ = func(ctx context.Context, nc *nats.Conn) error {
-		n, err := natsnode.Open(ctx, nc, "billing", node.Config{}) // join the group
-		if err != nil {
-			return err
-		}
-		return n.Mutex("invoices/42").Do(ctx, func(ctx context.Context, fence uint64) error {
-			return charge(ctx, fence) // ctx ends, with the reason, when the lock is lost
-		})
-	}
 }
 
 // Each message is delivered by hand.

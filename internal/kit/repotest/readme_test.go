@@ -32,7 +32,7 @@ func pages(t *testing.T) map[string]string {
 }
 
 // Every Go snippet of a page is a whole file that compiles, and a snippet that is
-// a test passes; or it is a part of an example of the root package.
+// a test passes; or it is a part of an example of the root package or of natsnode.
 func TestSnippets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -44,7 +44,7 @@ func TestSnippets(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	snippet := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	unindented := regexp.MustCompile(`(?m)^\t+`)
-	examples := unindented.ReplaceAllString(read(t, "dmutex_test.go")[0], "")
+	examples := unindented.ReplaceAllString(strings.Join(read(t, "dmutex_test.go", "node/natsnode/example_test.go"), ""), "")
 	args := []string{"test"} // it also compiles a package without tests
 	if quicktest.On() {
 		args = []string{"vet"} // it links no program
