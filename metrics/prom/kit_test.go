@@ -105,14 +105,14 @@ func (known families) text(t *testing.T, text string, label string, names []stri
 // The pages name no metric that the code does not export.
 func TestPages(t *testing.T) {
 	known := described(t)
-	pages, err := filepath.Glob("../docs/*.md")
+	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	named := 0
-	for _, page := range append(pages, "../README.md") {
+	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, name := range regexp.MustCompile("`(dmutex_\\w+)(?:\\{[^`]*\\})?`").FindAllStringSubmatch(string(text), -1) {
-			if page == "../docs/metrics.md" && known[name[1]+"_sum"] != nil {
+			if page == "../../docs/metrics.md" && known[name[1]+"_sum"] != nil {
 				continue // it has the histograms without what Prometheus adds
 			}
 			require.Contains(t, known, name[1], page)
