@@ -165,16 +165,20 @@ type lateSwaps struct {
 	swap time.Duration
 }
 
-func (s *lateSwaps) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
-	done := make(chan struct{})
+func (s *lateSwaps) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	type outcome struct {
+		next store.Revision
+		err  error
+	}
+	done := make(chan outcome, 1)
 	go func() {
-		defer close(done)
 		time.Sleep(s.swap)
-		next, err = s.Memory.Swap(context.WithoutCancel(ctx), value, rev)
+		next, err := s.Memory.Swap(context.WithoutCancel(ctx), value, rev)
+		done <- outcome{next, err}
 	}()
 	select {
-	case <-done:
-		return next, err
+	case o := <-done:
+		return o.next, o.err
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
