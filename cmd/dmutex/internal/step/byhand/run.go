@@ -2,7 +2,7 @@
 // is lost, and which node crashes.
 //
 // A [Run] is a beginning and a list of steps. It does no I/O, and [Page] is a function of it: what a reader does
-// on the page makes the next Run, which the page carries along. So whoever shows the page keeps nothing.
+// on the page makes the next Run, which the page carries along. So a server keeps nothing.
 package byhand
 
 import (
