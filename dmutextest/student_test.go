@@ -21,7 +21,7 @@ type homework struct {
 	mistake  string
 	name     string
 	replies  int
-	deferred []dmutex.Stamp // whom we reply to when we leave
+	deferred []dmutex.Stamp // to be replied to when we leave
 	queue    []dmutex.Stamp
 	heard    []uint64 // by peer: the time of its last message
 	token    bool

@@ -119,7 +119,7 @@ func TestLeaseClosesDuringAChange(t *testing.T) {
 	})
 }
 
-// A lock that is held over two changes of the view, in none of which its machine is born anywhere else, stays taken
+// A lock that is held over two changes of the view, while its machine is born nowhere else, stays taken
 // until its hold has lapsed, and is free then; so does one that is given back between the changes. What its member
 // does not hold is never waited for.
 func TestLeaseBirthsOverTwoChanges(t *testing.T) {

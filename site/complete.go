@@ -160,7 +160,7 @@ func (s *Machine) Clone() dmutex.Machine {
 	return s.whole.clone()
 }
 
-// Forget implements [dmutex.Machine]: an idle machine of which no field is in the text.
+// Forget implements [dmutex.Machine]: an idle machine can be forgotten if no field is in its text.
 func (s *Machine) Forget() (clock, known uint64, ok bool) {
 	_, f := s.parts()
 	return s.clock, s.known, s.Idle() && len(f.text) == 0
