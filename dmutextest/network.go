@@ -3,7 +3,6 @@ package dmutextest
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -52,15 +51,24 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-var networks = regexp.MustCompile(`^(fifo|unordered)(?:, (\d+) duplicates?)?(?:, (\d+) loss(?:es)?)?(?:, channel (\d+))?$`)
-
 // ParseNetwork reads what [Network.String] writes. It refuses anything else with
 // [dmutex.ErrMisuse].
 func ParseNetwork(s string) (Network, error) {
 	written := strings.Join(strings.Fields(strings.ReplaceAll(s, ",", ", ")), " ")
-	parts := append(networks.FindStringSubmatch(written), make([]string, 5)...)
-	number := func(i int) int { n, _ := strconv.Atoi(parts[i]); return n }
-	n := Network{Unordered: parts[1] == "unordered", Duplicates: number(2), Losses: number(3), Channel: number(4)}
+	var n Network
+	for part := range strings.SplitSeq(written, ", ") {
+		first, second, _ := strings.Cut(part, " ")
+		switch {
+		case first == "unordered":
+			n.Unordered = true
+		case first == "channel":
+			n.Channel, _ = strconv.Atoi(second)
+		case strings.HasPrefix(second, "duplicate"):
+			n.Duplicates, _ = strconv.Atoi(first)
+		case strings.HasPrefix(second, "loss"):
+			n.Losses, _ = strconv.Atoi(first)
+		}
+	}
 	if n.String() != written || max(n.Channel, n.Duplicates, n.Losses) > math.MaxUint16 {
 		return Network{}, fmt.Errorf("%w: network %q: want fifo or unordered, and perhaps"+
 			" \", 2 duplicates\", \", 1 loss\" and \", channel 8\"", dmutex.ErrMisuse, s)

@@ -34,6 +34,7 @@ func (d *Drawing) HTML() []byte {
 		locks = append(locks, lock{escape(fmt.Sprintf("%q", p.lock)), b.String(), p == first})
 	}
 	var b bytes.Buffer
+	page := template.Must(template.New("page").Parse(pageText))
 	err := page.Execute(&b, map[string]any{
 		"Title": escape(cmp.Or(d.options.Title, "dmutex trace")), "Locks": locks, "Nodes": d.nodes(), "Legend": d.legend(all),
 	})
@@ -94,5 +95,3 @@ func (c *canvas) strip(b *strings.Builder) {
 
 //go:embed page.html
 var pageText string
-
-var page = template.Must(template.New("page").Parse(pageText))
