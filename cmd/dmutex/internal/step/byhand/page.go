@@ -18,6 +18,11 @@ import (
 //go:embed page.css
 var style string
 
+// deadlock is the run on which the arbiters of Maekawa's algorithm deadlock, and how the corrected algorithm goes on.
+//
+//go:embed deadlock.txt
+var deadlock string
+
 // Document returns a whole page around the body. head is added to its head.
 func Document(head, body string) string {
 	return `<!DOCTYPE html>
@@ -232,6 +237,7 @@ func (p *page) write() {
 	p.put("<main>\n<h1>%s, %v nodes, messages %s</h1>\n", p.run.Algorithm.Name, len(p.world.nodes), order(p.run.group.unordered))
 	p.put("<p>%s.</p>\n", p.run.Algorithm.About)
 	p.begin()
+	p.ready()
 	p.WriteString(`<form method="get" action="">` + "\n")
 	for _, field := range [][2]string{
 		{"algorithm", p.run.Algorithm.Name}, {"begin", p.run.group.String()}, {"run", encode(p.run.steps)}, {"done", strconv.Itoa(p.run.done)},
@@ -313,6 +319,19 @@ func (p *page) begin() {
 		p.put(`<option value="%s"`+selected+">%s</option>\n", value, order(unordered))
 	}
 	p.WriteString("</select></label>\n<button>begin</button>\n</form>\n")
+}
+
+// ready are the buttons for runs that are worth following.
+func (p *page) ready() {
+	stuck, _, _ := strings.Cut(deadlock, "release 1") // which nobody can do there
+	p.WriteString("<div class=\"ready\">Runs to follow:\n")
+	for _, r := range []struct{ algorithm, words, script string }{
+		{"maekawa-plain", "Maekawa's deadlock", stuck},
+		{"maekawa", "the same, resolved", deadlock},
+	} {
+		p.put(`<form method="get" action=""><input type="hidden" name="algorithm" value="%s"><button name="script" value="%s">%s</button></form>`+"\n", r.algorithm, r.script, r.words)
+	}
+	p.WriteString("</div>\n")
 }
 
 // rules explain the rules that a script names.

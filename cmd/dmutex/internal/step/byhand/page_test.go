@@ -1,9 +1,9 @@
 package byhand
 
 import (
+	"html"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,19 +25,30 @@ func show(t *testing.T, pairs ...string) string {
 }
 
 var (
+	forms   = regexp.MustCompile(`(?s)<form .*?</form>`)
 	hidden  = regexp.MustCompile(`<input type="hidden" name="(.*?)" value="(?s:(.*?))">`)
+	pressed = regexp.MustCompile(`<button name="(.*?)" value="((?s:.*?))"[^>]*>(.*?)</button>`)
 	buttons = regexp.MustCompile(`<button name="do" value="(.*?)"( aria-label=".*?")?( disabled| autofocus)?>(.*?)</button>`)
 	control = regexp.MustCompile(`(?s)<label>.*?</label>|<(select|textarea)`)
 )
 
-// press presses the button of a page, as a browser does.
-func press(t *testing.T, body, do string) string {
+// press presses the first button of a page with that value, or those words, as a browser does.
+func press(t *testing.T, body, which string) string {
 	t.Helper()
-	fields := []string{"do", do}
-	for _, f := range hidden.FindAllStringSubmatch(body, -1) {
-		fields = append(fields, f[1], strings.NewReplacer("&gt;", ">", "&lt;", "<", "&#34;", `"`, "&#39;", "'", "&amp;", "&").Replace(f[2]))
+	for _, form := range forms.FindAllString(body, -1) {
+		for _, b := range pressed.FindAllStringSubmatch(form, -1) {
+			if b[2] != which && b[3] != which {
+				continue
+			}
+			fields := []string{b[1], html.UnescapeString(b[2])}
+			for _, f := range hidden.FindAllStringSubmatch(form, -1) {
+				fields = append(fields, f[1], html.UnescapeString(f[2]))
+			}
+			return show(t, fields...)
+		}
 	}
-	return show(t, fields...)
+	require.Fail(t, "no such button", which)
+	return ""
 }
 
 // A reader presses random buttons. Each page is whole: no control without a label, no button without words, and
@@ -90,18 +101,25 @@ func TestTwoInside(t *testing.T) {
 	require.Contains(t, body, "The rule that is broken: mutual exclusion")
 }
 
-// The deadlock of Maekawa's algorithm, step by step, and its resolution.
+// The deadlock of Maekawa's algorithm, step by step, and its resolution. Each begins with a button of any page.
 func TestDeadlockOnThePage(t *testing.T) {
-	script, err := os.ReadFile("testdata/deadlock.txt")
-	require.NoError(t, err)
-	body := show(t, "algorithm", "maekawa-plain", "script", string(script))
-	for range 7 {
-		body = press(t, body, "redo")
+	body := press(t, show(t), "Maekawa&#39;s deadlock")
+	require.Contains(t, body, "0 of 7 steps are done. Next: Each node has voted for itself, and waits for the others.")
+	for k := range 7 {
+		require.NotContains(t, body, `class="wrong"`, k)
+		body = press(t, body, "next step")
 	}
 	require.Contains(t, body, "A rule is broken: deadlock")
-	body = press(t, show(t, "algorithm", "maekawa", "script", string(script)), "last")
+	require.Equal(t, 3, strings.Count(body, `<li class="waiting">`))
+
+	body = press(t, body, "the same, resolved")
+	for range 20 {
+		require.NotContains(t, body, `class="wrong"`)
+		body = press(t, body, "next step")
+	}
 	require.NotContains(t, body, `class="wrong"`)
 	require.Contains(t, body, "FAILED")
+	require.Equal(t, 3, strings.Count(body, `<li class="idle">`))
 }
 
 // What is wrong is on the page, and the run stays.

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
@@ -225,13 +224,11 @@ func TestSameAsScript(t *testing.T) {
 // The deadlock of the textbooks: with the rules of the paper's section 3 alone all nodes wait, and with FAILED, INQUIRE and
 // YIELD all are served.
 func TestDeadlock(t *testing.T) {
-	script, err := os.ReadFile("testdata/deadlock.txt")
-	require.NoError(t, err)
 	for _, c := range []struct {
 		algorithm string
 		steps     int // that can be done
 	}{{"maekawa-plain", 7}, {"maekawa", 20}} {
-		text := string(script)
+		text := deadlock
 		if c.algorithm == "maekawa-plain" {
 			text, _, _ = strings.Cut(text, "release 1")
 		}
