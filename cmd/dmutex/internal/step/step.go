@@ -29,7 +29,7 @@ Every step can be undone, and done again. "until somebody waits in vain" tries r
 		`The run is a golden script, to copy into a test; a script, or a counterexample of dmutex check, can be pasted to begin from.
 
 The page needs no JavaScript and works by keyboard: after a step its button has the focus, so Enter does it again. The address of the page has the whole run, ` +
-		`so it can be kept as a bookmark. Nothing is kept here.`
+		`so it can be kept as a bookmark. Nothing is kept here. docs/tool.md says how to write the page as a file that needs no server.`
 }
 
 // Validate refuses what no page can begin with.
