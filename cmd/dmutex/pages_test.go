@@ -13,15 +13,13 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
 // grammar returns the parser of the tool.
 func grammar(t *testing.T) *kong.Kong {
-	parser, err := kong.New(new(commands), kong.Name("dmutex"), kong.Writers(io.Discard, io.Discard),
-		kong.Vars{"algorithms": catalog.Names(), "constructions": tool.ConstructionNames()})
+	parser, err := kong.New(new(commands), kong.Name("dmutex"), kong.Writers(io.Discard, io.Discard), tool.Vars())
 	require.NoError(t, err)
 	return parser
 }

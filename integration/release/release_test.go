@@ -70,6 +70,25 @@ func TestRelease(t *testing.T) {
 
 	run(t, user, env, "go", "install", path+"/cmd/dmutex@"+version)
 	require.Contains(t, run(t, user, nil, filepath.Join(user, "bin", "dmutex"), "--version"), "dmutex "+version+" ")
+
+	homework(t, clone, env)
+}
+
+// homework is a student's module, with the program that docs/course.md begins with.
+func homework(t *testing.T, clone string, env []string) {
+	dir := t.TempDir()
+	_, program, found := strings.Cut(read(t, filepath.Join(clone, "docs", "course.md")), "```go\n")
+	require.True(t, found)
+	program, _, _ = strings.Cut(program, "```\n")
+	write(t, filepath.Join(dir, "main.go"), program)
+	run(t, dir, env, "go", "mod", "init", "homework")
+	run(t, dir, env, "go", "get", path+"/cmd/dmutex/course@"+version)
+	run(t, dir, env, "go", "build", ".")
+	require.NotContains(t, read(t, filepath.Join(dir, "go.mod")), "replace")
+	out, err := exec.Command(filepath.Join(dir, "homework"), "check", "-o", filepath.Join(dir, "run.html")).Output()
+	require.Error(t, err)
+	require.Contains(t, string(out), "\n# deadlock: 1 waits, no node holds the lock and no message is in flight\n")
+	require.FileExists(t, filepath.Join(dir, "run.html"))
 }
 
 // release makes a release of a snapshot.

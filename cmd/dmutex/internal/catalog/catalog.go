@@ -21,7 +21,7 @@ type Algorithm struct {
 	New  dmutex.Algorithm // nil for no lock at all
 
 	// The messages of one entry: the paper's formula, and the least and the
-	// greatest number in a group of n.
+	// greatest number in a group of n. They are empty and nil if no paper says it.
 	Formula  string
 	Messages func(n int) (least, greatest int)
 	OwnFree  bool // the entries of the lock's home need no messages
@@ -40,6 +40,22 @@ var All = []Algorithm{
 	{"maekawa", maekawa.New, "3(K-1)..6(K-1)", gridMessages, false, "Maekawa 1985, corrected: ask K nodes, a row and a column of a grid"},
 	{"suzukikasami", suzukikasami.New, "0..N", func(n int) (int, int) { return 0, n }, false, "Suzuki and Kasami 1985: ask all for the token, enter with it"},
 	{"ring", ring.New, "0..N", func(n int) (int, int) { return 0, n }, false, "a token goes around while any node wants it"},
+}
+
+// Mine is the name of the algorithm that Add adds.
+const Mine = "mine"
+
+// Add puts an algorithm of the program's author before the others.
+func Add(algorithm dmutex.Algorithm) {
+	All = slices.Insert(All, 0, Algorithm{Name: Mine, New: algorithm, About: "the algorithm of this program"})
+}
+
+// Default is the name that a command takes if it is given none: that of the author's algorithm, if there is one.
+func Default(otherwise string) string {
+	if All[0].Name == Mine {
+		return Mine
+	}
+	return otherwise
 }
 
 // NoLock is what happens without a lock.
@@ -129,17 +145,22 @@ type Messages struct {
 // Count compares the messages that n nodes sent for some entries with the formula.
 func (a Algorithm) Count(n int, sent uint64, entries int) Messages {
 	m := Messages{Sent: sent, Entries: entries, PerEntry: float64(sent) / float64(max(1, entries)), Formula: a.Formula}
-	m.Least, m.Greatest = a.Messages(n)
+	if a.Messages != nil {
+		m.Least, m.Greatest = a.Messages(n)
+	}
 	return m
 }
 
-// Fit reports whether the messages are as many as the formula says.
+// Fit reports whether the messages are as many as the formula says, if there is one.
 func (m Messages) Fit() bool {
-	return m.Sent >= uint64(m.Least*m.Entries) && m.Sent <= uint64(m.Greatest*m.Entries)
+	return m.Formula == "" || m.Sent >= uint64(m.Least*m.Entries) && m.Sent <= uint64(m.Greatest*m.Entries)
 }
 
-// Span is the formula's value, a number or a range.
+// Span is the formula's value, a number or a range, or a dash if there is no formula.
 func (m Messages) Span() string {
+	if m.Formula == "" {
+		return "-"
+	}
 	if m.Least == m.Greatest {
 		return fmt.Sprint(m.Least)
 	}

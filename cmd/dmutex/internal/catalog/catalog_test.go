@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/ricart"
 )
 
 // The tool has the algorithms of the list that the tests of all have, under names that are typed, and
@@ -24,6 +25,23 @@ func TestAlgorithms(t *testing.T) {
 		require.Equal(t, a.Shares, got, a.Name)
 	}
 	require.Len(t, All, len(algorithms.All), "the tool has one that is not in the list")
+}
+
+// An algorithm that is added comes first, and is the default. No formula says how many messages it may send.
+func TestAdd(t *testing.T) {
+	before := All
+	t.Cleanup(func() { All = before })
+	require.Equal(t, "all", Default("all"))
+	Add(ricart.New)
+	require.Equal(t, "mine", Default("all"))
+	require.Len(t, All, len(before)+1)
+	require.Equal(t, "central", before[0].Name, "the list is not changed in place")
+	require.Equal(t, "mine", All[0].Name)
+	require.True(t, All[0].Shares())
+	m := All[0].Shared().Count(9, 7, 2)
+	require.True(t, m.Fit())
+	require.Equal(t, "-", m.Span())
+	require.Equal(t, "3.500", m.Measured())
 }
 
 func TestFormulas(t *testing.T) {

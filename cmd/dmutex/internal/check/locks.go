@@ -19,7 +19,7 @@ import (
 )
 
 type lockOptions struct {
-	Algorithm catalog.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Algorithm catalog.Choice `default:"${several}" help:"One algorithm, or all of them: ${algorithms}."`
 	Requests  int            `default:"2" least:"1" most:"255" help:"Requests that each node makes in a run, 1 to 255."`
 	Shares    int            `default:"0" least:"0" most:"255" help:"Requests to share the lock that each node makes besides, 0 to 255. Of all algorithms those that share are checked then."`
 	Network   string         `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
@@ -46,7 +46,7 @@ func (o *lockOptions) validate(nodes int) (err error) {
 	}
 	switch {
 	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, catalog.Algorithm.Shares):
-		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart", o.Algorithm[0].Name)
+		return fmt.Errorf("--shares: %s lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart", o.Algorithm[0].Name)
 	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case o.Quorums != "":

@@ -24,7 +24,7 @@ import (
 
 // Cmd is dmutex sim.
 type Cmd struct {
-	Algorithm catalog.Choice `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Algorithm catalog.Choice `default:"${several}" help:"One algorithm, or all of them: ${algorithms}."`
 	Nodes     sizes          `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
 	Load      []load         `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
 	Requests  int            `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
@@ -73,7 +73,7 @@ func (c *Cmd) Validate() error {
 	case c.Requests < 0 || c.Requests > 10_000_000:
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
 	case c.Shares > 0 && !slices.ContainsFunc(c.Algorithm, catalog.Algorithm.Shares):
-		return fmt.Errorf("--shares: %s lets one node in at a time: use central, lamport or ricart", c.Algorithm[0].Name)
+		return fmt.Errorf("--shares: %s lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart", c.Algorithm[0].Name)
 	case c.Trace != "" && slices.Max(c.Nodes) > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	}
@@ -174,7 +174,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, 1, "")
 	for _, r := range c.runs {
 		p.Live("%v", r)
-		m, err := c.measure(r, p)
+		m, err := c.measure(con, r, p)
 		if err != nil {
 			p.Clear()
 			return err
@@ -203,7 +203,7 @@ func (c *Cmd) traceDir(r run) string {
 }
 
 // measure makes one run, and says what was wrong in it.
-func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
+func (c *Cmd) measure(con *tool.Console, r run, p *tool.Progress) (m measurement, err error) {
 	config := dmutextest.SimConfig{
 		Algorithm: r.algorithm.New,
 		Members:   dmutextest.Nodes(r.nodes),
@@ -227,7 +227,7 @@ func (c *Cmd) measure(r run, p *tool.Progress) (m measurement, err error) {
 	}
 	got, err := dmutextest.Simulate(config)
 	if err != nil {
-		p.Say("dmutex: %v: %v", r, err)
+		p.Say("%s: %v: %v", con.Program(), r, err)
 		return m, tool.ErrFailed
 	}
 	entries := got.Entries

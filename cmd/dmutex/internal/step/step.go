@@ -14,7 +14,7 @@ import (
 
 // Cmd is dmutex step.
 type Cmd struct {
-	Algorithm string `default:"ricart" help:"The algorithm to begin with: one of ${algorithms}; broken, or maekawa-plain, which are wrong on purpose."`
+	Algorithm string `default:"${one}" help:"The algorithm to begin with: one of ${algorithms}; broken, or maekawa-plain, which are wrong on purpose."`
 	Nodes     int    `default:"3" least:"2" most:"9" help:"The number of nodes to begin with, 2 to 9."`
 	Listen    string `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to serve the page. The default is a free port that only this machine reaches."`
 }

@@ -57,6 +57,7 @@ func (d Died) Error() string { return d.Signal.String() }
 type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
+	Name     string // of the program, if it is not dmutex
 	failed   error
 	died     Died
 }
@@ -65,6 +66,17 @@ func (c *Console) Write(b []byte) (int, error) {
 	n, err := c.Out.Write(b)
 	c.failed = cmp.Or(c.failed, err)
 	return n, err
+}
+
+// Program is the name of the program, with which its errors begin.
+func (c *Console) Program() string { return cmp.Or(c.Name, "dmutex") }
+
+// Vars are what the tags of the grammars refer to.
+func Vars() kong.Vars {
+	return kong.Vars{
+		"algorithms": catalog.Names(), "one": catalog.Default("ricart"), "several": catalog.Default("all"),
+		"constructions": ConstructionNames(), "version": version(),
+	}
 }
 
 // Main parses a command line by a grammar, runs the command, and returns the
@@ -82,8 +94,8 @@ func Main(grammar any, args []string, con *Console) (status int) {
 		}
 	}()
 	parser, err := kong.New(grammar,
-		kong.Name("dmutex"),
-		kong.Vars{"algorithms": catalog.Names(), "constructions": ConstructionNames(), "version": version()},
+		kong.Name(con.Program()),
+		Vars(),
 		kong.Writers(con.Out, con.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.KindMapper(reflect.String, kong.MapperFunc(func(line *kong.DecodeContext, flag reflect.Value) error {
@@ -116,7 +128,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 	case errors.As(err, &con.died):
 		return 128 + int(con.died.Signal)
 	default:
-		fmt.Fprintf(con.Err, "dmutex: %v\n", err)
+		fmt.Fprintf(con.Err, "%s: %v\n", con.Program(), err)
 		return StatusIncomplete
 	}
 }
@@ -125,7 +137,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 // of the most specific command that was recognized.
 func wrongLine(con *Console, err error) (status int) {
 	status = StatusUsage
-	words := []string{"dmutex"}
+	words := []string{con.Program()}
 	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
 		for _, p := range wrong.Context.Path {
 			if p.Command == nil {
@@ -137,7 +149,7 @@ func wrongLine(con *Console, err error) (status int) {
 			}
 		}
 	}
-	fmt.Fprintf(con.Err, "dmutex: %v\nTry: %s --help\n", err, strings.Join(words, " "))
+	fmt.Fprintf(con.Err, "%s: %v\nTry: %s --help\n", con.Program(), err, strings.Join(words, " "))
 	return status
 }
 

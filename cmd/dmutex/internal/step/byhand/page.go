@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 )
 
@@ -88,7 +89,7 @@ func Page(fields url.Values) (body string, err error) {
 
 // read returns the run of the fields.
 func (p *page) read(fields url.Values) (r Run, err error) {
-	r.Algorithm, _ = Find("ricart")
+	r.Algorithm, _ = Find(catalog.Default("ricart"))
 	size := 0
 	for key, values := range fields {
 		size += len(key) + len(strings.Join(values, ""))
@@ -285,7 +286,7 @@ func (p *page) notes() string {
 
 func (p *page) choice() {
 	p.WriteString(`<label>Algorithm <select name="algorithm">` + "\n")
-	for _, a := range Algorithms {
+	for _, a := range Algorithms() {
 		selected := ""
 		if a.Name == p.run.Algorithm.Name {
 			selected = " selected"

@@ -54,7 +54,7 @@ func press(t *testing.T, body, which string) string {
 // A reader presses random buttons. Each page is whole: no control without a label, no button without words, and
 // at most one has the focus.
 func TestButtons(t *testing.T) {
-	for _, a := range Algorithms {
+	for _, a := range Algorithms() {
 		chance := rand.New(rand.NewPCG(1, 1))
 		body := show(t, "algorithm", a.Name, "nodes", "3")
 		for range 40 {

@@ -25,19 +25,23 @@ const (
 	MostText = 64 << 10
 )
 
-// Algorithms are those of the tool, and some that are wrong on purpose.
-var Algorithms = slices.Concat(catalog.All, []catalog.Algorithm{
+// Algorithms returns those of the tool, and some that are wrong on purpose.
+func Algorithms() []catalog.Algorithm {
+	return append(slices.Clone(catalog.All), wrong...)
+}
+
+var wrong = []catalog.Algorithm{
 	{Name: "broken", New: catalog.Broken.New, About: catalog.Broken.About},
 	{Name: "maekawa-plain", New: plain, About: "Maekawa without FAILED and INQUIRE: wrong on purpose, it deadlocks"},
-})
+}
 
 // Find returns the algorithm of that name.
 func Find(name string) (catalog.Algorithm, error) {
-	i := slices.IndexFunc(Algorithms, func(a catalog.Algorithm) bool { return a.Name == name })
-	if i < 0 {
-		return catalog.Algorithm{}, fmt.Errorf("there is no algorithm %.40q: choose one of %s, broken and maekawa-plain", name, catalog.Names())
+	a, ok := catalog.Find(name, wrong...)
+	if !ok {
+		return a, fmt.Errorf("there is no algorithm %.40q: choose one of %s, broken and maekawa-plain", name, catalog.Names())
 	}
-	return Algorithms[i], nil
+	return a, nil
 }
 
 // A Run is how a group begins, and what was done to it.

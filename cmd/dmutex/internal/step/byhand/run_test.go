@@ -162,7 +162,7 @@ func TestEncode(t *testing.T) {
 // In random runs of every algorithm the machines, the messages in flight and the traces are those of dmutextest,
 // which runs the script of the run.
 func TestSameAsScript(t *testing.T) {
-	for _, a := range Algorithms {
+	for _, a := range Algorithms() {
 		for seed := range uint64(8) {
 			chance := rand.New(rand.NewPCG(seed, 0))
 			r, err := New(a, 2+int(seed%3), seed%2 == 0 && a.Name != "ring" && !strings.HasPrefix(a.Name, "lamport"))
@@ -246,7 +246,7 @@ func TestDeadlock(t *testing.T) {
 
 // Random steps find the errors of the machines that are wrong on purpose, and none of the others.
 func TestTrouble(t *testing.T) {
-	for _, a := range Algorithms {
+	for _, a := range Algorithms() {
 		r, err := New(a, 3, false)
 		require.NoError(t, err)
 		w, err := r.world()
