@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
@@ -138,6 +139,9 @@ func TestExcludesLaw(t *testing.T) {
 	} {
 		rows = append(rows, tt.name)
 		t.Run(fmt.Sprintf("%s, %d nodes, holder %d, requests %d, cancels %d, %v", tt.name, tt.nodes, tt.holder, tt.requests, tt.cancels, tt.network), func(t *testing.T) {
+			if quicktest.On() && tt.states[0] > 6_000 {
+				t.Skip("takes seconds; set CI=1")
+			}
 			c := Config{
 				Algorithm: tt.algorithm, Members: Nodes(tt.nodes), Holder: tt.holder, Network: tt.network,
 				Requests: []int{tt.requests}, Cancels: []int{tt.cancels},

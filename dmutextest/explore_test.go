@@ -159,7 +159,7 @@ func TestExploreForgets(t *testing.T) {
 			}
 			without, err := Explore(c)
 			require.NoError(t, err)
-			if testing.Short() && without.States > 300 {
+			if quicktest.On() && without.States > 5_000 || testing.Short() && without.States > 300 {
 				t.Skip("takes a moment")
 			}
 			c.Forgets = tt.forgets

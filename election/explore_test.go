@@ -126,7 +126,7 @@ func TestExplore(t *testing.T) {
 			switch {
 			case tt.long:
 				machinetest.Long(t)
-			case tt.states > 9_000:
+			case tt.states > 5_000:
 				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: tt.nodes, Majority: tt.majority, OneSide: tt.majority, Starts: tt.starts, Odds: tt.odds}, tt.states, tt.rests)
@@ -168,7 +168,7 @@ func TestOneLeader(t *testing.T) {
 			switch {
 			case tt.long:
 				machinetest.Long(t)
-			case tt.states > 9_000:
+			case tt.states > 5_000:
 				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: tt.nodes, Majority: true, OneSide: true, Prompt: true, OneLeader: true, Odds: tt.odds}, tt.states, tt.rests)
@@ -195,7 +195,7 @@ func TestLetRun(t *testing.T) {
 			switch {
 			case tt.long:
 				machinetest.Long(t)
-			case tt.states > 9_000:
+			case tt.states > 5_000:
 				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: 3, Majority: true, OneSide: true, Counted: true, Odds: tt.odds}, tt.states, tt.rests)
@@ -223,7 +223,7 @@ func TestForgetful(t *testing.T) {
 			switch {
 			case tt.long:
 				machinetest.Long(t)
-			case tt.states > 9_000:
+			case tt.states > 5_000:
 				machinetest.Thorough(t)
 			}
 			explored(t, trial{Algorithm: algorithms[tt.algorithm], Nodes: 3, Majority: tt.majority, OneSide: tt.majority, Forgetful: true, Odds: odds{Crashes: 1, Recoveries: 1}}, tt.states, tt.rests)

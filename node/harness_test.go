@@ -90,18 +90,9 @@ func (l cuttable) RemovePeer(id dmutex.NodeID) {
 	l.DynamicLink.RemovePeer(id)
 }
 
-// eachLease runs a test with every algorithm.
+// eachLease runs a test with every algorithm, or with some where tests are to be quick.
 func eachLease(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
-	withLeases(t, algorithms.All, test)
-}
-
-// someLeases is eachLease for slow tests: for every algorithm only where CI is set.
-func someLeases(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
-	withLeases(t, algorithms.Some(), test)
-}
-
-func withLeases(t *testing.T, list []algorithms.Algorithm, test func(t *testing.T, g *leaseGroup)) {
-	for _, a := range list {
+	for _, a := range algorithms.Some() {
 		t.Run(a.Name, func(t *testing.T) { bubbleLease(t, a.Algorithm, test) })
 	}
 }

@@ -15,7 +15,7 @@ import (
 // newcomer that is the home of the lock could take the lock and leave, again and again, before a
 // request of another member reaches it.
 func TestOthersComeAndGoWithAStore(t *testing.T) {
-	someLeases(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		s := outagetest.New(t, distantStore{&g.store, 2 * time.Millisecond}, outagetest.Faults{})
 		open := func() (*node.Node, error) {
 			m := &member{group: g}

@@ -50,7 +50,7 @@ func worst(all []*member, until func() bool) (remains, silent time.Duration) {
 // Renewals and signs of life do not wait until a change of the view has gone through all locks, however long
 // that takes: here longer than from one renewal to the next.
 func TestLeaseManyHeld(t *testing.T) {
-	someLeases(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		all, held := manyLocks(t, g)
 		began := time.Now()
 		remains, silent := worst(all, func() bool { return all[0].Status().View.Acts && all[1].Status().View.Acts })

@@ -51,7 +51,7 @@ func TestLeaseStorm(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			someLeases(t, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
+			eachLease(t, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
 			bubbleLease(t, ricart.Carvalho, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
 		})
 	}

@@ -725,7 +725,7 @@ func TestLeaseSoak(t *testing.T) {
 }
 
 func leaseSoak(t *testing.T, seed uint64) {
-	someLeases(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		t.Logf("seed %d", seed)
 		if seed%2 > 0 {
 			g.proving()

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 // Report names the conditions that are broken, and the offenders.
@@ -45,7 +47,7 @@ func TestReport(t *testing.T) {
 // for planes, full grids and majorities.
 func TestAssign(t *testing.T) {
 	most := 60
-	if testing.Short() {
+	if quicktest.On() {
 		most = 30
 	}
 	for _, k := range shapes() {

@@ -513,7 +513,7 @@ func TestTwinLoad(t *testing.T) {
 	for q := range coteries(4) {
 		check(twin{4, q})
 	}
-	if testing.Short() {
+	if quicktest.On() {
 		return
 	}
 	for q := range coteries(5) {

@@ -8,6 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 // The node with the token excludes all others.
@@ -21,8 +22,12 @@ func TestExcludes(t *testing.T) {
 // that has the token.
 func TestMessages(t *testing.T) {
 	const requests = 5
+	seeds := uint64(20)
+	if quicktest.On() {
+		seeds = 4
+	}
 	for n := 1; n <= 12; n++ {
-		for seed := range uint64(20) {
+		for seed := range seeds {
 			r, err := dmutextest.Walk(dmutextest.Config{
 				Algorithm: New,
 				Members:   dmutextest.Nodes(n),

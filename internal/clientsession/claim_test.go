@@ -79,7 +79,7 @@ func TestExploreClaims(t *testing.T) {
 			switch {
 			case tt.long:
 				machinetest.Long(t)
-			case tt.states > 11_000:
+			case tt.states > 10_000:
 				machinetest.Thorough(t)
 			}
 			p := claims()

@@ -37,7 +37,7 @@ func TestExplore(t *testing.T) {
 			switch {
 			case tt.states > 100_000:
 				machinetest.Long(t)
-			case tt.states > 15_500:
+			case tt.states > 10_000:
 				machinetest.Thorough(t)
 			}
 			r, err := explore(tt.setup, 700_000)

@@ -39,7 +39,7 @@ func TestExplore(t *testing.T) {
 		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, lifeless: true, faults: faults{crashes: 1}}, 556},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
-			if tt.states > 40_000 && quicktest.On() {
+			if tt.states > 15_000 && quicktest.On() {
 				t.Skip("takes seconds; set CI=1")
 			}
 			r, err := explore(tt.setup, 200_000)

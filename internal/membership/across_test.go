@@ -45,7 +45,7 @@ func TestAcross(t *testing.T) {
 				switch {
 				case tt.long:
 					machinetest.Long(t)
-				case tt.states[i] > 11_000:
+				case tt.states[i] > 6_000:
 					machinetest.Thorough(t)
 				}
 				first, err := newCrossing(algorithms.Named(tt.name), tt.n, tt.requests, restarts)

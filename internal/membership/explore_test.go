@@ -95,7 +95,7 @@ func TestExplore(t *testing.T) {
 			switch {
 			case tt.form != short:
 				machinetest.Long(t)
-			case tt.states > 60_000:
+			case tt.states > 30_000:
 				machinetest.Thorough(t)
 			}
 			most := 200_000_000

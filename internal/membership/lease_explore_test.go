@@ -86,7 +86,7 @@ func TestLeaseExplore(t *testing.T) {
 			switch {
 			case tt.long:
 				machinetest.Long(t)
-			case tt.states > 50_000:
+			case tt.states > 20_000:
 				machinetest.Thorough(t)
 			}
 			most := 8_000_000

@@ -997,7 +997,7 @@ func TestJoinTogetherWithoutAnswers(t *testing.T) {
 	var took, lives int64
 	runs := int64(100)
 	if quicktest.On() {
-		runs = 20
+		runs = 5
 	}
 	for seed := range uint64(runs) {
 		w := join(seed, false)

@@ -85,7 +85,7 @@ func TestPast(t *testing.T) {
 				switch {
 				case tt.changes > 1 || tt.home > 0 || tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 11_000:
+				case tt.states[i] > 6_000:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
@@ -123,7 +123,7 @@ func TestPastShared(t *testing.T) {
 				switch {
 				case tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 10_000:
+				case tt.states[i] > 6_000:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
@@ -212,7 +212,7 @@ func TestPastDeath(t *testing.T) {
 				switch {
 				case tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 30_100:
+				case tt.states[i] > 6_000:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{
@@ -254,7 +254,7 @@ func TestParting(t *testing.T) {
 				switch {
 				case tt.states[i] > 60_000:
 					machinetest.Long(t)
-				case tt.states[i] > 20_000:
+				case tt.states[i] > 6_000:
 					machinetest.Thorough(t)
 				}
 				r, err := exploreWake(wakeSetup{

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
 )
 
 // TestEveryRun explores the real rules. Another number of states means that the
@@ -46,6 +48,9 @@ func TestEveryRun(t *testing.T) {
 	}
 	for _, c := range rows {
 		t.Run(c.String(), func(t *testing.T) {
+			if c.states > 9_000 && quicktest.On() {
+				t.Skip("takes seconds; set CI=1")
+			}
 			g := game{budget: c.budget, fair: 16}
 			states, err := g.explore()
 			require.NoError(t, err)

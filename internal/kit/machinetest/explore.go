@@ -17,7 +17,6 @@ package machinetest
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,14 +38,6 @@ func Long(t *testing.T) {
 func Thorough(t *testing.T) {
 	if quicktest.On() {
 		t.Skip("takes seconds; set CI=1")
-	}
-}
-
-// Collect lets the garbage of explorations be collected less often: they keep millions of small values alive.
-// GOGC takes precedence.
-func Collect() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 
 // eachDetecting is some with groups that look for deadlocks every second.
 func eachDetecting(t *testing.T, test func(t *testing.T, g *group)) {
-	some(t, func(t *testing.T, g *group) {
+	each(t, func(t *testing.T, g *group) {
 		g.deadlock = time.Second
 		test(t, g)
 	})

@@ -21,7 +21,7 @@ import (
 // A holder whose process is paused, as when a computer sleeps, stays the holder: no other node gets
 // the lock, however long it takes. Afterwards all go on. (L12)
 func TestPause(t *testing.T) {
-	some(t, func(t *testing.T, g *group) {
+	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		for _, holder := range g.members {
 			held := g.acquire(holder, "x")

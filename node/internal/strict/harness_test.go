@@ -23,15 +23,8 @@ import (
 )
 
 // each runs a test in a synctest bubble (fake time; no goroutine may be left)
-// for every algorithm.
+// for every algorithm, or for some where tests are to be quick.
 func each(t *testing.T, test func(t *testing.T, g *group)) {
-	for _, a := range algorithms.All {
-		t.Run(a.Name, func(t *testing.T) { bubble(t, a.Algorithm, memlink.Config{}, test) })
-	}
-}
-
-// some runs a slow test so, for every algorithm only where CI is set.
-func some(t *testing.T, test func(t *testing.T, g *group)) {
 	for _, a := range algorithms.Some() {
 		t.Run(a.Name, func(t *testing.T) { bubble(t, a.Algorithm, memlink.Config{}, test) })
 	}

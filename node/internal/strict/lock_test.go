@@ -568,7 +568,7 @@ func TestNames(t *testing.T) {
 // A node forgets locks that are not in use, and their fences rise nevertheless. (Machines that may
 // keep a token or permissions are not counted here.)
 func TestManyNames(t *testing.T) {
-	some(t, func(t *testing.T, g *group) {
+	each(t, func(t *testing.T, g *group) {
 		g.open(2)
 		m, err := g.algorithm(dmutex.Start{Self: 1, Members: g.members})
 		require.NoError(t, err)

@@ -35,7 +35,7 @@ func TestFencesRiseThoughForgotten(t *testing.T) {
 	if racetest.On {
 		rounds = 2
 	}
-	some(t, func(t *testing.T, g *group) {
+	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		last, forgotten := make([]uint64, locks), false
 		for round := range rounds {
