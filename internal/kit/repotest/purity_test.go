@@ -100,6 +100,7 @@ var rows = []layer{
 	{"internal/kit/kubetest", false, nil},
 	{"internal/kit/s3test", false, nil},
 	{"internal/kit/quicktest", false, nil},
+	{"internal/kit/spectest", false, nil},
 	{"internal/kit/algorithms", false, []string{".", "central", "internal/kit/quicktest", "lamport", "maekawa", "ricart", "ring", "suzukikasami"}},
 	{"internal/kit/certtest", false, nil},
 	{"internal/kit/browsertest", false, nil},
