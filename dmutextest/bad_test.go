@@ -221,6 +221,17 @@ func TestBadMachines(t *testing.T) {
 			after: func(c *counting, _ dmutex.Message, out []dmutex.Message) []dmutex.Message { c.hidden++; return out },
 			text:  func(c *counting) string { return fmt.Sprint(" replies ", c.hidden) },
 		}.of(ricart.New), ErrContract, "Forget must return false while the machine has more to remember, and what need not be remembered must be reset, or stay out of AppendText"},
+		{"panics", countingRules{after: func(c *counting, _ dmutex.Message, out []dmutex.Message) []dmutex.Message {
+			c.kept[len(out)]++
+			return out
+		}}.of(ricart.New), ErrContract, "Handle of 2 panics at bad_test.go:"},
+		{"panics with two lines", countingRules{after: func(*counting, dmutex.Message, []dmutex.Message) []dmutex.Message {
+			panic("one\ntwo")
+		}}.of(ricart.New), ErrContract, ": one two"},
+		{"panics inside another package", countingRules{after: func(_ *counting, _ dmutex.Message, out []dmutex.Message) []dmutex.Message {
+			slices.SortFunc(append(out, out...), nil)
+			return out
+		}}.of(ricart.New), ErrContract, "invalid memory address or nil pointer dereference"},
 		{"its times are not its own", countingRules{after: same}.of(lamport.New), nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -60,7 +62,7 @@ var (
 	ErrWanted = errors.New(pkg + "wanted")
 
 	// ErrContract: a machine does what [dmutex.Machine] rules out. It is still
-	// Waiting after Cancel, for example, sends a message to itself, or sends again what
+	// Waiting after Cancel, for example, panics, sends a message to itself, or sends again what
 	// an earlier call has returned.
 	ErrContract = errors.New(pkg + "contract")
 )
@@ -212,12 +214,39 @@ func (c *Config) rebirth(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmu
 }
 
 // act gives a machine a lawful input, and checks what can be seen of this machine alone.
-func (c *Config) act(m dmutex.Machine, was *local, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
-	out, err := input(m, do, msg)
-	if err != nil {
+func (c *Config) act(m dmutex.Machine, was *local, do verb, msg dmutex.Message) (out []dmutex.Message, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			out, err = nil, search.Wrong(ErrContract, "%s of %d panics%s: %s", do.method(), was.self, panicked(m), onLine(reason))
+		}
+	}()
+	if out, err = input(m, do, msg); err != nil {
 		return nil, search.Wrong(ErrRefused, "%s of %d refuses what is lawful: %v", do.method(), was.self, err)
 	}
 	return out, c.contract(m, was, do, out)
+}
+
+// onLine writes a value on one line, as a script needs it.
+func onLine(v any) string { return strings.Join(strings.Fields(fmt.Sprint(v)), " ") }
+
+// panicked says at which line of the machine's package a panic began. It is called while that is deferred.
+func panicked(m dmutex.Machine) string {
+	is := reflect.TypeOf(m)
+	if is.Kind() == reflect.Pointer {
+		is = is.Elem()
+	}
+	callers := make([]uintptr, 100)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers)])
+	for began := false; ; {
+		f, more := frames.Next()
+		began = began || f.Function == "runtime.gopanic"
+		switch {
+		case began && strings.HasPrefix(f.Function, is.PkgPath()+"."):
+			return fmt.Sprintf(" at %s:%d", path.Base(f.File), f.Line)
+		case !more:
+			return ""
+		}
+	}
 }
 
 func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {

@@ -130,6 +130,7 @@ var mistakes = []struct {
 	{"no tie-break", []paste{{"m.Stamp().Less(theirs)", "m.Stamp().Clock < theirs.Clock"}}, "", "mutual exclusion: 1 and 2 both hold the lock"},
 	{"clock stays", []paste{{"		m.Witness(msg.Attempt, 0)\n", ""}}, "--nodes=3 --requests=1", "mutual exclusion: 1 and 2 both hold the lock"},
 	{"deferred forgotten", []paste{{"	m.leave()\n	return", "	return"}}, "", "deadlock: 2 waits, no node holds the lock and no message is in flight"},
+	{"wrong place", []paste{{"m.awaiting[j] = false", "m.awaiting[j+1] = false"}}, "", "contract: Handle of 1 panics at main.go:"},
 	{"ties wait", []paste{{"m.Stamp().Less(theirs)", "m.Stamp().Clock <= theirs.Clock"}}, "", "deadlock: 1 waits, no node holds the lock and no message is in flight"},
 	{"fence forgotten", []paste{{"	m.Witness(0, msg.Fence)", "	//"}}, "", "fence order: 2 holds the lock with fence 1 after a grant with fence 1"},
 	{"deferred kept", []paste{{"			m.deferred[j] = 0\n", ""}}, "", `left behind: all nodes are idle, no message is in flight, and Forget of 1 returns false; this is left: "my-ricart 1 idle`},
@@ -178,7 +179,7 @@ func TestStudent(t *testing.T) {
 	whole := edited(t, edited(t, right, repeats...), readers...)
 	wrong := mistakes
 	if quicktest.On() {
-		wrong = wrong[:4]
+		wrong = wrong[:5]
 	}
 	programs := map[string]string{"mine": skeleton, "right": right, "whole": whole}
 	named := func(name string) string { return strings.ReplaceAll(name, " ", "-") }
