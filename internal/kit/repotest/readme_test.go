@@ -34,8 +34,8 @@ func pages(t *testing.T) map[string]string {
 // Every Go snippet of a page is a whole file that compiles, and a snippet that is
 // a test passes; or it is a part of an example of the root package or of natsnode.
 func TestSnippets(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
+	if quicktest.On() {
+		t.Skip("takes seconds; set CI=1")
 	}
 	// Packages of this module, so that they see the module's own requirements; the
 	// underscore hides them from patterns like ./...
@@ -46,9 +46,6 @@ func TestSnippets(t *testing.T) {
 	unindented := regexp.MustCompile(`(?m)^\t+`)
 	examples := unindented.ReplaceAllString(strings.Join(read(t, "dmutex_test.go", "node/natsnode/example_test.go"), ""), "")
 	args := []string{"test"} // it also compiles a package without tests
-	if quicktest.On() {
-		args = []string{"vet"} // it links no program
-	}
 	for file, text := range pages(t) {
 		for i, match := range snippet.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(match[1], "package ") {
