@@ -69,11 +69,11 @@ func Page(fields url.Values) (body string, err error) {
 	if err == nil {
 		var next Run
 		if next, err = p.act(fields.Get("do")); err == nil {
+			p.world, err = next.world()
+		}
+		if err == nil {
 			p.run = next
 		}
-	}
-	if err == nil {
-		p.world, err = p.run.world()
 	}
 	if err != nil {
 		p.problem = err.Error()

@@ -10,7 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/internal/kit/browsertest"
+	"github.com/dmutex/dmutex/ricart"
 )
 
 func show(t *testing.T, pairs ...string) string {
@@ -49,6 +52,36 @@ func press(t *testing.T, body, which string) string {
 	}
 	require.Fail(t, "no such button", which)
 	return ""
+}
+
+// A slip is a machine that panics when it gets a message.
+type slip struct{ dmutex.Machine }
+
+func (s slip) Clone() dmutex.Machine { return slip{s.Machine.Clone()} }
+
+func (slip) Handle(dmutex.Message) ([]dmutex.Message, error) { panic("no such place") }
+
+// A student's machine may panic. The page says so, and keeps the run to where it was right.
+func TestPanics(t *testing.T) {
+	before := catalog.All
+	t.Cleanup(func() { catalog.All = before })
+	catalog.Add(func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := ricart.New(s)
+		return slip{m}, err
+	})
+	body := show(t, "nodes", "2", "do", "r1")
+	require.Contains(t, body, "<h1>mine, 2 nodes", "it is what the page begins with")
+	for _, do := range []string{"d0", "random"} {
+		body, err := Page(url.Values{"nodes": {"2"}, "run": {"r1r2"}, "done": {"2"}, "do": {do}})
+		require.EqualError(t, err, "the machine panics: no such place. The command check says at which line")
+		require.Contains(t, body, "the machine panics: no such place")
+		require.Contains(t, body, `<input type="hidden" name="run" value="r1r2">`)
+	}
+	body, err := Page(url.Values{"nodes": {"2"}, "run": {"r1d0"}, "done": {"2"}})
+	require.ErrorContains(t, err, "the machine panics")
+	require.Contains(t, body, "the machine panics")
+	body = show(t, "nodes", "2", "run", "r1r2", "done", "2", "do", "trouble")
+	require.NotContains(t, body, "Not done")
 }
 
 // A reader presses random buttons. Each page is whole: no control without a label, no button without words, and

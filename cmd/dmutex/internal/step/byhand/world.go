@@ -98,8 +98,14 @@ func (w *world) named(name, rest string, all bool) (step, error) {
 	}
 }
 
-// do takes a step. A step that cannot be taken is refused; what a machine refuses is part of the script.
-func (w *world) do(s step) error {
+// do takes a step. A step that cannot be taken is refused; what a machine refuses is part of the script. After an
+// error the world is of no use.
+func (w *world) do(s step) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("the machine panics: %v. The command check says at which line", reason)
+		}
+	}()
 	if s.local() {
 		return w.local(s)
 	}
