@@ -82,7 +82,7 @@ func homework(t *testing.T, clone string, env []string) {
 	program, _, _ = strings.Cut(program, "```\n")
 	write(t, filepath.Join(dir, "main.go"), program)
 	run(t, dir, env, "go", "mod", "init", "homework")
-	run(t, dir, env, "go", "get", path+"/cmd/dmutex/course@"+version)
+	run(t, dir, env, "go", "mod", "tidy")
 	run(t, dir, env, "go", "build", ".")
 	require.NotContains(t, read(t, filepath.Join(dir, "go.mod")), "replace")
 	out, err := exec.Command(filepath.Join(dir, "homework"), "check", "-o", filepath.Join(dir, "run.html")).Output()

@@ -288,6 +288,28 @@ func TestStudent(t *testing.T) {
 	})
 }
 
+// The page says how a student's own module, beside the clone, gets the tools.
+func TestOwnModule(t *testing.T) {
+	if testing.Short() || quicktest.On() {
+		t.Skip("may ask the module proxy for what this module's own tests do not need")
+	}
+	text, dir := page(t), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(between(t, text, "```go\n", "```\n")), 0o600))
+	clone, err := filepath.Abs(root)
+	require.NoError(t, err)
+	t.Setenv("GOWORK", "off")
+	lines := regexp.MustCompile(`(?m)^go (mod .*)$`).FindAllStringSubmatch(text, -1)
+	require.Len(t, lines, 5)
+	for _, line := range append(lines, []string{"", "build -o homework.exe ."}) {
+		said, status := program(t, dir, "go", strings.Fields(strings.ReplaceAll(line[1], "../dmutex", filepath.ToSlash(clone)))...)
+		require.Zero(t, status, "go %s\n%s", line[1], said)
+	}
+	said, status := program(t, dir, filepath.Join(dir, "homework.exe"), "check")
+	require.Equal(t, tool.StatusFailed, status)
+	require.Contains(t, said, "\n# deadlock: 1 waits, no node holds the lock and no message is in flight\n")
+	require.Contains(t, said, "\n1 of 1 failed: mine.\n")
+}
+
 // stepByHand gets the page that a program serves.
 func stepByHand(t *testing.T, executable string, args []string) {
 	cmd := exec.Command(executable, args...)
