@@ -34,7 +34,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 // reach waits until the other members can be asked about the lock.
 func (m *Mutex) reach(ctx context.Context) error {
 	switch err := lawful(m.name); {
-	case m.node == nil || m.node.group == nil:
+	case !m.made():
 		return errUnmade
 	case err != nil:
 		return err

@@ -109,7 +109,11 @@ func notElected(lock string, err error) error {
 // Resign ends the context of the function that leads this election at this node, if one does.
 // The leadership ends when the function has returned, for which Resign does not wait. Other
 // candidates of this node remain candidates.
-func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
+func (e *Election) Resign() {
+	if e.mutex.made() {
+		e.mutex.node.terms.resign(e.name)
+	}
+}
 
 // Observe yields the present leader and its epoch, if there is one, and then every change.
 // [dmutex.None] with the epoch of the last leader means that nobody leads any more. Epochs never
@@ -121,7 +125,7 @@ func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 // The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
-		if hold.ContextError(ctx) != nil || e.mutex == nil || e.mutex.node.group == nil {
+		if hold.ContextError(ctx) != nil || !e.mutex.made() {
 			return
 		}
 		n := e.mutex.node

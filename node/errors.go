@@ -89,7 +89,9 @@ func (e *Error) Error() string {
 	if e.Lock != "" {
 		text += fmt.Sprintf("lock %q: ", e.Lock)
 	}
-	text += e.Err.Error()
+	if e.Err != nil {
+		text += e.Err.Error()
+	}
 	for i, edge := range e.Cycle {
 		who := ", which"
 		if i == 0 {

@@ -16,7 +16,9 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/channel"
 	"github.com/dmutex/dmutex/transport/memlink"
+	"github.com/dmutex/dmutex/transport/natslink"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
@@ -56,6 +58,12 @@ func TestNil(t *testing.T) {
 		"zero Node, Evict":           func() error { return new(node.Node).Evict(ctx, 1) },
 		"zero Node, Close":           func() error { return new(node.Node).Close(ctx) },
 		"zero tcplink.Link":          func() error { return new(tcplink.Link).Open(transport.Host{}) },
+		"zero tcplink.Link, Become":  func() error { return new(tcplink.Link).Become(1) },
+		"zero tcplink.Link, Trouble": func() error { return new(tcplink.Link).Trouble(1) },
+		"nil certificate":            func() error { _, err := tcplink.NodeOf(nil); return err },
+		"zero natslink.Link":         func() error { return new(natslink.Link).Open(transport.Host{}) },
+		"zero Channels":              func() error { return new(channel.Channels).Close(ctx) },
+		"zero Channels, Do":          func() error { return new(channel.Channels).Do("x", nil) },
 		"zero locktest.Lock":         func() error { _, err := new(locktest.Lock).Acquire(ctx); return err },
 		"nil locktest.Lock":          func() error { _, err := (*locktest.Lock)(nil).TryAcquire(ctx); return err },
 		"zero locktest.Lock, Shared": func() error { _, err := new(locktest.Lock).Shared().Acquire(ctx); return err },
@@ -74,6 +82,13 @@ func TestNil(t *testing.T) {
 	require.NoError(t, new(client.Client).Close())
 	require.NoError(t, new(tcplink.Link).Close())
 	require.Nil(t, new(tcplink.Link).Addr())
+	require.NoError(t, new(natslink.Link).Close())
+	require.Zero(t, new(node.Mutex).Status())
+	require.Equal(t, "node: ", new(node.Error).Error())
+	new(node.Election).Resign()
+	for range new(node.Election).Observe(ctx) {
+		t.Fatal("a zero Election has a leader")
+	}
 	require.Equal(t, dmutex.None, new(node.Node).Self())
 	<-new(node.Node).Done()
 	lost := new(locktest.Lock)

@@ -75,6 +75,9 @@ func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) {
 	return handle(m.acquire(ctx, true))
 }
 
+// made reports whether a node that was opened has made the lock.
+func (m *Mutex) made() bool { return m != nil && m.node != nil && m.node.group != nil }
+
 var errUnmade = dmutex.Misuse("the lock, election or transaction was not made by a Node: use the methods Mutex, Election and Txn of a Node that was opened")
 
 var errUnopened = dmutex.Misuse("the node was not opened: use Open or OpenStrict")
@@ -89,7 +92,7 @@ func lawful(name string) error {
 
 func (m *Mutex) acquire(ctx context.Context, trying bool) (*locks.Held, error) {
 	switch err := lawful(m.name); {
-	case m.node == nil || m.node.group == nil:
+	case !m.made():
 		return nil, errUnmade
 	case err != nil:
 		return nil, err

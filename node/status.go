@@ -52,7 +52,12 @@ type MutexStatus struct {
 }
 
 // Status returns how this node sees the lock now.
-func (m *Mutex) Status() MutexStatus { return m.node.named(m.node.locks.Status(m.name)) }
+func (m *Mutex) Status() MutexStatus {
+	if !m.made() {
+		return MutexStatus{}
+	}
+	return m.node.named(m.node.locks.Status(m.name))
+}
 
 // named adds the names of former members.
 func (n *Node) named(st locks.Status) MutexStatus {

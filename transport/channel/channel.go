@@ -90,6 +90,9 @@ func (c *Channels) life(now uint64) uint64 {
 // a message that cannot be sent because the peer has left or has not acknowledged
 // megabytes.
 func (c *Channels) Do(lock string, input func() ([]dmutex.Message, error)) error {
+	if c.mail == nil {
+		return errUnmade
+	}
 	defer c.mail.Flush()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +111,14 @@ func (c *Channels) send(lock string, out []dmutex.Message) error {
 
 // Close waits until the peers have acknowledged all messages, or ctx ends, and closes
 // the channels and the link.
-func (c *Channels) Close(ctx context.Context) error { return c.mail.Close(ctx) }
+func (c *Channels) Close(ctx context.Context) error {
+	if c.mail == nil {
+		return errUnmade
+	}
+	return c.mail.Close(ctx)
+}
+
+var errUnmade = dmutex.Misuse("channel: the channels were not opened: use Open")
 
 // A handler takes what the mail brings.
 type handler struct{ *Channels }

@@ -513,6 +513,9 @@ func (l *Link) shut(why error) {
 // Close implements [transport.Link]. It publishes the frames that wait, and waits for
 // the server's confirmation; the connection stays open.
 func (l *Link) Close() error {
+	if l.done == nil { // New has not made it
+		return nil
+	}
 	l.shut(transport.ErrClosed)
 	l.mu.Lock()
 	opened := l.host.Deliver != nil

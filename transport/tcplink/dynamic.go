@@ -13,6 +13,7 @@ import (
 type passing struct{ error }
 
 var (
+	errUnmade  = dmutex.Misuse("tcplink: the link was not made by New or NewDynamic")
 	errNobody  = errors.New("tcplink: this node has no number yet")
 	errNotPeer = errors.New("the peer closed the connection: it may not know this node yet, or have another number by now")
 )
@@ -26,6 +27,8 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.ctx == nil:
+		return errUnmade
 	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case !l.dynamic:

@@ -330,6 +330,8 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 	p, self := l.peers[to], l.self
 	l.mu.RUnlock()
 	switch {
+	case l.ctx == nil:
+		return errUnmade
 	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case self == dmutex.None:
@@ -373,7 +375,7 @@ func (l *Link) Open(host transport.Host) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.ctx == nil:
-		return dmutex.Misuse("tcplink: the link was not made by New or NewDynamic")
+		return errUnmade
 	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case l.opened:

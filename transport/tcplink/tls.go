@@ -19,6 +19,9 @@ const nodeURI = "dmutex:node:"
 // alternative name URI:dmutex:node:7. It returns an error for a certificate that names no
 // node or several. It ignores the subject's common name, and URIs of other schemes.
 func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
+	if cert == nil {
+		return dmutex.None, dmutex.Misuse("tcplink: the certificate is nil")
+	}
 	node := dmutex.None
 	for _, uri := range cert.URIs {
 		if uri.Scheme != "dmutex" {
