@@ -112,3 +112,36 @@ func TestWriterGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// The error of a client that would share names the writer that keeps it out: a client of its own member, or of
+// another one; or that its member cannot know.
+func TestErrorNamesTheWriter(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.open("a")
+		w.open("b")
+		one, two, near, far := w.use("one", "a"), w.use("two", "b"), w.use("near", "b"), w.use("far", "a")
+		for k := range 4 { // homes
+			name := fmt.Sprint("l", k)
+			h, err := one.Mutex(name).Shared().Acquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			writer := make(chan error, 1)
+			go func() {
+				_, err := two.Mutex(name).Acquire(ctx)
+				writer <- err
+			}()
+			time.Sleep(2 * time.Second)
+			for c, want := range map[*user]string{
+				near: `shared by .* \(node 1\), and a call of .* \(node 2\) has waited [34]s to hold it alone: |its member does not know the holder: `,
+				far:  `shared by .* \(node 1\), and a call of another process waits to hold it alone: `,
+			} {
+				_, err := c.Mutex(name).Shared().Acquire(nodetest.ContextFor(t, time.Second))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Regexp(t, want, err)
+			}
+			cancel()
+			require.Error(t, <-writer)
+			require.NoError(t, h.Release())
+		}
+	})
+}
