@@ -19,8 +19,9 @@ type Holding struct {
 // heard once. The locks are in no order of their names: members may hold many, and sorting them takes long.
 type Carried struct {
 	holdings []Holding
-	once     map[string]spot     // the locks that were reported once
-	several  map[string][]Holder // the others
+	goes     [][]bool            // whether each of them goes on, as the only one of its lock
+	at       map[string]spot     // where each lock was reported first
+	several  map[string][]Holder // the locks that were reported several times
 	names    []string            // of those
 }
 
@@ -34,30 +35,31 @@ func Carry(holdings []Holding) *Carried {
 	for _, of := range holdings {
 		count += len(of.Holds)
 	}
-	c := &Carried{holdings: holdings, once: make(map[string]spot, count), several: make(map[string][]Holder)}
+	c := &Carried{holdings: holdings, at: make(map[string]spot, count), several: make(map[string][]Holder)}
 	for i, of := range holdings {
+		c.goes = append(c.goes, make([]bool, len(of.Holds)))
 		for k := range of.Holds {
 			lock := of.Holds[k].Lock
-			first, again := c.once[lock]
+			first, again := c.at[lock]
 			if !again {
-				c.once[lock] = spot{uint32(i), uint32(k)}
+				c.at[lock], c.goes[i][k] = spot{uint32(i), uint32(k)}, true
 				continue
 			}
 			if c.several[lock] == nil {
-				c.several[lock] = []Holder{c.at(first)}
+				c.several[lock] = []Holder{c.holder(first)}
 				c.names = append(c.names, lock)
+				c.goes[first.of][first.at] = false
 			}
 			c.several[lock] = append(c.several[lock], Holder{of.Node, of.Holds[k]})
 		}
 	}
 	for _, lock := range c.names {
-		delete(c.once, lock)
 		c.several[lock] = goOn(c.several[lock])
 	}
 	return c
 }
 
-func (c *Carried) at(p spot) Holder {
+func (c *Carried) holder(p spot) Holder {
 	of := &c.holdings[p.of]
 	return Holder{of.Node, of.Holds[p.at]}
 }
@@ -90,9 +92,6 @@ func goOn(holders []Holder) []Holder {
 // holder, or those that share it. The next one has the same Start.
 func (c *Carried) All() iter.Seq2[string, *dmutex.Start] {
 	return func(yield func(string, *dmutex.Start) bool) {
-		if c == nil {
-			return
-		}
 		var start dmutex.Start
 		next := func(lock string, holders ...Holder) bool {
 			start = dmutex.Start{Sharers: start.Sharers[:0]}
@@ -102,9 +101,8 @@ func (c *Carried) All() iter.Seq2[string, *dmutex.Start] {
 			return yield(lock, &start)
 		}
 		for i, of := range c.holdings {
-			for k := range of.Holds {
-				lock := of.Holds[k].Lock
-				if p, once := c.once[lock]; once && p == (spot{uint32(i), uint32(k)}) && !next(lock, c.at(p)) {
+			for k, h := range of.Holds {
+				if c.goes[i][k] && !next(h.Lock, Holder{of.Node, h}) {
 					return
 				}
 			}
@@ -122,11 +120,8 @@ func (c *Carried) Contested() []string { return c.names }
 
 // Start gives the start of a lock's machine its holder, or those that share it.
 func (c *Carried) Start(lock string, start *dmutex.Start) {
-	if c == nil {
-		return
-	}
-	if p, once := c.once[lock]; once {
-		c.at(p).start(start)
+	if p, reported := c.at[lock]; reported && c.goes[p.of][p.at] {
+		c.holder(p).start(start)
 	}
 	for _, h := range c.several[lock] {
 		h.start(start)
@@ -143,8 +138,8 @@ func (h Holder) start(start *dmutex.Start) {
 
 // Forget takes a lock out.
 func (c *Carried) Forget(lock string) {
-	if c != nil {
-		delete(c.once, lock)
-		delete(c.several, lock)
+	if p, reported := c.at[lock]; reported {
+		c.goes[p.of][p.at] = false
 	}
+	delete(c.several, lock)
 }

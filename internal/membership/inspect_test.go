@@ -75,8 +75,8 @@ func carried(holdings ...Holding) (holders []Holder) {
 	}
 	slices.Sort(locks)
 	for _, lock := range locks {
-		if p, once := c.once[lock]; once {
-			holders = append(holders, c.at(p))
+		if p := c.at[lock]; c.goes[p.of][p.at] {
+			holders = append(holders, c.holder(p))
 		}
 		holders = append(holders, c.several[lock]...)
 	}

@@ -70,20 +70,20 @@ func TestKill(t *testing.T) {
 		{"complete twice", "in.view.Epoch == 0 || in.isComplete() ||", "in.view.Epoch == 0 ||", "TestRules"},
 	})
 	machinetest.Kill(t, "carried.go", []machinetest.Edit{
-		{"the first report of a lock", "[]Holder{c.at(first)}", "[]Holder{c.at(first)}[:0]", "TestHeardOnce"},
-		{"reported once, and again", "delete(c.once, lock)\n		c.several", "c.several", "TestHeardOnce"},
+		{"the first report of a lock", "[]Holder{c.holder(first)}", "[]Holder{c.holder(first)}[:0]", "TestHeardOnce"},
+		{"reported once, and again", "				c.goes[first.of][first.at] = false\n", "", "TestHeardOnce"},
 		{"heard again", "closed || slices.ContainsFunc(kept,", "closed || false && slices.ContainsFunc(kept,", "TestHeardOnce"},
 		{"heard alone first", "case a.Shared: // it", "case b.Shared: // it", "TestHeardOnce"},
 		{"sharers before a hold alone", "closed || slices", "closed && false || slices", "TestHeardOnce"},
 		{"the lowest fence goes on", "cmp.Compare(b.Fence, a.Fence)", "cmp.Compare(a.Fence, b.Fence)", "TestHeardOnce"},
 		{"two alone", "if closed = !h.Shared; h.Shared || len(kept) == 0 {", "if closed = !h.Shared; true {", "TestHeardOnce"},
-		{"seeds nobody that was heard once", "		c.at(p).start(start)\n", "		_ = p\n", "TestCarried"},
+		{"seeds nobody that was heard once", "		c.holder(p).start(start)\n", "		_ = p\n", "TestCarried"},
 		{"seeds nobody that was heard again", "		h.start(start)\n", "		_ = h\n", "TestCarried"},
 		{"a sharer holds alone", "	if h.Shared {\n		start", "	if false {\n		start", "TestCarried"},
 		{"forgotten, listed", "holders != nil && !next", "!next", "TestCarried"},
 		{"the start of another lock", "start = dmutex.Start{Sharers: start.Sharers[:0]}", "", "TestCarried"},
-		{"forgets no lock of one", "		delete(c.once, lock)\n		delete(c.several, lock)\n", "		delete(c.several, lock)\n", "TestCarried"},
-		{"forgets no lock of several", "		delete(c.once, lock)\n		delete(c.several, lock)\n", "		delete(c.once, lock)\n", "TestCarried"},
+		{"forgets no lock of one", "		c.goes[p.of][p.at] = false\n	}\n	delete", "		_ = p\n	}\n	delete", "TestCarried"},
+		{"forgets no lock of several", "	delete(c.several, lock)\n", "", "TestCarried"},
 	})
 	machinetest.Kill(t, "past.go", []machinetest.Edit{
 		// Who takes a claim.
@@ -91,6 +91,8 @@ func TestKill(t *testing.T) {
 		{"claims what the last does not hold", "slices.Contains(former, of[len(of)-1]) &&\n", "true &&\n", "TestMayClaim"},
 		{"claims of one that lives", "return slices.Contains(view, id) }", "return false }", "TestMayClaim"},
 		{"claims before others", "return !slices.Contains(of, id) }", "return false }", "TestMayClaim"},
+
+		{"tells a brief word", "a.told <= own.Epoch && !own.Brief {", "a.told <= own.Epoch {", "TestBriefWord"},
 
 		// The last word.
 		{"a last word frees nothing", "f.Parting != nil && f.Parting.key(lock) == \"\" ||", "", "TestLastWord"},
@@ -115,6 +117,8 @@ func TestKill(t *testing.T) {
 		{"frees in no view that acts", "	m.past.Free(node, loan)\n", "", "TestLastWord"},
 	})
 	machinetest.Kill(t, "record.go", []machinetest.Edit{
+		{"keeps a brief word", "m.own = *word // it", "_ = *word // it", "TestBriefWord"},
+		{"needs no word", "return slices.ContainsFunc(m.met, func(a acquaintance) bool { return a.gone > m.cleared })", "return false", "TestBriefWord"},
 		{"deaf to a last word", "		m.parts(p.node, &Parting{msg.Lent})\n", "", "TestPartsAndMoves"},
 		{"deaf to a move", "		m.freed(msg.Former, msg.Lent[0])\n", "", "TestPartsAndMoves"},
 		{"moves in silence", "	m.emit(Event{Kind: Freed", "	_ = (Event{Kind: Freed", "TestPartsAndMoves"},

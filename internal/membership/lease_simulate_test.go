@@ -85,6 +85,7 @@ type simNode struct {
 	phase    Phase
 	view     uint64
 	acted    uint64 // the view that acted last here, since another was frozen; 0 if none did
+	word     *Word  // about the view that acted last; nil while it acts
 	timerAt  int64  // true time of the next Tick, if it is not superseded
 
 	sessions []*simSession
@@ -235,7 +236,7 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 	for _, e := range out.Events {
 		switch e.Kind {
 		case Excluded:
-			x.holds, x.acted, x.view, x.lent, x.waits = false, 0, 0, nil, nil
+			x.holds, x.acted, x.word, x.view, x.lent, x.waits = false, 0, nil, 0, nil, nil
 			w.lapse(x)
 			w.retire(x)
 			next = func() Output { return x.Rejoin(w.clock(x), w.life(i)) }
@@ -243,6 +244,7 @@ func (w *leaseSim) follow(i int, x *simNode, out Output, ask *Event) (next func(
 			x.view = e.View.Epoch
 			next = func() Output { return w.report(x) }
 		case Acts:
+			x.word = nil
 			if x.acted = x.view; w.locks[x.view] == nil {
 				w.locks[x.view] = &simLock{}
 				if holders := carried(e.Holdings...); len(holders) > 0 {
@@ -265,10 +267,16 @@ func (w *leaseSim) report(x *simNode) Output {
 	if held {
 		holds = []Hold{{Lock: "x", Fence: x.fence}}
 	}
-	var word *Word
 	if x.acted != 0 {
-		word = &Word{Node: x.self, Epoch: x.acted, Members: x.complete.Nodes()}
+		x.word = &Word{Node: x.self, Epoch: x.acted, Members: x.complete.Nodes()}
 		if x.acted = 0; held {
+			x.word.Differs = []Differ{{"x", math.MaxUint64}}
+		}
+	}
+	word := x.word
+	if word != nil && !x.NeedsWord() {
+		word = &Word{Node: word.Node, Epoch: word.Epoch, Members: word.Members, Brief: true}
+		if len(x.word.Differs) == 0 { // what it says must not matter
 			word.Differs = []Differ{{"x", math.MaxUint64}}
 		}
 	}

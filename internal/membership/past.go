@@ -55,6 +55,7 @@ type Word struct {
 	Of      uint64          // the members that it is about, a bit for each of Members
 	Differs []Differ
 	Alone   []Differ // where ExcludesAlone of the machine differs from its Excludes
+	Brief   bool     // it lacks locks in both, so it is told to nobody: see NeedsWord
 
 	index [2]map[string]uint64 // the bits of Differs and of Alone, if it is Indexed
 }
@@ -412,7 +413,7 @@ func (m *memory) tell(cleared uint64) *Past {
 		if a.gone <= cleared || i < 0 && a.told <= own.Epoch {
 			continue // its lease has ended, or it has never acted
 		}
-		if p.Former = append(p.Former, Former{Node: a.node, Epoch: a.gone, Parting: a.parting.rest()}); a.told <= own.Epoch {
+		if p.Former = append(p.Former, Former{Node: a.node, Epoch: a.gone, Parting: a.parting.rest()}); a.told <= own.Epoch && !own.Brief {
 			own.Of |= 1 << i
 		}
 	}

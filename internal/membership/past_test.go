@@ -386,6 +386,31 @@ func TestMayClaim(t *testing.T) {
 	}
 }
 
+// A brief word is told to nobody, so it frees no lock. The whole one about the same view takes its place, also when a later
+// view is complete in which nothing was done.
+func TestBriefWord(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	require.False(t, a.NeedsWord())
+	word := Word{Node: 1, Epoch: a.complete.Epoch, Members: []dmutex.NodeID{1, 2}, Brief: true}
+	a.reported = false
+	a.Report(now, nil, &word)
+	gone := word.Epoch + 1
+	a.met = []acquaintance{{node: 2, told: word.Epoch, gone: gone}}
+	require.True(t, a.NeedsWord())
+	told := a.tell(a.cleared)
+	require.Empty(t, told.Words)
+	a.recall([]*Past{told}, gone, a.cleared)
+	require.Equal(t, gone, a.blind, "the view waits for a lease")
+
+	a.complete.Epoch++
+	a.reported, word.Brief = false, false
+	a.Report(now, nil, &word)
+	require.Len(t, a.tell(a.cleared).Words, 1)
+	a.cleared = gone
+	require.False(t, a.NeedsWord())
+}
+
 // The past that a life tells is bounded: the life leaves out words, or tells nothing.
 func TestPastBounds(t *testing.T) {
 	m := memory{earlier: &Past{}, own: Word{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 2}}, met: []acquaintance{{node: 2, told: 1, gone: 2}}}

@@ -227,13 +227,23 @@ func (m *LeaseMachine) Trouble(now int64, epoch uint64) Output {
 	return m.flush(now)
 }
 
+// NeedsWord reports whether the next Report tells others of its word, since a former member may hold locks. Else the word may
+// be brief.
+func (m *LeaseMachine) NeedsWord() bool {
+	return slices.ContainsFunc(m.met, func(a acquaintance) bool { return a.gone > m.cleared })
+}
+
 // Report is as [Machine.Report], without the holds that this life has lost. The word is about
-// the last view in which the driver let the locks act, as they were frozen just now; nil if
-// they did not act since the last call.
+// the last view in which the driver let the locks act, as they were frozen then, and again until they
+// act; nil if they did not act since the last call, and that was not brief.
 func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) Output {
 	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
-		if word != nil && word.Epoch == m.complete.Epoch {
+		switch {
+		case word == nil:
+		case word.Epoch == m.complete.Epoch:
 			m.remember(*word)
+		case word.Epoch == m.own.Epoch:
+			m.own = *word // it may have been brief
 		}
 		m.report(m.self, holds, m.tell(m.cleared))
 		for i := range m.peers {

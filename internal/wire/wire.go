@@ -70,7 +70,7 @@ func Read(b []byte, message func(*Fields)) error {
 	if f.err != nil {
 		return f.err
 	}
-	f.again = f.write(f.again[:0], message)
+	f.again = f.write(slices.Grow(f.again[:0], len(b)), message)
 	if !bytes.Equal(f.again, b) {
 		return mistake.Peer("the message is not in the one form that its fields have")
 	}
@@ -219,13 +219,13 @@ func (f *Fields) length(n, limit int, err error) int {
 func List[T any](f *Fields, list *[]T, limit int, element func(*T)) {
 	n := len(*list)
 	f.Array(&n, limit)
-	if f.reading {
-		*list = slices.Grow(*list, min(n, 512)) // with more, what is there pays for what it takes
-	}
 	for i := range n {
 		if f.reading {
 			if f.err != nil {
 				return
+			}
+			if i == cap(*list) { // what is there pays for what it takes
+				*list = slices.Grow(*list, min(n-i, max(512, 3*i)))
 			}
 			*list = append(*list, *new(T))
 		}

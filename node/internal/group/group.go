@@ -182,9 +182,9 @@ func (g *Group) MaxMembers() int { return g.limit }
 // time uses decoder and part.
 type peer struct {
 	decoder message.Decoder
-	part    []byte              // of a message about views, until the rest of it is there
-	some    *membership.Message // what was read of it
-	size    int                 // of both, in bytes
+	part    []byte               // of a message about views, until the rest of it is there
+	some    []membership.Message // what was read of it
+	size    int                  // of both, in bytes
 
 	// Guarded by Group.mu: messages about views that wait for their turn, and their first parts.
 	pending []membership.Message

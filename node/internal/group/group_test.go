@@ -216,7 +216,8 @@ func TestEndlessReport(t *testing.T) {
 	require.Greater(t, size, 1000*int(unsafe.Sizeof(membership.Hold{})+unsafe.Sizeof(membership.Word{})))
 	p.size = maxReport - size
 	g.Message(2, 0, some)
-	require.Len(t, p.some.Holds, 2000)
+	require.Len(t, p.some, 2)
+	require.Len(t, join(p.some).Holds, 2000)
 	g.Message(2, 0, some)
 	require.Nil(t, p.some)
 	require.EqualValues(t, 2, g.refused.Load())
@@ -235,6 +236,14 @@ func TestPartsOfTwoMessages(t *testing.T) {
 	g.Message(2, 0, Parts(&membership.Message{Kind: membership.Decide}, 1<<20)[0])
 	require.Nil(t, g.peer(2).some)
 	require.EqualValues(t, 1, g.refused.Load())
+}
+
+// Parts of which only some tell of the past do not crash a node.
+func TestPartsWithoutPast(t *testing.T) {
+	with, without := membership.Message{Past: &membership.Past{Former: make([]membership.Former, 1)}}, membership.Message{}
+	require.Len(t, join([]membership.Message{with, without, with}).Past.Former, 2)
+	join([]membership.Message{with, without})
+	join([]membership.Message{without, with})
 }
 
 // A long message leaves the locks room in the mail, also if the peer takes nothing in.
@@ -270,7 +279,7 @@ func TestAnotherProcess(t *testing.T) {
 	for _, ends := range []func(){func() { g.Met(2, 7) }, func() { g.Left(2) }} {
 		g.Message(2, 1, []byte{saysMore, 1})
 		require.NotEmpty(t, p.part)
-		p.some, p.size = new(membership.Message), 2
+		p.some, p.size = make([]membership.Message, 1), 2
 		p.parts, p.pending = [][]byte{make([]byte, 1000)}, make([]membership.Message, 1)
 		ends()
 		require.Equal(t, "node 2", g.Called(2))

@@ -248,7 +248,7 @@ func (l *record) excluded(now int64) {
 	g.cause, g.ready = nil, nil
 	epoch := g.Locks.Epoch()
 	g.Locks.Freeze(epoch, dmutex.Start{})
-	g.running.Go(func() { g.Locks.Frozen(epoch) }) // ends what waits for no other view
+	g.running.Go(func() { g.Locks.Frozen(epoch, false) }) // ends what waits for no other view
 	g.timers[give] = timers.Never
 	l.gaveBack(g.Locks.GiveBack(g.Locks.Lapses())) // no message is sent: the machines are gone, and the others wait out the lease
 	l.gaveBack(g.Locks.ReturnAll())

@@ -124,13 +124,15 @@ func (g *Group) freeze(now int64, view membership.View) {
 		g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 		g.logTrouble(g.refusal)
 	}
-	g.running.Go(func() { g.report(start, view.Epoch) })
+	l, leased := g.who.(*record)
+	whole := leased && l.NeedsWord()
+	g.running.Go(func() { g.report(start, view.Epoch, whole) })
 }
 
 // report reports the locks in a view, unless that was overtaken. There may be very many, and renewals do not
 // wait for them: so they are gone through without the mutex.
-func (g *Group) report(start dmutex.Start, epoch uint64) {
-	holds, word, frozen := g.Locks.Frozen(epoch)
+func (g *Group) report(start dmutex.Start, epoch uint64, whole bool) {
+	holds, word, frozen := g.Locks.Frozen(epoch, whole)
 	if !frozen {
 		return
 	}
@@ -256,15 +258,17 @@ func (g *Group) acts(now int64) {
 
 // handle takes a part of a message of package membership.
 func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
-	message := append(p.part, part[1:]...)
-	p.part, p.size = nil, p.size+len(part)
-	if part[0] == saysMore && len(message) <= maxPart {
+	message := part[1:]
+	if p.size += len(part); part[0] == saysMore || len(p.part) > 0 {
+		message = append(p.part, message...)
+	}
+	if p.part = nil; part[0] == saysMore && len(message) <= maxPart {
 		p.part = message
 		return
 	}
 	msg, err := readMessage(message, g.limit)
 	p.size += records(&msg)
-	if err == nil && (p.size > maxReport || p.some != nil && p.some.Kind != msg.Kind) {
+	if err == nil && (p.size > maxReport || len(p.some) > 0 && p.some[0].Kind != msg.Kind) {
 		err = dmutex.PeerMistake("its parts are too many, or are of two messages")
 	}
 	if err != nil {
@@ -272,10 +276,10 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		g.Refused(from, fmt.Errorf("message about views: %w", err))
 		return
 	}
-	if p.some = join(p.some, msg); part[0] == saysSome {
+	if p.some = append(p.some, msg); part[0] == saysSome {
 		return
 	}
-	msg = *p.some
+	msg = join(p.some)
 	p.some, p.size = nil, 0
 	msg.From, msg.To = from, g.Self()
 	g.do(func(now int64) (out membership.Output) {

@@ -39,18 +39,20 @@ func Parts(m *membership.Message, size int) (parts [][]byte) {
 // next encodes the first of the messages, or if it is long as much of that as fits into a few frames, and
 // takes it out: so neither side takes long for what it does at once, however many locks are held.
 func next(rest *[]membership.Message, size int) (parts [][]byte) {
-	m, says := (*rest)[0], byte(saysLast)
+	m, says, b := (*rest)[0], byte(saysLast), []byte{saysMore}
 	if some := cut(&m); some != nil {
 		(*rest)[0] = m
-		m, says = *some, saysSome
+		m, says, b = *some, saysSome, slices.Grow(b, atOnce+atOnce/4)
 	} else {
 		*rest = (*rest)[1:]
 	}
-	b := wire.Write(nil, func(f *wire.Fields) { fields(f, &m, 0) })
-	for ; len(b) >= size; b = b[size-1:] {
-		parts = append(parts, append([]byte{saysMore}, b[:size-1]...))
+	b = wire.Write(b, func(f *wire.Fields) { fields(f, &m, 0) })
+	for ; len(b) > size; b[0] = saysMore {
+		parts = append(parts, b[:size:size])
+		b = append([]byte{0}, b[size:]...)
 	}
-	return append(parts, append([]byte{says}, b...))
+	b[0] = says
+	return append(parts, b)
 }
 
 // atOnce bounds what is encoded, or decoded, at once, in bytes, about.
@@ -122,33 +124,25 @@ func records(m *membership.Message) (n int) {
 	return n
 }
 
-// join puts what came later of a message behind what came before.
-func join(some *membership.Message, m membership.Message) *membership.Message {
-	if some == nil {
-		return &m
+// join returns the message that was cut into these.
+func join(all []membership.Message) membership.Message {
+	m, holds, lent := all[0], make([][]membership.Hold, len(all)), make([][]membership.Loan, len(all))
+	for i, part := range all {
+		if holds[i], lent[i] = part.Holds, part.Lent; i > 0 && m.Past != nil && part.Past != nil {
+			joinPast(m.Past, part.Past)
+		}
 	}
-	m.Holds, m.Lent = extend(some.Holds, m.Holds), extend(some.Lent, m.Lent)
-	if some.Past != nil && m.Past != nil {
-		more := m.Past
-		m.Past = some.Past
-		joinPast(m.Past, more)
-	}
-	return &m
+	past := m.Past
+	m = all[len(all)-1]
+	m.Holds, m.Lent, m.Past = slices.Concat(holds...), slices.Concat(lent...), past
+	return m
 }
 
-// extend is append for long lists: it doubles their room.
-func extend[T any](list, more []T) []T {
-	if cap(list)-len(list) < len(more) {
-		list = slices.Grow(list, max(len(list), len(more)))
-	}
-	return append(list, more...)
-}
-
-// joinPast does the same for a past. Its last former, or word, may go on in the first of what came later.
+// joinPast adds what came later of a past. Its last former, or word, may go on in the first of what came later.
 func joinPast(p, more *membership.Past) {
 	for _, f := range more.Former {
 		if last := len(p.Former) - 1; last >= 0 && p.Former[last].Node == f.Node && p.Former[last].Parting != nil && f.Parting != nil {
-			p.Former[last].Parting.Lent = extend(p.Former[last].Parting.Lent, f.Parting.Lent)
+			p.Former[last].Parting.Lent = append(p.Former[last].Parting.Lent, f.Parting.Lent...)
 		} else {
 			p.Former = append(p.Former, f)
 		}
@@ -156,7 +150,7 @@ func joinPast(p, more *membership.Past) {
 	for _, w := range more.Words {
 		if last := len(p.Words) - 1; last >= 0 && p.Words[last].Node == w.Node && p.Words[last].Epoch == w.Epoch && p.Words[last].Of == w.Of {
 			of := &p.Words[last]
-			of.Differs, of.Alone = extend(of.Differs, w.Differs), extend(of.Alone, w.Alone)
+			of.Differs, of.Alone = append(of.Differs, w.Differs...), append(of.Alone, w.Alone...)
 		} else {
 			p.Words = append(p.Words, w)
 		}

@@ -34,7 +34,7 @@ func TestKill(t *testing.T) {
 		{"gives back what lapses later", "why.lapse <= lapses &&", "true &&", "TestGiveBackOfOneLapse"},
 	})
 	machinetest.Kill(t, "past.go", []machinetest.Edit{
-		{"knows no holders that are unborn", "would = t.birth(&more, home, carried)", "would = t.birth(&more, home, new(dmutex.Start))", "TestUnbornKnowsTheSame"},
+		{"knows no holders that are unborn", "would = t.birth(w, home, carried)", "would = t.birth(w, home, &free)", "TestUnbornKnowsTheSame"},
 		{"goes through no holders that are unborn", "for name, carried := range unborn.All() {", "for name, carried := range unborn.All() {\n		break", "TestUnbornKnowsTheSame"},
 		{"keeps nothing for the next view", "			t.freed = append(t.freed, f)\n", "", "TestFreed"},
 		{"keeps without a bound", "if len(t.freed) < keepFreed {", "if true {", "TestFreed"},

@@ -81,7 +81,7 @@ func (l *lock) freeze() {
 		return
 	}
 	if t.word != nil {
-		t.word.Note(l.name, l.machine, t.newborn(t.fresh.of(t.word), t.word, Home(l.name, t.word.Members)).bits)
+		t.word.Note(l.name, l.machine, t.newborn(t.fresh.of(t.word), t.word, Home(l.name, t.word.Members), &free).bits)
 	}
 	l.drop()
 	l.listed, l.used = false, false

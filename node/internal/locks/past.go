@@ -10,24 +10,21 @@ import (
 )
 
 // Newborns are what new machines exclude at the node of a word, which epoch and node name.
-type newborns map[[2]uint64]*births
+type newborns map[[2]uint64]map[newborn]excluded
 
-// Births are those of one word: what the machines of free locks exclude, by their homes, and of the others.
-type births struct {
-	free    map[dmutex.NodeID]excluded
-	carried map[newborn]excluded
-}
-
-// A newborn is all that these depend on.
+// A newborn is all that this depends on.
 type newborn struct {
 	home, holder dmutex.NodeID
 	sharers      uint64 // a bit for each of the members
 }
 
-func (n newborns) of(w *membership.Word) *births {
+// free is how a lock starts that nobody holds.
+var free dmutex.Start
+
+func (n newborns) of(w *membership.Word) map[newborn]excluded {
 	key := [2]uint64{uint64(w.Node), w.Epoch}
 	if n[key] == nil {
-		n[key] = &births{make(map[dmutex.NodeID]excluded), make(map[newborn]excluded)}
+		n[key] = make(map[newborn]excluded)
 	}
 	return n[key]
 }
@@ -46,32 +43,27 @@ func (t *Table) foresee() {
 		return
 	}
 	more := membership.Word{Node: word.Node, Epoch: word.Epoch, Members: word.Members}
-	known := make(newborns).of(&more)
+	known := make(map[newborn]excluded)
 	for name, carried := range unborn.All() {
 		home := Home(name, more.Members)
-		key := newborn{home: home, holder: carried.Holder}
-		for _, id := range carried.Sharers {
-			key.sharers |= 1 << slices.Index(more.Members, id)
-		}
-		would, found := known.carried[key]
-		if !found {
-			would = t.birth(&more, home, carried)
-			known.carried[key] = would
-		}
-		more.Add(name, would.bits, would.alone, t.newborn(known, &more, home).bits)
+		would := t.newborn(known, &more, home, carried)
+		more.Add(name, would.bits, would.alone, t.newborn(known, &more, home, &free).bits)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	word.Differs = slices.Grow(word.Differs, len(more.Differs)+len(t.locks)) // Frozen adds the others
-	word.Differs, word.Alone = append(word.Differs, more.Differs...), append(word.Alone, more.Alone...)
+	word.Differs, word.Alone = append(more.Differs, word.Differs...), append(more.Alone, word.Alone...)
 }
 
-// newborn returns what the new machine of a free lock excludes at the node of a word. It keeps that in known.
-func (t *Table) newborn(known *births, w *membership.Word, home dmutex.NodeID) excluded {
-	would, found := known.free[home]
+// newborn returns what the new machine of a lock excludes that was carried like that. It keeps that in known.
+func (t *Table) newborn(known map[newborn]excluded, w *membership.Word, home dmutex.NodeID, carried *dmutex.Start) excluded {
+	key := newborn{home: home, holder: carried.Holder}
+	for _, id := range carried.Sharers {
+		key.sharers |= 1 << slices.Index(w.Members, id)
+	}
+	would, found := known[key]
 	if !found {
-		would = t.birth(w, home, &dmutex.Start{})
-		known.free[home] = would
+		would = t.birth(w, home, carried)
+		known[key] = would
 	}
 	return would
 }
@@ -84,7 +76,7 @@ func (t *Table) birth(w *membership.Word, home dmutex.NodeID, carried *dmutex.St
 	}
 	m, err := t.cfg.Algorithm(start)
 	if err != nil && (carried.Holder != dmutex.None || len(carried.Sharers) > 0) { // no correct peer says that it shares
-		return t.birth(w, home, &dmutex.Start{})
+		return t.birth(w, home, &free)
 	}
 	if err == nil { // else no correct peer has such a word
 		would.bits, would.alone = membership.Excluding(m, w.Members)
@@ -101,7 +93,7 @@ func (l *lock) former() (ids []dmutex.NodeID) {
 	}
 	shares := len(l.waiters) > 0 && l.waiters[0].Shares
 	for _, f := range t.past.Holders(name, shares, t.cleared, func(w *membership.Word) uint64 {
-		return t.newborn(t.fresh.of(w), w, Home(name, w.Members)).bits
+		return t.newborn(t.fresh.of(w), w, Home(name, w.Members), &free).bits
 	}) {
 		ids = append(ids, f.Node)
 	}

@@ -258,11 +258,14 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) {
 
 // Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end, what this node
 // knows of the view that acted here last, nil for none: again until the next one acts, for the outcome of a
-// call may come too late to be told. Frozen reports false if another Freeze came.
-func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.Word, frozen bool) {
+// call may come too late to be told. The word is whole if that is asked for, and else brief, which is quicker. Frozen
+// reports false if another Freeze came.
+func (t *Table) Frozen(epoch uint64, whole bool) (holds []membership.Hold, word *membership.Word, frozen bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
-	t.foresee()
+	if whole {
+		t.foresee()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	holds = make([]membership.Hold, 0, t.held+t.held/8)
@@ -285,6 +288,7 @@ func (t *Table) Frozen(epoch uint64) (holds []membership.Hold, word *membership.
 	t.rehandle(true)
 	if t.word != nil {
 		word = new(*t.word)
+		word.Brief = t.unborn != nil
 	}
 	return holds, word, true
 }
@@ -304,7 +308,7 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 	if t.epoch != epoch || t.acting || t.start.Self == dmutex.None {
 		return false
 	}
-	t.acting, t.late, t.acted, t.past, t.carried, t.word = true, true, t.cfg.Mail.Now(), past, carried, nil
+	t.acting, t.late, t.acted, t.past, t.carried, t.word, t.unborn = true, true, t.cfg.Mail.Now(), past, carried, nil, nil
 	for _, f := range t.freed {
 		t.free(f)
 	}

@@ -52,7 +52,7 @@ func alone(t *testing.T) (*Table, *told) {
 
 func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
 	t.Freeze(epoch, dmutex.Start{Self: 1, Members: members, Fence: epochs.First(epoch), Limit: epochs.Last(epoch)})
-	holds, _, _ := t.Frozen(epoch)
+	holds, _, _ := t.Frozen(epoch, true)
 	return holds
 }
 
@@ -343,7 +343,7 @@ func TestWordIsKept(t *testing.T) {
 	table.SetTerm(leases.Term{})
 	freeze := func(epoch uint64) (known uint64) {
 		table.Freeze(epoch, dmutex.Start{Self: 1, Members: []dmutex.NodeID{1}, Fence: epochs.First(epoch), Limit: epochs.Last(epoch)})
-		_, word, frozen := table.Frozen(epoch)
+		_, word, frozen := table.Frozen(epoch, true)
 		require.True(t, frozen)
 		if word == nil {
 			return 0

@@ -13,7 +13,7 @@ import (
 )
 
 // What a node knows of a lock does not depend on whether its machine was born: also not if the lock was
-// carried into the view, by any member, alone or shared.
+// carried into the view, by any member, alone or shared. It is found out when it is asked for.
 func TestUnbornKnowsTheSame(t *testing.T) {
 	members := []dmutex.NodeID{1, 2, 3}
 	var holdings []membership.Holding
@@ -33,7 +33,7 @@ func TestUnbornKnowsTheSame(t *testing.T) {
 				table, _ := alone(t)
 				table.cfg.Algorithm = a.Algorithm
 				table.Freeze(2, dmutex.Start{Self: self, Members: members, Fence: epochs.First(2), Limit: epochs.Last(2)})
-				_, _, frozen := table.Frozen(2)
+				_, _, frozen := table.Frozen(2, true)
 				require.True(t, frozen)
 				table.cfg.Clock = func() int64 { return 0 }
 				require.True(t, table.Act(2, holdings, nil))
@@ -47,9 +47,12 @@ func TestUnbornKnowsTheSame(t *testing.T) {
 					}
 				}
 				table.Freeze(3, dmutex.Start{Self: self, Members: members[:1]}) // is overtaken
+				_, w, _ := table.Frozen(3, false)
+				require.True(t, w.Brief)
 				table.Freeze(4, dmutex.Start{Self: self, Members: members, Fence: epochs.First(4), Limit: epochs.Last(4)})
-				_, w, _ := table.Frozen(4)
+				_, w, _ = table.Frozen(4, true)
 				require.Equal(t, uint64(2), w.Epoch)
+				require.False(t, w.Brief)
 				differs, apart = make(map[string]uint64), make(map[string]uint64)
 				for _, d := range w.Differs {
 					require.NotContains(t, differs, d.Lock)
