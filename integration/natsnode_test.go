@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/natsnode"
 	"github.com/dmutex/dmutex/store"
@@ -65,6 +67,32 @@ func TestNATSNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, jetstream.FileStorage, stream.CachedInfo().Config.Storage)
 	require.Equal(t, 1, stream.CachedInfo().Config.Replicas, "the server is in no cluster")
+}
+
+// A connection that would stay with a server that hangs for longer than half a lease is warned of.
+func TestNATSNodeWarns(t *testing.T) {
+	s := startJetStream(t)
+	for name, tt := range map[string]struct {
+		options []nats.Option
+		want    string
+	}{
+		"defaults":   {nil, "silent=6m0s"},
+		"documented": {[]nats.Option{nats.PingInterval(time.Second / 8), nats.MaxPingsOutstanding(2)}, ""},
+		"none":       {[]nats.Option{nats.PingInterval(0)}, "silent=0s"},
+		"many":       {[]nats.Option{nats.PingInterval(time.Second / 8), nats.MaxPingsOutstanding(4)}, "silent=625ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log nodetest.Journal
+			n, err := natsnode.Open(t.Context(), connect(t, s, tt.options...), "invoices", node.Config{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			require.NoError(t, err)
+			require.NoError(t, n.Close(t.Context()))
+			if tt.want == "" {
+				require.NotContains(t, log.String(), "hangs")
+			} else {
+				require.Regexp(t, `level=WARN msg="a NATS server that hangs is left too late: .* `+tt.want, log.String())
+			}
+		})
+	}
 }
 
 // A group that is named badly, a bucket that could lose the record, and a server without

@@ -10,7 +10,8 @@
 //
 // While a connection is down, locks wait, and a lease that ends costs the locks that are held. nats.go
 // waits after each attempt to reconnect: with its 2 s an outage of 3.0 s costs 4.1 s, and with
-// 250 ms 3.2 s. It notices a server that hangs, and goes to another one, only by its pings.
+// 250 ms 3.2 s. It notices a server that hangs, and goes to another one, only by its pings. If these would
+// take longer than half a lease, Open logs a warning.
 //
 // # Permissions
 //
@@ -30,10 +31,13 @@ package natsnode
 import (
 	"cmp"
 	"context"
+	"log/slog"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/natsstore"
 	"github.com/dmutex/dmutex/transport/natslink"
@@ -64,5 +68,18 @@ func Open(ctx context.Context, nc *nats.Conn, group string, cfg node.Config) (*n
 		return nil, err
 	}
 	cfg.Group = cmp.Or(cfg.Group, group)
+	if cfg.Logger != nil {
+		warn(cfg.Logger, nc.Opts, cmp.Or(cfg.Lease, leases.Default))
+	}
 	return node.Open(ctx, record, link, cfg)
+}
+
+// warn says it if nats.go would stay with a server that hangs for more than half a lease: until one ping more than
+// may be outstanding is due. Without an interval it never pings.
+func warn(log *slog.Logger, o nats.Options, lease time.Duration) {
+	silent := o.PingInterval * time.Duration(o.MaxPingsOut+1)
+	if o.PingInterval > 0 && silent <= lease/2 {
+		return
+	}
+	log.Warn("a NATS server that hangs is left too late: connect with nats.PingInterval(lease/8), nats.MaxPingsOutstanding(2)", "silent", silent)
 }

@@ -92,7 +92,7 @@ var rows = []layer{
 	{"node", false, []string{".", "central", "internal/chase", "internal/clock", "internal/epochs", "internal/hold", "internal/leases", "internal/lend", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 	{"node/filenode", false, []string{"node", "store", "transport"}},
 	{"node/kubenode", false, []string{"node", "store", "transport"}},
-	{"node/natsnode", false, []string{"node", "store", "transport"}},
+	{"node/natsnode", false, []string{"internal/leases", "node", "store", "transport"}},
 	{"node/sqlnode", false, []string{"node", "store", "transport"}},
 	{"internal/metrics", false, []string{".", "client", "node"}},
 
