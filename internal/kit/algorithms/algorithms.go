@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -47,9 +48,10 @@ var All = []Algorithm{
 type waits = struct{ Any, Begun, Taken bool }
 
 // Some returns the algorithms with which slow tests run: all of them where CI or DMUTEX_LONG is set, else one with
-// a coordinator, one that asks everybody, and one with a token.
+// a coordinator, one that asks everybody, and one with a token. So it is under the race detector, which looks at what
+// surrounds the machines.
 func Some() (some []Algorithm) {
-	if !quicktest.On() {
+	if !quicktest.On() && !racetest.On {
 		return All
 	}
 	for _, a := range All {
