@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -54,7 +55,7 @@ func TestRollingRestart(t *testing.T) {
 	switch {
 	case testing.Short():
 		seeds = 2
-	case quicktest.On():
+	case racetest.On || quicktest.On():
 		seeds = 8
 	}
 	for seed := range seeds {

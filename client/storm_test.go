@@ -52,7 +52,7 @@ func TestStorm(t *testing.T) {
 	switch {
 	case testing.Short():
 		seeds = 1
-	case quicktest.On():
+	case racetest.On || quicktest.On():
 		seeds = 2
 	}
 	for seed := range seeds {
