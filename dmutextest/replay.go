@@ -65,7 +65,7 @@ func (r *replay) event(e *trace.Event) (why string) {
 			return fmt.Sprintf("the machine of lock %q is still there", slices.Min(slices.Collect(maps.Keys(r.machines))))
 		}
 		return ""
-	case e.Lock == "" || e.What == trace.Waits:
+	case e.Lock == "" || e.What == trace.Waits || e.What == trace.Lose:
 		return ""
 	case e.What == trace.Born && m != nil:
 		return "it is there already"

@@ -304,6 +304,7 @@ func (p *play) step(do verb, k int) {
 	was := w.places[i]
 	taken, wrong := w.take(a)
 	if do == lose {
+		p.tracer.lost(p.now, was.self, in)
 		p.violation(w.rests())
 		return
 	}

@@ -64,6 +64,13 @@ func (t *tracer) did(now int64, self dmutex.NodeID, do verb, in trace.Message, m
 	}
 }
 
+// lost reports that a message was lost on its way to a node.
+func (t *tracer) lost(now int64, self dmutex.NodeID, in trace.Message) {
+	if t.tell != nil {
+		t.event(now, self, &trace.Event{What: trace.Lose, In: in})
+	}
+}
+
 // sharing reports whether a machine is Held to share.
 func sharing(m dmutex.Machine) bool {
 	s, ok := m.(dmutex.Sharer)

@@ -92,7 +92,7 @@ func (w *encoder) event(e *Event) []byte {
 	if !utf8.ValidString(e.Lock) {
 		w.next.Lock, w.next.Hex = "", hex.EncodeToString([]byte(e.Lock))
 	}
-	if e.What == Handle {
+	if e.What == Handle || e.What == Lose {
 		w.in = encoded(&e.In)
 		w.in.To, w.next.In = dmutex.None, &w.in
 	}

@@ -93,6 +93,7 @@ const (
 	Handle  What = "handle" // with In
 	Tick    What = "tick"
 	Forget  What = "forget" // the machine is gone; the next event of this lock is Born
+	Lose    What = "lose"   // In is lost on its way here, in a script or by hand: only such a network knows
 	Waits   What = "waits"  // a request is not sent yet: former members, with Members, may hold the lock until their leases end
 )
 
@@ -124,7 +125,7 @@ var (
 func (w What) input() bool { return slices.Contains(inputs, w) }
 
 // ofLock reports whether w happens to a lock.
-func (w What) ofLock() bool { return w.input() || w == Born || w == Forget || w == Waits }
+func (w What) ofLock() bool { return w.input() || w == Born || w == Forget || w == Lose || w == Waits }
 
 // An Event is one line of a trace. A field that its What does not use is zero.
 type Event struct {

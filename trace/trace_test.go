@@ -39,6 +39,7 @@ func events() []trace.Event {
 		{Time: 7, What: trace.View, Peer: 2, Life: 5, N: 1<<42 - 1, Members: []dmutex.NodeID{1, 2}},
 		{Time: 7, What: trace.Trouble, Err: "why"},
 		{Time: 7, What: trace.Dead, Peer: 3, N: 1},
+		{Time: 7, What: trace.Lose, Lock: "x", In: trace.Message{Seq: 9, Message: dmutex.Message{Kind: dmutex.Reply, From: 1, To: 2, Attempt: 1}}},
 		{Time: 7, What: trace.Waits, Lock: "x", Members: []dmutex.NodeID{3}},
 		{Time: 8, What: trace.Left, Peer: 3},
 		{Time: 1<<63 - 1, What: trace.Gap, N: 1},

@@ -24,7 +24,7 @@ func TestTraceEvents(t *testing.T) {
 	require.Len(t, kinds, bytes.Count(source, []byte(" What = ")))
 	for _, kind := range kinds {
 		named := regexp.MustCompile(`trace\.` + string(kind[1]) + `\b`)
-		if what := trace.What(kind[2]); what != trace.Tick && what != trace.Gap { // of other programs; of the Recorder
+		if what := trace.What(kind[2]); what != trace.Tick && what != trace.Lose && what != trace.Gap { // of other programs; of scripts; of the Recorder
 			require.True(t, named.MatchString(node), "no node records trace.%s", kind[1])
 		}
 		var file bytes.Buffer

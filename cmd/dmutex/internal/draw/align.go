@@ -46,6 +46,7 @@ type file struct {
 	until    int64           // when the lease ends, by the clock of the trace
 	closed   bool            // the life ended in good order, or was excluded
 	gap      bool            // events are missing
+	lost     []trace.Message // on their way here, by a script
 	whole    bool            // the trace has every message that came: it has no gap, and was not cut off before the end
 }
 
@@ -56,6 +57,8 @@ type arrow struct {
 	send       *event   // nil if it is not in the traces
 	recv       []*event // one, unless the network repeats; none if it did not arrive, or not in the traces
 	unfollowed bool     // the receiver's trace would not tell whether it arrived
+	lost       bool     // a script loses it
+	flying     bool     // it is of a script, which ends before it arrives
 	unsent     bool     // it came, and the sender's trace does not have it, although it is whole
 	stale      bool     // the receiver had a later view, so it dropped the message if it arrived
 }
@@ -131,6 +134,10 @@ func lives(t *trace.Trace, offset *int64) (files []*file) {
 		e := &events[i]
 		if e.What == trace.View && f.self != dmutex.None && f.self != e.Peer { // a gap has the end of that life
 			next(f.self)
+		}
+		if e.What == trace.Lose {
+			f.lost = append(f.lost, e.In)
+			continue
 		}
 		own := &event{Event: e, file: f, late: f.leased && e.Time > f.until, before: members}
 		f.events = append(f.events, own)
@@ -231,7 +238,7 @@ func match(files []*file) (arrows []*arrow) {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e, unfollowed: true}
 				for _, o := range files {
 					if o.self == a.To && o.life == lives[a.To] {
-						a.unfollowed, a.stale = !o.whole, epochs.Of(a.Fence) < o.epoch
+						a.unfollowed, a.flying, a.stale = !o.whole, o.whole && !o.closed, epochs.Of(a.Fence) < o.epoch
 					}
 				}
 				e.out = append(e.out, a)
@@ -239,6 +246,13 @@ func match(files []*file) (arrows []*arrow) {
 				if a.Seq > 0 {
 					byNumber[number{self, a.To, f.life, lives[a.To], a.Seq}] = a
 				}
+			}
+		}
+	}
+	for _, f := range files {
+		for _, m := range f.lost {
+			if a := byNumber[number{m.From, f.self, anyLife[m.From], f.life, m.Seq}]; a != nil {
+				a.lost = true
 			}
 		}
 	}

@@ -181,6 +181,43 @@ func TestRefused(t *testing.T) {
 	require.ErrorContains(t, err, "there are 9 locks")
 }
 
+// A script says what is lost. What it has not delivered at its end is on its way, and has no cross.
+func TestOnItsWay(t *testing.T) {
+	for _, tt := range []struct {
+		name, script  string
+		flying, cross int
+	}{
+		{"fifo", "group 1 2\nrequest 1\n", 1, 0},
+		{"unordered, the older one waits", "group 1 2\nnetwork unordered\nrequest 1\ndeliver 1->2\nrequest 2\ndeliver 2->1 REQUEST\n", 1, 0},
+		{"lost", "group 1 2 3\nnetwork fifo, 1 loss\nrequest 1\nlose 1->2\n", 1, 1},
+		{"a copy is left", "group 1 2\nnetwork fifo, 1 duplicate\nrequest 1\nduplicate 1->2\n", 1, 0},
+		{"all arrive", "group 1 2\nrequest 1\ndeliver all\n", 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			traces := scripted(t, tt.script)
+			for _, d := range []*draw.Drawing{drawn(t, traces, draw.Options{}), drawn(t, traces, draw.Options{Width: 400})} {
+				wellFormed(t, d.SVG())
+				require.Equal(t, tt.flying, strings.Count(string(d.SVG()), ", on its way at the end</title>"))
+				require.Equal(t, tt.cross, strings.Count(string(d.SVG()), ", did not arrive</title>"))
+				require.Equal(t, tt.flying > 0, strings.Contains(string(d.HTML()), "</svg> on its way at the end"), "the legend")
+			}
+			for i, tr := range traces {
+				var file bytes.Buffer
+				require.NoError(t, tr.Write(&file))
+				again, err := trace.Read("again", &file)
+				require.NoError(t, err)
+				_, err = dmutextest.Replay(again, ricart.New)
+				require.NoError(t, err)
+				traces[i] = again
+			}
+			v, err := draw.Judge(traces)
+			require.NoError(t, err)
+			require.Empty(t, v.Faults)
+			require.Equal(t, tt.cross, strings.Count(string(drawn(t, traces, draw.Options{}).SVG()), ", did not arrive</title>"), "of the files")
+		})
+	}
+}
+
 // Parts of a drawing: one node's trace alone, a time that cuts bars and
 // messages, rows that are short, two lives of a node.
 func TestParts(t *testing.T) {

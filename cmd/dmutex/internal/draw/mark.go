@@ -56,7 +56,7 @@ func (e *event) mark() string {
 		return ""
 	case trace.Gap:
 		return fmt.Sprintf("%d events missing", e.N)
-	case trace.Born, trace.Request, trace.Share, trace.Cancel, trace.Release, trace.Handle, trace.Tick, trace.Forget, trace.Waits,
+	case trace.Born, trace.Request, trace.Share, trace.Cancel, trace.Release, trace.Handle, trace.Tick, trace.Forget, trace.Lose, trace.Waits,
 		trace.Left, trace.View, trace.Ready, trace.Lease:
 		return "" // bars and arrows show these, or nothing need
 	}

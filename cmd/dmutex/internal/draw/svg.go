@@ -63,6 +63,7 @@ const (
 	presumed
 	views
 	gone
+	flying
 	lost
 	stale
 	unended
@@ -337,6 +338,11 @@ func (c *canvas) flight(a *arrow, to *event) {
 	case a.stale:
 		c.seen[stale] = true
 		title, end = title+", dropped: its view was over", cross(viewColor)
+	case a.flying && !a.lost:
+		c.seen[flying] = true
+		title += ", on its way at the end"
+		end = fmt.Sprintf(`<path d="M%s %sL%s %sL%s %s" stroke="%s" stroke-width="1.6" fill="none"/>`, px(x2-9*dx-5*dy), px(y2-9*dy+5*dx),
+			px(x2), px(y2), px(x2-9*dx+5*dy), px(y2-9*dy-5*dx), look.color)
 	case a.unfollowed:
 		c.seen[unended] = true
 		end = fmt.Sprintf(`<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(y2), look.color)
@@ -454,6 +460,7 @@ var signs = [...]sign{
 	{`fill="#ffffff" stroke="#222222" stroke-dasharray="3 2"`, "has crashed, and its lease runs"},
 	{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"},
 	{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"},
+	{`<path d="M3 0H24M15 -5l9 5l-9 5" stroke="#333333" stroke-width="1.6" fill="none"/>`, "on its way at the end"},
 	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"},
 	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + viewColor + `" stroke-width="2.2"/>`, "dropped: its view was over"},
 	{`<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"},

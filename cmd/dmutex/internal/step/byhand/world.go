@@ -123,7 +123,7 @@ func (w *world) do(s step) (err error) {
 	}
 	switch s.do {
 	case lose:
-		w.lost++
+		w.lose(f)
 		return nil
 	case duplicate:
 		w.twice++
@@ -220,10 +220,16 @@ func (w *world) drop() {
 		gone := w.nodes[w.place(uint64(f.To))].crashed
 		if gone && w.traces != nil {
 			w.blocks[len(w.blocks)-1] += fmt.Sprintf("lose %v\n", f)
-			w.lost++
+			w.lose(f)
 		}
 		return gone
 	})
+}
+
+// lose notes that a message was lost.
+func (w *world) lose(f flight) {
+	w.lost++
+	w.event(w.place(uint64(f.To)), trace.Event{What: trace.Lose, Lock: "x", In: f})
 }
 
 // did takes the result of an input.
