@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,20 +53,7 @@ func StartPostgres(t *testing.T) *Postgres {
 		t.Skip(err)
 	}
 	p := &Postgres{t: t, bin: bin}
-	dir, err := os.MkdirTemp("", "postgres") // not below a directory that only root may enter
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	p.dir = dir
-	if os.Getuid() == 0 { // as which PostgreSQL refuses to run
-		u, err := user.Lookup("nobody")
-		require.NoError(t, err)
-		uid, err := strconv.Atoi(u.Uid)
-		require.NoError(t, err)
-		gid, err := strconv.Atoi(u.Gid)
-		require.NoError(t, err)
-		require.NoError(t, os.Chown(dir, uid, gid))
-		p.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	}
+	p.dir, p.as = place(t, "postgres")
 	initdb := p.command(filepath.Join(p.bin, "initdb"), "--pgdata=.", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
 	out, err := initdb.CombinedOutput()
 	require.NoError(t, err, "%s", out)

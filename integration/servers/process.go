@@ -5,13 +5,34 @@ package servers
 import (
 	"bufio"
 	"io"
+	"os"
 	"os/exec"
+	"os/user"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// place makes the directory of a server that refuses to run as root, and says as whom to run it instead.
+func place(t *testing.T, name string) (dir string, as *syscall.SysProcAttr) {
+	dir, err := os.MkdirTemp("", name) // not below a directory that only root may enter
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if os.Getuid() == 0 {
+		u, err := user.Lookup("nobody")
+		require.NoError(t, err)
+		uid, err := strconv.Atoi(u.Uid)
+		require.NoError(t, err)
+		gid, err := strconv.Atoi(u.Gid)
+		require.NoError(t, err)
+		require.NoError(t, os.Chown(dir, uid, gid))
+		as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	}
+	return dir, as
+}
 
 // A process is a server that runs until it is stopped. The death of the test stops it, too.
 type process struct {

@@ -44,8 +44,7 @@
 // The store takes a connection for each operation. While the application uses all those of a
 // limited pool, no member renews its lease: give the store a [sql.DB] of its own.
 //
-// The repository's tests run on PostgreSQL and SQLite. The MySQL dialect has passed the
-// same suite on MariaDB 10.11, in a manual run.
+// The repository's tests run on PostgreSQL, SQLite and MariaDB.
 package sqlstore
 
 import (
@@ -120,8 +119,14 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 		if _, _, err = s.load(ctx); err != nil && failed != nil && failed.Error() != err.Error() {
 			err = fmt.Errorf("%w; create the table: %w", err, failed)
 		}
-		if kind := s.kind(ctx); err != nil && kind != "" && kind != dialect.name {
-			err = fmt.Errorf("%w: the database is %s: open it with sqlstore.%[2]s, not %s: %w", store.ErrUnusable, kind, dialect.name, err)
+	}
+	if err == nil && dialect == SQLite || err != nil && !denied(err) { // MySQL takes the first statements of SQLite
+		if kind := s.kind(ctx); kind != "" && kind != dialect.name {
+			wrong := fmt.Errorf("%w: the database is %s: open it with sqlstore.%[2]s, not %s", store.ErrUnusable, kind, dialect.name)
+			if err != nil {
+				wrong = fmt.Errorf("%w: %w", wrong, err)
+			}
+			return nil, s.fail(ctx, "open", wrong)
 		}
 	}
 	if err == nil || denied(err) {
