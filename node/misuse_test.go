@@ -18,7 +18,6 @@ import (
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/channel"
 	"github.com/dmutex/dmutex/transport/memlink"
-	"github.com/dmutex/dmutex/transport/natslink"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
@@ -61,7 +60,6 @@ func TestNil(t *testing.T) {
 		"zero tcplink.Link, Become":  func() error { return new(tcplink.Link).Become(1) },
 		"zero tcplink.Link, Trouble": func() error { return new(tcplink.Link).Trouble(1) },
 		"nil certificate":            func() error { _, err := tcplink.NodeOf(nil); return err },
-		"zero natslink.Link":         func() error { return new(natslink.Link).Open(transport.Host{}) },
 		"zero Channels":              func() error { return new(channel.Channels).Close(ctx) },
 		"zero Channels, Do":          func() error { return new(channel.Channels).Do("x", nil) },
 		"zero locktest.Lock":         func() error { _, err := new(locktest.Lock).Acquire(ctx); return err },
@@ -82,7 +80,6 @@ func TestNil(t *testing.T) {
 	require.NoError(t, new(client.Client).Close())
 	require.NoError(t, new(tcplink.Link).Close())
 	require.Nil(t, new(tcplink.Link).Addr())
-	require.NoError(t, new(natslink.Link).Close())
 	require.Zero(t, new(node.Mutex).Status())
 	require.Equal(t, "node: ", new(node.Error).Error())
 	new(node.Election).Resign()

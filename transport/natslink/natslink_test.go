@@ -158,6 +158,13 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// A link that New has not made says so.
+func TestZero(t *testing.T) {
+	l := new(natslink.Link)
+	require.ErrorIs(t, l.Open(transport.Host{}), dmutex.ErrMisuse)
+	require.NoError(t, l.Close())
+}
+
 // Open fails if nats.go closes the connection because of the subscription.
 func TestOpenOnClosedConnection(t *testing.T) {
 	s := serve(t, 1<<20)
