@@ -117,6 +117,8 @@ func (c *drawCmd) script(con *tool.Console) ([]*trace.Trace, error) {
 	}
 	traces, err := dmutextest.TraceScript(c.algorithm, string(script))
 	switch {
+	case len(traces) == 0 && err == nil:
+		return nil, fmt.Errorf("%s: it has no group: a script begins with a line such as \"group 1 2\"", c.Files[0])
 	case len(traces) == 0:
 		return nil, fmt.Errorf("%s: %w", c.Files[0], err)
 	case err != nil:

@@ -22,6 +22,17 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(grammar), "", args...)
 }
 
+// A file without a group is no script.
+func TestDrawEmptyScript(t *testing.T) {
+	for _, text := range []string{"", "\n", "# nothing\n", "network fifo\n"} {
+		file := filepath.Join(t.TempDir(), "run.txt")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		status, _, stderr := invoke("trace", "draw", "--algorithm=ricart", file)
+		require.Equal(t, tool.StatusIncomplete, status, "%q", text)
+		require.Equal(t, "dmutex: "+file+": it has no group: a script begins with a line such as \"group 1 2\"\n", stderr)
+	}
+}
+
 func TestTraceUsage(t *testing.T) {
 	tooltest.Refused(t, invoke, [][2]string{
 		{"trace draw", "<files>"},
