@@ -271,7 +271,7 @@ func TestStudent(t *testing.T) {
 		}
 		said, status := program(t, bin, executable("right"), "check", "--shares=1")
 		require.Equal(t, tool.StatusUsage, status)
-		require.Equal(t, "right: check: --shares: mine lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart\nTry: right check --help\n", said)
+		require.Equal(t, "right: check: --shares: mine lets one node in at a time: for a dmutex.Sharer it lacks Share() ([]dmutex.Message, error) and Wanted() bool\nTry: right check --help\n", said)
 		said, status = program(t, bin, executable("whole"), "check", "--shares=1", "--cancel")
 		require.Equal(t, tool.StatusFailed, status)
 		require.Contains(t, said, "\n# apart: ", "the last rung")

@@ -3,6 +3,7 @@ package catalog
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -66,6 +67,31 @@ func (a Algorithm) Shares() bool {
 	m, err := a.New(dmutex.Start{Self: 1, Members: []dmutex.NodeID{1}})
 	_, ok := m.(dmutex.Sharer)
 	return ok && err == nil
+}
+
+// Alone says that the algorithm does not share, and what to do. Of the author's it names the methods that are
+// missing, or have another signature.
+func (a Algorithm) Alone() string {
+	if a.Name != Mine {
+		return a.Name + " lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart"
+	}
+	m, err := a.New(dmutex.Start{Self: 1, Members: []dmutex.NodeID{1}})
+	if err != nil {
+		return fmt.Sprintf("%s makes no machine: %v", a.Name, err)
+	}
+	var lacks []string
+	for method := range reflect.TypeFor[dmutex.Sharer]().Methods() {
+		own := reflect.ValueOf(m).MethodByName(method.Name)
+		if !own.IsValid() || own.Type() != method.Type {
+			lacks = append(lacks, method.Name+strings.TrimPrefix(method.Type.String(), "func"))
+		}
+	}
+	last := len(lacks) - 1
+	text := lacks[last]
+	if last > 0 {
+		text = strings.Join(lacks[:last], ", ") + " and " + text
+	}
+	return a.Name + " lets one node in at a time: for a dmutex.Sharer it lacks " + text
 }
 
 // Shared returns the algorithm with its formula for requests that share the lock, beside others. Each request

@@ -34,7 +34,7 @@ func (Cmd) Help() string {
 	return `The group is made of the real machines. Every order of events that the network allows is tried, breadth first. In ` +
 		`each state the check is that no two nodes are in the critical section, that fences rise, that no node waits forever, and ` +
 		`that nothing is left over at the end. A violation is shown, below the verdicts, as the shortest script that leads to it; package dmutextest ` +
-		`replays it, and --output draws it.
+		`replays it, and --output draws it, or writes it into a file.
 
 The number of states multiplies with each node and request. 2 nodes and 3 requests, or 3 nodes and 1 request, take seconds.
 

@@ -16,7 +16,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
 )
 
 type grammar struct {
@@ -63,6 +67,70 @@ func TestCheckViolation(t *testing.T) {
 		})
 	}
 }
+
+// What the library's algorithms assume excuses no algorithm of the author's.
+func TestCheckMine(t *testing.T) {
+	library := catalog.All
+	defer func() { catalog.All = library }()
+	catalog.Add(lamport.New)
+	const excuse = "the stream below them provides that"
+	for _, tt := range []struct{ line, says string }{
+		{"--network=unordered", "1 of 1 failed: mine. Unless the paper of mine excludes such a network, a rule of it is missing or wrong."},
+		{"--network=unordered --algorithm=all", "4 of 10 failed: mine, lamport, lamport-omit, ring. lamport, lamport-omit, ring need messages in order; " + excuse},
+		{"--network=lossy", "assume that no message is lost"},
+	} {
+		status, stdout, stderr := invoke(strings.Fields("check --requests=1 --algorithm=mine " + tt.line)...)
+		require.Equal(t, tool.StatusFailed, status, stderr)
+		require.Contains(t, strings.Join(strings.Fields(stdout), " "), tt.says)
+	}
+	for _, network := range []string{"unordered", "duplicating", "unordered, 1 duplicate", "fifo"} {
+		catalog.All[0].New = ring.New // which fails on all of them but fifo
+		_, stdout, _ := invoke("check", "--algorithm=mine", "--requests=1", "--network", network)
+		require.NotContains(t, strings.Join(strings.Fields(stdout), " "), excuse)
+		require.Equal(t, network != "fifo", strings.Contains(stdout, "Unless the paper of mine"))
+	}
+}
+
+// A machine that does not share is told which methods it lacks.
+func TestCheckLacks(t *testing.T) {
+	library := catalog.All
+	defer func() { catalog.All = library }()
+	type half struct {
+		dmutex.Machine
+		shares
+	}
+	catalog.Add(func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := ricart.New(s)
+		return half{Machine: m}, err
+	})
+	status, _, stderr := invoke("check", "--algorithm=mine", "--shares=1")
+	require.Equal(t, tool.StatusUsage, status)
+	require.Contains(t, stderr, "--shares: mine lets one node in at a time: for a dmutex.Sharer it lacks ExcludesAlone(dmutex.NodeID) bool, Sharers([]dmutex.NodeID) []dmutex.NodeID and Wanted() bool\n")
+	status, _, stderr = invoke("check", "--algorithm=maekawa", "--shares=1")
+	require.Equal(t, tool.StatusUsage, status)
+	require.Contains(t, stderr, "--shares: maekawa lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart\n")
+}
+
+// The counterexample is written as a script if the output's name ends in .txt.
+func TestCheckWritesScript(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.txt")
+	status, stdout, stderr := invoke("check", "--algorithm=lamport", "--network=unordered", "--requests=1", "-o", file)
+	require.Equal(t, tool.StatusFailed, status)
+	require.Contains(t, stderr, "wrote "+file+": lamport, unordered: mutual exclusion: 1 and 2 both hold the lock\n")
+	script, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, stdout, "\nlamport:\n\n"+string(script))
+	again, err := dmutextest.RunScript(lamport.New, string(script))
+	require.NoError(t, err)
+	require.Equal(t, string(script), again)
+}
+
+// Some methods of a dmutex.Sharer, and one of another signature.
+type shares struct{}
+
+func (shares) Share() ([]dmutex.Message, error) { return nil, nil }
+func (shares) Shared() bool                     { return false }
+func (shares) Wanted() int                      { return 0 }
 
 // results is what --json prints of locks.
 type results struct {
@@ -221,7 +289,7 @@ func TestCheckDraws(t *testing.T) {
 	require.Equal(t, tool.StatusIncomplete, status)
 	require.Contains(t, stderr, "none.svg: no such file")
 	tooltest.Refused(t, invoke, [][2]string{
-		{"check -o run.png", "must end in .svg or .html"},
+		{"check -o run.png", "must end in .svg, .html or .txt"},
 		{"check --election=bully -o run.svg", "--output is about locks"},
 	})
 }

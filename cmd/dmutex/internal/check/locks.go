@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ type lockOptions struct {
 	Cancel    bool           `help:"Each node may also withdraw a request, once in a run and at any time."`
 	Quorums   string         `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
 
-	Output string `short:"o" placeholder:"FILE" help:"Draw the run to the first violation into this file: .svg, or .html for a page that needs nothing else. Nothing is written if nothing is wrong."`
+	Output string `short:"o" placeholder:"FILE" help:"Write the run to the first violation into this file: as a picture, .svg or .html (a page that needs nothing else), or as a script, .txt. Nothing is written if nothing is wrong."`
 
 	write   func(*draw.Drawing) []byte
 	network dmutextest.Network
@@ -41,12 +42,12 @@ func (o *lockOptions) validate(nodes int) (err error) {
 	if o.network, err = dmutextest.ParseNetwork(network); err != nil {
 		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
 	}
-	if o.write, err = draw.Format(o.Output, ""); err != nil {
-		return err
+	if o.write, err = draw.Format(o.Output, ""); err != nil && filepath.Ext(o.Output) != ".txt" {
+		return fmt.Errorf("--output=%s: the name must end in .svg, .html or .txt", o.Output)
 	}
 	switch {
 	case o.Shares > 0 && !slices.ContainsFunc(o.Algorithm, catalog.Algorithm.Shares):
-		return fmt.Errorf("--shares: %s lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart", o.Algorithm[0].Name)
+		return errors.New("--shares: " + o.Algorithm[0].Alone())
 	case o.Quorums != "" && (len(o.Algorithm) > 1 || o.Algorithm[0].Name != "maekawa"):
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case o.Quorums != "":
@@ -200,7 +201,7 @@ func (o *lockOptions) closing(all []subject) string {
 	failed, halted := named(all, wrong), named(all, stopped)
 	var said tool.Phrases
 	said.Add(failed != nil, "%d of %d failed: %s.", len(failed), len(all), strings.Join(failed, ", "))
-	said.Add(failed != nil && !narrow, "%s", needs(o.network))
+	said.Add(failed != nil && !narrow, "%s", needs(o.network, failed))
 	said.Add(failed != nil && halted != nil, "Stopped before the end: %s.", strings.Join(halted, ", "))
 	met, last := "", ""
 	if o.Shares > 0 {
@@ -213,7 +214,7 @@ func (o *lockOptions) closing(all []subject) string {
 	return b.String()
 }
 
-// draw draws the first violation, if that is wanted.
+// draw draws the first violation, or writes its script, if that is wanted.
 func (o *lockOptions) draw(con *tool.Console, all []subject) error {
 	for _, s := range all {
 		l, ok := s.(*lock)
@@ -221,15 +222,19 @@ func (o *lockOptions) draw(con *tool.Console, all []subject) error {
 			continue
 		}
 		what := fmt.Sprintf("%s, %s: %s: %s", l.Algorithm, l.Network, l.Violation.Kind, l.Violation.Why)
-		traces, err := dmutextest.TraceScript(l.config.Algorithm, l.Violation.Script)
-		if len(traces) == 0 {
-			return err
+		written := []byte(l.Violation.Script)
+		if o.write != nil {
+			traces, err := dmutextest.TraceScript(l.config.Algorithm, l.Violation.Script)
+			if len(traces) == 0 {
+				return err
+			}
+			drawing, err := draw.New(traces, draw.Options{Title: what})
+			if err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			written = o.write(drawing)
 		}
-		drawing, err := draw.New(traces, draw.Options{Title: what})
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		if err := os.WriteFile(o.Output, o.write(drawing), 0o644); err != nil {
+		if err := os.WriteFile(o.Output, written, 0o644); err != nil {
 			return err
 		}
 		fmt.Fprintf(con.Err, "wrote %s: %s\n", o.Output, what)
@@ -241,17 +246,32 @@ func (o *lockOptions) draw(con *tool.Console, all []subject) error {
 const proved = `In every run of these groups no two nodes met in the critical section%s, every fence was higher than the last%s, and in ` +
 	`the end every request had been granted or withdrawn and nothing was left over.`
 
-// needs says what the machines that failed on this network assume.
-func needs(network dmutextest.Network) string {
+// needs says what the machines that failed on this network assume. Of an algorithm that is not the library's nobody
+// knows what it assumes.
+func needs(network dmutextest.Network, failed []string) string {
+	they := "They need"
+	if slices.Contains(failed, catalog.Mine) {
+		they = strings.Join(slices.DeleteFunc(slices.Clone(failed), func(name string) bool { return name == catalog.Mine }), ", ") + " need"
+	}
 	switch {
 	case network.Losses > 0:
 		return "The machines assume that no message is lost; the stream below them (package internal/stream) repairs losses."
+	case they == " need":
+		return unexcused(network)
 	case network.Unordered && network.Duplicates > 0:
-		return "They need messages in order, and each only once; the stream below them provides that."
+		return they + " messages in order, and each only once; the stream below them provides that."
 	case network.Unordered:
-		return "They need messages in order; the stream below them provides that."
+		return they + " messages in order; the stream below them provides that."
 	case network.Duplicates > 0:
-		return "They need each message only once; the stream below them provides that."
+		return they + " each message only once; the stream below them provides that."
 	}
 	return ""
+}
+
+// unexcused says what follows if only the author's own algorithm has failed.
+func unexcused(network dmutextest.Network) string {
+	if !network.Unordered && network.Duplicates == 0 {
+		return ""
+	}
+	return "Unless the paper of " + catalog.Mine + " excludes such a network, a rule of it is missing or wrong."
 }

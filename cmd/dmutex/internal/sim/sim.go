@@ -73,7 +73,7 @@ func (c *Cmd) Validate() error {
 	case c.Requests < 0 || c.Requests > 10_000_000:
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
 	case c.Shares > 0 && !slices.ContainsFunc(c.Algorithm, catalog.Algorithm.Shares):
-		return fmt.Errorf("--shares: %s lets one node in at a time (it is no dmutex.Sharer): use central, lamport or ricart", c.Algorithm[0].Name)
+		return errors.New("--shares: " + c.Algorithm[0].Alone())
 	case c.Trace != "" && slices.Max(c.Nodes) > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	}
