@@ -19,8 +19,8 @@
 // # A store of your own
 //
 // Any service with a compare-and-swap on one value can be a [Store]. Test it with
-// [github.com/dmutex/dmutex/store/storetest.Run]. One that also knows when a process has
-// died can be a [Prover].
+// [github.com/dmutex/dmutex/store/storetest.Run], and with RunServer if it has a server. One that also
+// knows when a process has died can be a [Prover].
 //
 //   - DynamoDB: GetItem with ConsistentRead. PutItem with a new random revision, on the
 //     condition that the old one is there, or attribute_not_exists. A

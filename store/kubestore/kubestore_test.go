@@ -3,7 +3,6 @@ package kubestore
 import (
 	"context"
 	"encoding/pem"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,62 +23,6 @@ func open(t *testing.T, s *kubetest.Server, name string) store.Store {
 	record, err := Open(t.Context(), Config{Server: s.URL, Namespace: s.Namespace}, name)
 	require.NoError(t, err)
 	return record
-}
-
-// A Swap to an equal value makes a new revision, though an update to an equal object makes none.
-func TestEqualValue(t *testing.T) {
-	s := kubetest.New(t)
-	r := open(t, s, "invoices")
-	first, err := r.Swap(t.Context(), []byte("value"), "")
-	require.NoError(t, err)
-	second, err := r.Swap(t.Context(), []byte("value"), first)
-	require.NoError(t, err)
-	require.NotEqual(t, first, second)
-	_, err = r.Swap(t.Context(), []byte("value"), first)
-	require.ErrorIs(t, err, store.ErrConflict)
-}
-
-// A late Swap does not bring back a record that an operator has deleted, nor overwrite the one that was made anew.
-func TestDeletedRecord(t *testing.T) {
-	s := kubetest.New(t)
-	r := open(t, s, "invoices")
-	old, err := r.Swap(t.Context(), []byte("old"), "")
-	require.NoError(t, err)
-	s.Delete("invoices")
-	_, err = r.Swap(t.Context(), []byte("late"), old)
-	require.ErrorIs(t, err, store.ErrConflict)
-	require.Nil(t, s.Lease("invoices"))
-
-	value, none, err := r.Load(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, value)
-	_, err = r.Swap(t.Context(), []byte("new"), none)
-	require.NoError(t, err)
-	_, err = r.Swap(t.Context(), []byte("late"), old)
-	require.ErrorIs(t, err, store.ErrConflict)
-	value, _, err = r.Load(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "new", string(value))
-}
-
-// A Swap whose answer is lost is not sent again: that would conflict with itself.
-func TestAnswerIsLost(t *testing.T) {
-	s := kubetest.New(t)
-	r := open(t, s, "invoices")
-	for _, want := range []string{"first", "second", "third"} {
-		_, rev, err := r.Load(t.Context())
-		require.NoError(t, err)
-		s.Lose(1)
-		_, err = r.Swap(t.Context(), []byte(want), rev)
-		require.Error(t, err)
-		require.NotErrorIs(t, err, store.ErrConflict)
-		require.NotErrorIs(t, err, store.ErrUnusable)
-		value, _, err := r.Load(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, want, string(value))
-	}
-	require.Equal(t, 3, s.Lost())
-	require.Equal(t, 3, s.Writes())
 }
 
 // A record of text can be read by kubectl, and one of other bytes is kept, too.
@@ -221,53 +163,4 @@ func TestInCluster(t *testing.T) {
 	require.ErrorContains(t, err, "has no certificate in PEM")
 	_, err = inAccount(filepath.Join(dir, "missing"))
 	require.ErrorContains(t, err, "this process runs in no pod")
-}
-
-// A connection that dies without a word, as when a machine in between has gone, costs one call: the next one makes
-// a connection of its own.
-func TestSilentConnection(t *testing.T) {
-	s := kubetest.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	var epoch atomic.Int32
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
-			if err != nil {
-				return
-			}
-			begun := epoch.Load()
-			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-				go func() {
-					defer pair[1].Close()
-					b := make([]byte, 4096)
-					for {
-						n, err := pair[0].Read(b)
-						if err != nil {
-							return
-						}
-						if epoch.Load() == begun { // else the bytes are lost
-							_, _ = pair[1].Write(b[:n])
-						}
-					}
-				}()
-			}
-		}
-	}()
-	r, err := Open(t.Context(), Config{Server: "http://" + l.Addr().String(), Namespace: s.Namespace}, "invoices")
-	require.NoError(t, err)
-	epoch.Add(1)
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, _, err = r.Load(short)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	long, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, _, err = r.Load(long)
-	require.NoError(t, err)
 }

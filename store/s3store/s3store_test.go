@@ -34,6 +34,14 @@ func open(t *testing.T, s *s3test.Server, name string) store.Store {
 func TestStore(t *testing.T) {
 	s := s3test.New(t)
 	storetest.Run(t, func(t *testing.T, group string) store.Store { return open(t, s, "locks/"+group) })
+	at := func(t *testing.T, address, group string) store.Store {
+		cfg := config(s)
+		cfg.Endpoint = "http://" + address
+		r, err := s3store.Open(t.Context(), cfg, group)
+		require.NoError(t, err)
+		return r
+	}
+	storetest.RunServer(t, strings.TrimPrefix(s.URL, "http://"), at, func(_ *testing.T, group string) { s.Delete(group) })
 }
 
 // Open refuses a service that ignores the conditions, and one that looks at them before others have written. It
@@ -55,59 +63,6 @@ func TestServicesThatAreWrong(t *testing.T) {
 	s := s3test.New(t)
 	open(t, s, "invoices")
 	require.Empty(t, s.Objects())
-}
-
-// Equal values have different revisions, although equal objects have equal ETags.
-func TestEqualValue(t *testing.T) {
-	r := open(t, s3test.New(t), "invoices")
-	first, err := r.Swap(t.Context(), []byte("value"), "")
-	require.NoError(t, err)
-	second, err := r.Swap(t.Context(), []byte("other"), first)
-	require.NoError(t, err)
-	third, err := r.Swap(t.Context(), []byte("value"), second)
-	require.NoError(t, err)
-	require.NotEqual(t, first, third)
-	_, err = r.Swap(t.Context(), []byte("late"), first)
-	require.ErrorIs(t, err, store.ErrConflict)
-}
-
-// A late Swap does not bring back a record that an operator has deleted.
-func TestDeletedRecord(t *testing.T) {
-	s := s3test.New(t)
-	r := open(t, s, "invoices")
-	old, err := r.Swap(t.Context(), []byte("old"), "")
-	require.NoError(t, err)
-	s.Delete("invoices")
-	_, err = r.Swap(t.Context(), []byte("late"), old)
-	require.ErrorIs(t, err, store.ErrConflict)
-	require.Empty(t, s.Objects())
-	value, none, err := r.Load(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, value)
-	_, err = r.Swap(t.Context(), []byte("new"), none)
-	require.NoError(t, err)
-	_, err = r.Swap(t.Context(), []byte("late"), old)
-	require.ErrorIs(t, err, store.ErrConflict)
-}
-
-// A Swap whose answer is lost is not sent again: that would conflict with itself.
-func TestAnswerIsLost(t *testing.T) {
-	s := s3test.New(t)
-	r := open(t, s, "invoices")
-	before := s.Puts()
-	for _, want := range []string{"first", "second", "third"} {
-		_, rev, err := r.Load(t.Context())
-		require.NoError(t, err)
-		s.Lose(1)
-		_, err = r.Swap(t.Context(), []byte(want), rev)
-		require.Error(t, err)
-		require.NotErrorIs(t, err, store.ErrConflict)
-		require.NotErrorIs(t, err, store.ErrUnusable)
-		value, _, err := r.Load(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, want, string(value))
-	}
-	require.Equal(t, 3, s.Puts()-before)
 }
 
 // What only an operator can mend is said at once, and what passes is not taken for it.

@@ -1,5 +1,5 @@
 // Package storetest tests that a store keeps the contract of [store.Store]. [Run] is for
-// every store, including your own.
+// every store, including your own, and [RunServer] for those that keep their records on a server.
 package storetest
 
 import (
@@ -319,6 +319,12 @@ func (b *bench) uncertain(c client, ctx context.Context, old, new []byte, rev st
 		return new, next
 	}
 	require.NotErrorIs(b, err, store.ErrConflict, "the record has not changed")
+	return b.settle(c, old, new, rev)
+}
+
+// settle returns what the record is after a Swap from rev whose outcome is unknown.
+func (b *bench) settle(c client, old, new []byte, rev store.Revision) ([]byte, store.Revision) {
+	b.Helper()
 	// The new value may still be written. A Swap to the old value settles that: it comes
 	// first, or conflicts.
 	settled, err := c.Swap(b.ctx, old, rev)

@@ -24,9 +24,6 @@ type Server struct {
 	role    []string
 	objects map[string]map[string]any
 	version int
-	writes  int
-	drop    int // answers of writes that are still to be lost
-	lost    int
 	server  *httptest.Server
 }
 
@@ -47,15 +44,6 @@ func (s *Server) Allow(verbs ...string) { s.locked(func() { s.role = verbs }) }
 
 // Delete deletes a Lease, as an operator.
 func (s *Server) Delete(name string) { s.locked(func() { delete(s.objects, name) }) }
-
-// Lose lets the next answers to writes be lost, after the write.
-func (s *Server) Lose(n int) { s.locked(func() { s.drop = n }) }
-
-// Lost returns how many answers were lost.
-func (s *Server) Lost() (n int) { s.locked(func() { n = s.lost }); return n }
-
-// Writes returns how many writes there were, those to an equal object not counted.
-func (s *Server) Writes() (n int) { s.locked(func() { n = s.writes }); return n }
 
 // Lease returns the object, as JSON has it; nil if it is not there.
 func (s *Server) Lease(name string) (o map[string]any) {
@@ -79,15 +67,7 @@ func (s *Server) locked(f func()) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	code, answer := s.handle(r)
-	lose := s.drop > 0 && r.Method != http.MethodGet && code/100 == 2
-	if lose {
-		s.drop--
-		s.lost++
-	}
 	s.mu.Unlock()
-	if lose {
-		panic(http.ErrAbortHandler)
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(answer)
@@ -158,7 +138,6 @@ func (s *Server) handle(r *http.Request) (code int, answer map[string]any) {
 
 func (s *Server) store(name string, o map[string]any, uid string) map[string]any {
 	s.version++
-	s.writes++
 	if uid == "" {
 		uid = fmt.Sprintf("9b2a-%d", s.version)
 	}

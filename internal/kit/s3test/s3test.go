@@ -25,8 +25,6 @@ type Server struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	refuse  int // the status of all answers, 0 if there is none
-	drop    int
-	puts    int
 }
 
 // New starts a server, which stops with the test.
@@ -69,20 +67,6 @@ func (s *Server) Refuse(status int) {
 	s.refuse = status
 }
 
-// Lose lets the next answers to writes be lost, after the write.
-func (s *Server) Lose(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drop = n
-}
-
-// Puts returns how many requests to write there were.
-func (s *Server) Puts() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.puts
-}
-
 func tag(value []byte) string {
 	sum := md5.Sum(value)
 	return `"` + hex.EncodeToString(sum[:]) + `"`
@@ -122,7 +106,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(s.objects, name)
 		w.WriteHeader(http.StatusNoContent)
 	case r.Method == http.MethodPut:
-		s.puts++
 		if code := s.condition(r); code != "" && s.Wrong == "" {
 			status := http.StatusPreconditionFailed
 			if code == "NoSuchKey" {
@@ -132,10 +115,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.objects[name] = body
-		if s.drop > 0 {
-			s.drop--
-			panic(http.ErrAbortHandler)
-		}
 		w.Header().Set("ETag", tag(body))
 	default:
 		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
