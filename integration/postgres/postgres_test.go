@@ -162,6 +162,24 @@ func TestPostgreSQL(t *testing.T) {
 		requirePooled(err, "42P05")
 	})
 
+	// Behind PgBouncer with transaction pooling, the store is as it is without, with the settings of pgx that the
+	// package names.
+	t.Run("PgBouncer", func(t *testing.T) {
+		dsn := p.Pooler(t)
+		for _, mode := range []string{"exec", "cache_describe"} {
+			t.Run(mode, func(t *testing.T) {
+				storetest.Run(t, func(t *testing.T, group string) store.Store {
+					db, err := sql.Open("pgx", dsn("postgres")+" default_query_exec_mode="+mode)
+					require.NoError(t, err)
+					t.Cleanup(func() { db.Close() })
+					s, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, mode+group)
+					require.NoError(t, err)
+					return s
+				})
+			})
+		}
+	})
+
 	// Open names the dialect that is right.
 	t.Run("dialect", func(t *testing.T) {
 		for _, dialect := range []sqlstore.Dialect{sqlstore.MySQL, sqlstore.SQLite} {

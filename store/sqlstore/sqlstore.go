@@ -35,7 +35,7 @@
 // Load either, because it waits for the standby. MySQL refuses neither: connect to the
 // primary only, and let the failover stop the old primary before it promotes a new one.
 //
-// A connection pooler may use session pooling. With transaction pooling, the driver must send
+// A connection pooler, such as PgBouncer, may use session pooling. With transaction pooling, the driver must send
 // each statement whole: pgx with default_query_exec_mode=exec or cache_describe in the
 // connection string, lib/pq with binary_parameters=yes. By default pgx and lib/pq prepare a
 // statement first, and the pooler may send the rest to another connection, which fails,
@@ -44,7 +44,7 @@
 // The store takes a connection for each operation. While the application uses all those of a
 // limited pool, no member renews its lease: give the store a [sql.DB] of its own.
 //
-// The repository's tests run on PostgreSQL, SQLite and MariaDB.
+// The repository's tests run on PostgreSQL, also behind PgBouncer with pgx, on SQLite and on MariaDB.
 package sqlstore
 
 import (
