@@ -216,7 +216,7 @@ func TestBadMachines(t *testing.T) {
 		{"WaitsFor does not append", dropping{waits: true}.born, ErrContract, "WaitsFor of 1 returns [] for [1]: it must append"},
 		{"takes an early reply", broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
 			return nil, dmutex.PeerMistake("no such message")
-		}}.born, ErrRefused, "Handle of 2 refuses what is lawful: dmutex: peer's mistake: no such message"},
+		}}.born, ErrRefused, "Handle of 2 refuses what 1 sent, so one of the two is wrong: dmutex: peer's mistake: no such message"},
 		{"left with a counter", countingRules{
 			after: func(c *counting, _ dmutex.Message, out []dmutex.Message) []dmutex.Message { c.hidden++; return out },
 			text:  func(c *counting) string { return fmt.Sprint(" replies ", c.hidden) },

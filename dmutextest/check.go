@@ -35,7 +35,7 @@ var (
 	// something.
 	ErrLeftBehind = errors.New(pkg + "left behind")
 
-	// ErrRefused: a machine refused a lawful input.
+	// ErrRefused: a machine refused a lawful input, or a message that no right machine would have sent.
 	ErrRefused = errors.New(pkg + "refused")
 
 	// ErrChannel: more messages are in flight from one node to another than
@@ -220,7 +220,10 @@ func (c *Config) act(m dmutex.Machine, was *local, do verb, msg dmutex.Message) 
 			out, err = nil, search.Wrong(ErrContract, "%s of %d panics%s: %s", do.method(), was.self, panicked(m), onLine(reason))
 		}
 	}()
-	if out, err = input(m, do, msg); err != nil {
+	switch out, err = input(m, do, msg); {
+	case err != nil && !do.local():
+		return nil, search.Wrong(ErrRefused, "%s of %d refuses what %d sent, so one of the two is wrong: %v", do.method(), was.self, msg.From, err)
+	case err != nil:
 		return nil, search.Wrong(ErrRefused, "%s of %d refuses what is lawful: %v", do.method(), was.self, err)
 	}
 	return out, c.contract(m, was, do, out)
