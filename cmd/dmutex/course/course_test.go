@@ -126,15 +126,42 @@ var mistakes = []struct {
 	rung    string
 	says    string
 }{
-	{"replies inside", []paste{{"m.Phase() == dmutex.Held || ", ""}}, "", "mutual exclusion: 1 and 2 both hold the lock"},
-	{"no tie-break", []paste{{"m.Stamp().Less(theirs)", "m.Stamp().Clock < theirs.Clock"}}, "", "mutual exclusion: 1 and 2 both hold the lock"},
-	{"clock stays", []paste{{"		m.Witness(msg.Attempt, 0)\n", ""}}, "--nodes=3 --requests=1", "mutual exclusion: 1 and 2 both hold the lock"},
-	{"deferred forgotten", []paste{{"	m.leave()\n	return", "	return"}}, "", "deadlock: 2 waits, no node holds the lock and no message is in flight"},
-	{"wrong place", []paste{{"m.awaiting[j] = false", "m.awaiting[j+1] = false"}}, "", "contract: Handle of 1 panics at main.go:"},
-	{"ties wait", []paste{{"m.Stamp().Less(theirs)", "m.Stamp().Clock <= theirs.Clock"}}, "", "deadlock: 1 waits, no node holds the lock and no message is in flight"},
-	{"fence forgotten", []paste{{"	m.Witness(0, msg.Fence)", "	//"}}, "", "fence order: 2 holds the lock with fence 1 after a grant with fence 1"},
-	{"deferred kept", []paste{{"			m.deferred[j] = 0\n", ""}}, "", `left behind: all nodes are idle, no message is in flight, and Forget of 1 returns false; this is left: "my-ricart 1 idle`},
-	{"field not named", []paste{{"	f.Times(\"deferred\", &m.deferred)\n", ""}}, "", "contract: release makes"},
+	{"a node replies while it is inside", []paste{{"m.Phase() == dmutex.Held || ", ""}}, "", "mutual exclusion: 1 and 2 both hold the lock"},
+	{"equal times are not decided by the number", []paste{{"m.Stamp().Less(theirs)", "m.Stamp().Clock < theirs.Clock"}}, "", "mutual exclusion: 1 and 2 both hold the lock"},
+	{"the clock is not moved by a REQUEST", []paste{{"		m.Witness(msg.Attempt, 0)\n", ""}}, "--nodes=3 --requests=1", "mutual exclusion: 1 and 2 both hold the lock"},
+	{"a deferred REPLY is never sent", []paste{{"	m.leave()\n	return", "	return"}}, "", "deadlock: 2 waits, no node holds the lock and no message is in flight"},
+	{"a peer's place is wrong by one", []paste{{"m.awaiting[j] = false", "m.awaiting[j+1] = false"}}, "", "contract: Handle of 1 panics at main.go:"},
+	{"of equal times both go first", []paste{{"m.Stamp().Less(theirs)", "m.Stamp().Clock <= theirs.Clock"}}, "", "deadlock: 1 waits, no node holds the lock and no message is in flight"},
+	{"the fence of a message is not remembered", []paste{{"	m.Witness(0, msg.Fence)", "	//"}}, "", "fence order: 2 holds the lock with fence 1 after a grant with fence 1"},
+	{"a deferred REPLY is sent, and not forgotten", []paste{{"			m.deferred[j] = 0\n", ""}}, "", `left behind: all nodes are idle, no message is in flight, and Forget of 1 returns false; this is left: "my-ricart 1 idle`},
+	{"a node enters at the first REPLY", []paste{{"if !slices.Contains(m.awaiting, true) {", "if !slices.Contains(m.awaiting, true) || m.Pending() {"}}, "--nodes=3 --requests=1", "mutual exclusion: 1 and 2 both hold the lock"},
+	{"the comparison is reversed", []paste{{"m.Stamp().Less(theirs)", "theirs.Less(m.Stamp())"}}, "--nodes=3 --requests=1", "mutual exclusion: 1 and 2 both hold the lock"},
+	{"a field is not named in Fields", []paste{{"	f.Times(\"deferred\", &m.deferred)\n", ""}}, "", "contract: release makes"},
+}
+
+// The table for the teacher has the mistakes, and the rung on which each is told.
+func TestMistakes(t *testing.T) {
+	table := "| mistake | rung | name |\n| --- | --- | --- |\n"
+	for _, m := range mistakes {
+		rung := "two nodes"
+		if m.rung != "" {
+			rung = "three nodes"
+		}
+		name, _, _ := strings.Cut(m.says, ":")
+		table += fmt.Sprintf("| %s | %s | %s |\n", m.name, rung, name)
+	}
+	rewritten(t, "mistakes", table)
+}
+
+// rewritten compares a part of the page with what it should be; -update rewrites it.
+func rewritten(t *testing.T, part, want string) {
+	text, begin, end := page(t), "<!-- "+part+" -->\n", "<!-- /"+part+" -->"
+	was := between(t, text, begin, end)
+	if flag.Lookup("update").Value.String() == "true" {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "docs", "course.md"), []byte(strings.Replace(text, begin+was, begin+want, 1)), 0o644))
+		return
+	}
+	require.Equal(t, want, was, "docs/course.md is out of date; -update rewrites it")
 }
 
 // build compiles programs, by name, in a directory of the clone, as a student does. It returns where the
@@ -182,7 +209,7 @@ func TestStudent(t *testing.T) {
 		wrong = wrong[:5]
 	}
 	programs := map[string]string{"mine": skeleton, "right": right, "whole": whole}
-	named := func(name string) string { return strings.ReplaceAll(name, " ", "-") }
+	named := func(name string) string { return strings.NewReplacer(" ", "-", "'", "").Replace(name) }
 	for _, m := range wrong {
 		programs[named(m.name)] = edited(t, right, m.changes...)
 	}
@@ -231,9 +258,8 @@ func TestStudent(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(marks), &verdict))
 		require.False(t, verdict.OK)
 		require.Equal(t, "mutual exclusion", verdict.Checks[0].Violation.Kind)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "run.txt"), []byte(verdict.Checks[0].Violation.Script), 0o600))
 		lines := regexp.MustCompile(`(?m)^go run \./mine ([^#\n]*)`).FindAllStringSubmatch(text, -1)
-		require.Len(t, lines, 13)
+		require.Len(t, lines, 14)
 		for i, line := range lines {
 			args := strings.Fields(line[1])
 			name, want := "whole", tool.StatusOK
@@ -242,7 +268,7 @@ func TestStudent(t *testing.T) {
 				name, want = "mine", tool.StatusFailed
 			case slices.Contains(args, "lossy"):
 				want = tool.StatusFailed
-			case slices.Contains(args, "run.html"):
+			case slices.Contains(args, "-o") && slices.Contains(args, "check"):
 				name, want = wrong[0].name, tool.StatusFailed
 			case slices.Contains(args, "run.txt"):
 				name = wrong[0].name
@@ -257,6 +283,9 @@ func TestStudent(t *testing.T) {
 			}
 		}
 		require.FileExists(t, filepath.Join(dir, "run.html"))
+		script, err := os.ReadFile(filepath.Join(dir, "run.txt"))
+		require.NoError(t, err)
+		require.Equal(t, verdict.Checks[0].Violation.Script, string(script), "as check -o writes it")
 		require.FileExists(t, filepath.Join(dir, "run.svg"))
 	})
 
@@ -390,13 +419,7 @@ func TestMeasures(t *testing.T) {
 		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", f.name,
 			f.messages, measured["rare"], measured["saturated"], f.client, measured["wait rare"], f.synchronization, measured["next saturated"])
 	}
-	text := page(t)
-	was := between(t, text, "<!-- measures -->\n", "<!-- /measures -->")
-	if flag.Lookup("update").Value.String() == "true" {
-		require.NoError(t, os.WriteFile(filepath.Join(root, "docs", "course.md"), []byte(strings.Replace(text, "<!-- measures -->\n"+was, "<!-- measures -->\n"+table, 1)), 0o644))
-		return
-	}
-	require.Equal(t, table, was, "docs/course.md is out of date; -update rewrites it")
+	rewritten(t, "measures", table)
 }
 
 // brief writes a number with two decimals, or none if it is exactly whole.
