@@ -58,6 +58,13 @@ func TestNATSStore(t *testing.T) {
 	require.NoError(t, err)
 	t.Run("store", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return openKey(t, jetStream(t, connect(t, s)), group) })
+		storetest.RunServer(t, s.Addr().String(), func(t *testing.T, address, group string) store.Store {
+			nc, err := nats.Connect("nats://"+address, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+				nats.PingInterval(100*time.Millisecond), nats.MaxPingsOutstanding(2))
+			require.NoError(t, err)
+			t.Cleanup(nc.Close)
+			return openKey(t, jetStream(t, nc), group)
+		}, func(t *testing.T, group string) { require.NoError(t, kv.Delete(t.Context(), group)) })
 	})
 
 	// An operator sees the record, and may delete it. Then the record begins again, but its

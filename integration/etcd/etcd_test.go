@@ -21,8 +21,9 @@ import (
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
+// openEtcd has the client ask every 10 seconds, the least that gRPC allows, whether its connection lives.
 func openEtcd(t *testing.T, address, key string) store.Store {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop(), DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	s, err := etcdstore.Open(client, key)
@@ -38,6 +39,14 @@ func TestEtcd(t *testing.T) {
 	address, stop := servers.StartEtcd(t, dir)
 	t.Run("store", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return openEtcd(t, address, "/dmutex/"+group) })
+		open := func(t *testing.T, address, group string) store.Store { return openEtcd(t, address, "/dmutex/"+group) }
+		storetest.RunServer(t, address, open, func(t *testing.T, group string) {
+			client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+			require.NoError(t, err)
+			defer client.Close()
+			_, err = client.Delete(t.Context(), "/dmutex/"+group)
+			require.NoError(t, err)
+		})
 	})
 
 	// A key that is deleted begins again, but its revisions go on.

@@ -43,11 +43,14 @@
 //
 // The store takes a connection for each operation. While the application uses all those of a
 // limited pool, no member renews its lease: give the store a [sql.DB] of its own.
+// A driver that does not return when its context has ended is left behind, and the next operation takes another
+// connection: lib/pq waits on a connection that has died silently until TCP gives it up, so give its pool no limit.
 //
 // The repository's tests run on PostgreSQL, also behind PgBouncer with pgx, on SQLite and on MariaDB.
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -55,6 +58,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dmutex/dmutex/store"
 )
@@ -107,9 +111,17 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 		return nil, fmt.Errorf("sqlstore: group %q: the name must have 1 to 255 bytes", group)
 	}
 	s := &record{db, dialect, group}
+	if _, err := soon(ctx, func() (int, error) { return 0, s.open(ctx) }); err != nil {
+		return nil, s.fail(ctx, "open", err)
+	}
+	return s, nil
+}
+
+func (s *record) open(ctx context.Context) error {
+	db, dialect := s.db, s.dialect
 	err := db.PingContext(ctx)
 	if err != nil { // a server that has too many clients is asked once
-		return nil, s.fail(ctx, "open", err)
+		return err
 	}
 	_, _, err = s.load(ctx)
 	if err != nil && !denied(err) {
@@ -126,7 +138,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 			if err != nil {
 				wrong = fmt.Errorf("%w: %w", wrong, err)
 			}
-			return nil, s.fail(ctx, "open", wrong)
+			return wrong
 		}
 	}
 	if err == nil || denied(err) {
@@ -140,10 +152,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store
 			err = fmt.Errorf("grant %s on dmutex_groups to this user: %w", strings.Join(missing, ", "), err)
 		}
 	}
-	if err != nil {
-		return nil, s.fail(ctx, "open", err)
-	}
-	return s, nil
+	return err
 }
 
 // The privileges that a user needs, each with a statement that needs no other and changes
@@ -156,11 +165,18 @@ var privileges = []struct{ name, probe string }{
 
 // Load implements [store.Store].
 func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	value, rev, err := s.load(ctx)
+	type row struct {
+		value []byte
+		rev   store.Revision
+	}
+	got, err := soon(ctx, func() (row, error) {
+		value, rev, err := s.load(ctx)
+		return row{value, rev}, err
+	})
 	if err != nil {
 		return nil, "", s.fail(ctx, "load", err)
 	}
-	return value, rev, nil
+	return got.value, got.rev, nil
 }
 
 func (s *record) load(ctx context.Context) (value []byte, rev store.Revision, err error) {
@@ -175,11 +191,12 @@ func (s *record) load(ctx context.Context) (value []byte, rev store.Revision, er
 func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	// Random, so that it is new even if the row has been deleted or restored.
 	next := store.Revision(rand.Text())
-	statement, args := s.dialect.insert, []any{value, string(next), s.group}
+	// A driver that is left behind may still read the value, which is the caller's.
+	statement, args := s.dialect.insert, []any{bytes.Clone(value), string(next), s.group}
 	if rev != "" {
 		statement, args = s.dialect.update, append(args, string(rev))
 	}
-	rows, err := s.once(ctx, statement, args)
+	rows, err := soon(ctx, func() (int64, error) { return s.once(ctx, statement, args) })
 	if err = whole(ctx, err); err == nil && rows == 0 {
 		err = store.ErrConflict
 	}
@@ -218,6 +235,33 @@ func (s *record) kind(ctx context.Context) string {
 		return MySQL.name
 	}
 	return ""
+}
+
+// grace is how long a driver may take to return after the context has ended. A node waits a second for the store.
+const grace = 250 * time.Millisecond
+
+// soon returns what the driver does, and leaves it behind if it does not return when the context has ended.
+func soon[T any](ctx context.Context, call func() (T, error)) (got T, err error) {
+	type outcome struct {
+		got T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		got, err := call()
+		done <- outcome{got, err}
+	}()
+	var late <-chan time.Time
+	for ended := ctx.Done(); ; ended = nil {
+		select {
+		case o := <-done:
+			return o.got, o.err
+		case <-ended:
+			late = time.After(grace)
+		case <-late:
+			return got, fmt.Errorf("the driver has not returned: %w", ctx.Err())
+		}
+	}
 }
 
 // whole does not trust a success that comes after the end of the context. Some drivers ask the
