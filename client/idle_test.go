@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,9 @@ import (
 // A client of a group that has just begun says for what the group waits, once it has a session and a call waits.
 func TestNewGroup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		go w.open("a")
+		var opening sync.WaitGroup
+		opening.Go(func() { w.open("a") })
+		defer opening.Wait()
 		synctest.Wait()
 		u := w.use("u", "a")
 		for _, wait := range []time.Duration{100 * time.Millisecond, 4 * time.Second} {
