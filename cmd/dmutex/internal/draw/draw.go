@@ -415,6 +415,17 @@ func (p *panel) layout() {
 		last[e.node()] = e
 	}
 	p.right = x + 2*margin
+	width := p.drawing.rowWidth()
+	end := (math.Floor(x/width) + 1) * width
+	if p.right > end && (end-x > leastLean+8 || p.over()) {
+		p.right = end // else a row would show nothing but the nodes
+	}
+}
+
+// over reports whether all messages arrive, and all bars end.
+func (p *panel) over() bool {
+	return !slices.ContainsFunc(p.arrows, func(a *arrow) bool { return len(a.recv) == 0 }) &&
+		!slices.ContainsFunc(p.bars, func(b *bar) bool { return b.end == nil })
 }
 
 // rowWidth is how much of the time a row has.

@@ -218,6 +218,18 @@ func TestOnItsWay(t *testing.T) {
 	}
 }
 
+// No row shows only the nodes.
+func TestLastRow(t *testing.T) {
+	for _, end := range []string{"release 2\ndeliver all\n", "request 3\n"} {
+		traces := scripted(t, "group 1 2 3\n"+strings.Repeat("request 1\nrequest 2\ndeliver all\nrelease 1\ndeliver all\nrelease 2\ndeliver all\n", 3)+"request 2\ndeliver all\n"+end)
+		for width := 400; width < 900; width++ {
+			rows := strings.Split(string(drawn(t, traces, draw.Options{Width: width}).SVG()), `<svg x="0"`)
+			last, _, _ := strings.Cut(rows[len(rows)-1], "</svg>")
+			require.Regexp(t, `<circle|<rect|class="m"`, last, "width %d", width)
+		}
+	}
+}
+
 // Parts of a drawing: one node's trace alone, a time that cuts bars and
 // messages, rows that are short, two lives of a node.
 func TestParts(t *testing.T) {

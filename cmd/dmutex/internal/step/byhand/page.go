@@ -145,7 +145,11 @@ func (p *page) read(fields url.Values) (r Run, err error) {
 	r.done = done
 	for line := range strings.Lines(fields.Get("notes")) {
 		at, note, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if k, err := strconv.Atoi(at); err == nil && k >= 0 && k < len(r.steps) {
+		switch k, err := strconv.Atoi(at); {
+		case err != nil || k < 0 || k > len(r.steps):
+		case k == len(r.steps):
+			r.closing = note
+		default:
 			r.steps[k].note = note
 		}
 	}
@@ -273,13 +277,16 @@ func order(unordered bool) string {
 	return "in order"
 }
 
-// notes are what a script says before its steps, for the next page.
+// notes are what a script says before its steps and after them, for the next page.
 func (p *page) notes() string {
 	var all []string
 	for k, s := range p.run.steps {
 		if s.note != "" {
 			all = append(all, fmt.Sprint(k, " ", s.note))
 		}
+	}
+	if p.run.closing != "" {
+		all = append(all, fmt.Sprint(len(p.run.steps), " ", p.run.closing))
 	}
 	return strings.Join(all, "\n")
 }
@@ -324,7 +331,7 @@ func (p *page) begin() {
 
 // ready are the buttons for runs that are worth following.
 func (p *page) ready() {
-	stuck, _, _ := strings.Cut(deadlock, "release 1") // which nobody can do there
+	stuck, _, _ := strings.Cut(deadlock, "deliver 1->2 FAILED") // which nobody has sent there
 	p.WriteString("<div class=\"ready\">Runs to follow:\n")
 	for _, r := range []struct{ algorithm, words, script string }{
 		{"maekawa-plain", "Maekawa's deadlock", stuck},
@@ -374,6 +381,8 @@ func (p *page) verdict(script string) {
 			p.put(" Next: %s", note)
 		}
 		p.WriteString("</p>\n")
+	} else if p.run.closing != "" {
+		p.put("<p>%s</p>\n", p.run.closing)
 	}
 	if what := happened(script); what != "" {
 		p.put("<pre>%s</pre>\n", what)

@@ -137,13 +137,17 @@ func TestTwoInside(t *testing.T) {
 // The deadlock of Maekawa's algorithm, step by step, and its resolution. Each begins with a button of any page.
 func TestDeadlockOnThePage(t *testing.T) {
 	body := press(t, show(t), "Maekawa&#39;s deadlock")
-	require.Contains(t, body, "0 of 7 steps are done. Next: Each node has voted for itself, and waits for the others.")
+	require.Contains(t, body, "0 of 7 steps are done. Next: All are idle, and each node has its own vote to give. 1 asks its quorum {1,2,3},")
 	for k := range 7 {
 		require.NotContains(t, body, `class="wrong"`, k)
 		body = press(t, body, "next step")
 	}
 	require.Contains(t, body, "A rule is broken: deadlock")
 	require.Equal(t, 3, strings.Count(body, `<li class="waiting">`))
+	const see = "<p>Now each node has its own vote, and waits for that of another."
+	require.Contains(t, body, see)
+	require.Contains(t, press(t, press(t, body, "undo"), "next step"), see)
+	require.NotContains(t, press(t, press(t, body, "undo"), "random step"), see, "it is another run")
 
 	body = press(t, body, "the same, resolved")
 	for range 20 {
@@ -152,6 +156,7 @@ func TestDeadlockOnThePage(t *testing.T) {
 	}
 	require.NotContains(t, body, `class="wrong"`)
 	require.Contains(t, body, "FAILED")
+	require.Contains(t, body, "All have been inside, one after the other")
 	require.Equal(t, 3, strings.Count(body, `<li class="idle">`))
 }
 

@@ -49,7 +49,8 @@ type Run struct {
 	Algorithm catalog.Algorithm
 	group     setup
 	steps     []step
-	done      int // of the steps; the others can be done again
+	done      int    // of the steps; the others can be done again
+	closing   string // what a script says after the last step
 }
 
 // A setup is how a group begins, in the words of a script.
@@ -289,6 +290,7 @@ func Read(a catalog.Algorithm, script string) (Run, error) {
 			return Run{}, fmt.Errorf("line %d: %.100q: %w", i+1, command, err)
 		}
 	}
+	r.closing = strings.Join(note, " ")
 	if w == nil {
 		_, err := r.world()
 		return r, err
@@ -351,6 +353,6 @@ func (r Run) with(s ...step) (Run, error) {
 		return r, errLong
 	}
 	r.steps = append(slices.Clone(r.steps[:r.done]), s...)
-	r.done = len(r.steps)
+	r.done, r.closing = len(r.steps), ""
 	return r, nil
 }

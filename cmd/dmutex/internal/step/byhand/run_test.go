@@ -230,7 +230,7 @@ func TestDeadlock(t *testing.T) {
 	}{{"maekawa-plain", 7}, {"maekawa", 20}} {
 		text := deadlock
 		if c.algorithm == "maekawa-plain" {
-			text, _, _ = strings.Cut(text, "release 1")
+			text, _, _ = strings.Cut(text, "deliver 1->2 FAILED")
 		}
 		r, err := Read(algorithm(t, c.algorithm).Algorithm, text)
 		require.NoError(t, err)
@@ -238,6 +238,10 @@ func TestDeadlock(t *testing.T) {
 		w, err := r.world()
 		require.NoError(t, err)
 		require.Len(t, r.steps, c.steps)
+		for k, s := range r.steps {
+			require.NotEmpty(t, s.note, "step %d", k+1)
+		}
+		require.NotEmpty(t, r.closing, "what to see at the end")
 		waits, _ := w.vain()
 		require.Equal(t, c.algorithm == "maekawa-plain", waits != dmutex.None)
 		require.Equal(t, c.algorithm == "maekawa-plain", broken(w.golden()) != "")
