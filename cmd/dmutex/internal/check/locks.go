@@ -228,7 +228,7 @@ func (o *lockOptions) draw(con *tool.Console, all []subject) error {
 			if len(traces) == 0 {
 				return err
 			}
-			drawing, err := draw.New(traces, draw.Options{Title: what})
+			drawing, err := draw.New(traces, draw.Options{Title: what, Broken: l.Violation.Kind})
 			if err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}

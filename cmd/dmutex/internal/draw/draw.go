@@ -30,11 +30,12 @@ import (
 // Options says what is drawn. If Lock is empty, that is all locks, at most eight; if To is 0, all
 // to the end; if Width is 0, rows have 1500 pixels. The tags are for trace draw.
 type Options struct {
-	Lock  string        `help:"Draw this lock only."`
-	From  time.Duration `least:"0s" help:"Begin this long after the first event."`
-	To    time.Duration `help:"End this long after the first event."`
-	Title string        `help:"Written above the picture."`
-	Width int           `default:"1500" least:"400" help:"Pixels after which a new row begins, at least 400; of svg. A page scrolls instead."`
+	Lock   string        `help:"Draw this lock only."`
+	From   time.Duration `least:"0s" help:"Begin this long after the first event."`
+	To     time.Duration `help:"End this long after the first event."`
+	Title  string        `help:"Written above the picture."`
+	Broken string        `kong:"-"` // the name of what is wrong from the last event on
+	Width  int           `default:"1500" least:"400" help:"Pixels after which a new row begins, at least 400; of svg. A page scrolls instead."`
 }
 
 const (

@@ -218,6 +218,20 @@ func TestOnItsWay(t *testing.T) {
 	}
 }
 
+// The moment at which a run went wrong, which is its end, has a red line with the name of what is wrong.
+func TestBroken(t *testing.T) {
+	traces := scripted(t, "group 1 2\nrequest 1\ndeliver all\nrelease 1\n")
+	d := drawn(t, traces, draw.Options{Broken: "fence <order>"})
+	wellFormed(t, d.SVG())
+	at := regexp.MustCompile(`<path d="M(\S+) \S+" stroke="#c00000" [^>]*><title>fence &lt;order&gt;</title>`).FindStringSubmatch(string(d.SVG()))
+	require.NotNil(t, at)
+	points := regexp.MustCompile(`<circle cx="(\S+)"`).FindAllStringSubmatch(string(d.SVG()), -1)
+	require.Equal(t, points[len(points)-1][1], at[1])
+	require.Contains(t, string(d.SVG()), ">fence &lt;order&gt;</text>")
+	require.Contains(t, string(d.HTML()), ">fence &lt;order&gt;</text>")
+	require.NotContains(t, string(drawn(t, traces, draw.Options{}).SVG()), "#c00000")
+}
+
 // No row shows only the nodes.
 func TestLastRow(t *testing.T) {
 	for _, end := range []string{"release 2\ndeliver all\n", "request 3\n"} {

@@ -164,6 +164,8 @@ func (c *canvas) paint() {
 			c.write(c.fits(e.x+4, text), y-barHalf-6, text, color, "start")
 		}
 	}
+	c.of()
+	c.broken()
 	for _, a := range c.arrows {
 		c.of(a.From, a.To)
 		for _, to := range a.recv {
@@ -172,6 +174,16 @@ func (c *canvas) paint() {
 		if len(a.recv) == 0 {
 			c.flight(a, nil)
 		}
+	}
+}
+
+// broken draws the moment at which the run went wrong.
+func (c *canvas) broken() {
+	if text := c.drawing.options.Broken; text != "" {
+		x := c.points[len(c.points)-1].x
+		c.add(ground, x, x, `<path d="M%s %dV%s" stroke="%s" stroke-width="2" stroke-dasharray="4 3"><title>%s</title></path>`,
+			px(x), 16-headGap, px(c.y(c.nodes[len(c.nodes)-1])+26), lossColor, escape(text))
+		c.write(c.fits(x+4, text), 12-headGap, text, lossColor, "start")
 	}
 }
 
