@@ -185,6 +185,7 @@ type peer struct {
 	part    []byte               // of a message about views, until the rest of it is there
 	some    []membership.Message // what was read of it
 	size    int                  // of both, in bytes
+	refused bool                 // a part of it was: the rest is thrown away, since it would be taken for a whole one
 
 	// Guarded by Group.mu: messages about views that wait for their turn, and their first parts.
 	pending []membership.Message
@@ -228,7 +229,7 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	if p == nil { // it was removed meanwhile
 		return
 	}
-	p.part, p.some, p.size = nil, nil, 0
+	p.again()
 	g.trace(trace.Event{What: trace.Met, Peer: id, Life: life})
 	g.do(func(now int64) membership.Output {
 		p.pending, p.parts = nil, nil // what is pending was for a former life
@@ -244,7 +245,7 @@ func (g *Group) Left(id dmutex.NodeID) {
 	if p == nil {
 		return
 	}
-	p.part, p.some, p.size = nil, nil, 0
+	p.again()
 	g.trace(trace.Event{What: trace.Left, Peer: id})
 	g.LogOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
 	g.do(func(now int64) membership.Output {

@@ -203,7 +203,7 @@ func TestEndlessReport(t *testing.T) {
 	require.LessOrEqual(t, most, maxPart)
 	require.EqualValues(t, 1, g.refused.Load())
 
-	p.part, p.size = nil, 0
+	p.again()
 	m := &membership.Message{Kind: membership.Report, Past: &membership.Past{}}
 	for range 1000 {
 		m.Holds = append(m.Holds, membership.Hold{Lock: "x"})
@@ -221,6 +221,42 @@ func TestEndlessReport(t *testing.T) {
 	g.Message(2, 0, some)
 	require.Nil(t, p.some)
 	require.EqualValues(t, 2, g.refused.Load())
+
+	p.again()
+	least := Parts(&membership.Message{Kind: membership.Report}, 1<<20)[0]
+	least[0] = saysSome
+	g.Message(2, 0, least)
+	require.Greater(t, p.size, int(unsafe.Sizeof(membership.Message{})))
+}
+
+// What follows a part that was refused is no message of its own: a report without its first holds would free them.
+func TestRestOfRefusedReport(t *testing.T) {
+	for _, refused := range []byte{saysSome, saysMore} {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+		require.NoError(t, err)
+		p := g.peer(2)
+		if refused == saysSome {
+			g.Message(2, 0, []byte{refused, 0xc1})
+		} else {
+			g.Message(2, 0, append([]byte{refused}, make([]byte, maxPart+1)...))
+		}
+		require.EqualValues(t, 1, g.refused.Load())
+		some := Parts(someReport(), 1<<20)[0]
+		for _, says := range []byte{saysMore, saysSome, saysLast} {
+			require.True(t, p.refused)
+			some[0] = says
+			g.Message(2, 0, some)
+			require.Empty(t, p.part)
+			require.Empty(t, p.some)
+		}
+		require.False(t, p.refused)
+		require.EqualValues(t, 1, g.refused.Load(), "nothing of the rest was read")
+		some[0] = saysSome
+		g.Message(2, 0, some)
+		require.Len(t, p.some, 1)
+	}
 }
 
 // The parts of two messages are not joined.

@@ -258,6 +258,10 @@ func (g *Group) acts(now int64) {
 
 // handle takes a part of a message of package membership.
 func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
+	if p.refused {
+		p.refused = part[0] != saysLast
+		return
+	}
 	message := part[1:]
 	if p.size += len(part); part[0] == saysMore || len(p.part) > 0 {
 		message = append(p.part, message...)
@@ -272,7 +276,8 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		err = dmutex.PeerMistake("its parts are too many, or are of two messages")
 	}
 	if err != nil {
-		p.some, p.size = nil, 0
+		p.again()
+		p.refused = part[0] != saysLast
 		g.Refused(from, fmt.Errorf("message about views: %w", err))
 		return
 	}
@@ -280,7 +285,7 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		return
 	}
 	msg = join(p.some)
-	p.some, p.size = nil, 0
+	p.again()
 	msg.From, msg.To = from, g.Self()
 	g.do(func(now int64) (out membership.Output) {
 		if g.peer(from) != nil {
@@ -292,6 +297,9 @@ func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
 		return out
 	})
 }
+
+// again lets the next part be the first one of a message.
+func (p *peer) again() { p.part, p.some, p.size, p.refused = nil, nil, 0, false }
 
 // maxReport bounds the memory that a message takes until the last part of it is there: what 4,096 clients with
 // 1,000 locks each hold, with names of 80 bytes.

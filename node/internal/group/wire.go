@@ -107,10 +107,11 @@ func first[T any](list []T, room *int, name func(*T) string) (some, rest []T) {
 	return list[:n:n], list[n:]
 }
 
-// records returns how much memory the elements of the lists of a message take beside their names, about.
+// records returns how much memory a message and the elements of its lists take beside their names, about.
 func records(m *membership.Message) (n int) {
-	const small, large = 32, 128
-	if n = small * (len(m.Holds) + len(m.Lent)); m.Past == nil {
+	const small, large, message = 32, 128, 512
+	views := len(m.Installed.Members) + len(m.Completed.Members) + len(m.View.Members)
+	if n = message + large*views + small*(len(m.Holds)+len(m.Lent)); m.Past == nil {
 		return n
 	}
 	for _, f := range m.Past.Former {
