@@ -40,7 +40,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			seq++
 			one.group.Message(2, seq, b)
 		}
-		nonsense := [][]byte{{2}, {2, byte(membership.Promise), 1}, {2, byte(membership.Decide), 0xff}, {3}, {15}, {127}}
+		nonsense := [][]byte{{2}, {2, byte(membership.Promise), 1}, {2, byte(membership.Decide), 0xff}, {15}, {127}}
 		for _, m := range []membership.Message{
 			{Kind: membership.Prepare},
 			{Kind: membership.Decide, View: strange},
@@ -59,6 +59,10 @@ func TestNonsenseAboutViews(t *testing.T) {
 			hear(b)
 			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
 		}
+		refused := one.Status().Refused
+		hear([]byte{3})                 // the first part of a message
+		hear(nonsense[len(nonsense)-1]) // the last one: it is thrown away
+		require.Equal(t, refused+1, one.Status().Refused)
 		for round := range uint64(1000) { // a peer may begin as many rounds as it likes
 			hear(group.Parts(&membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)[0])
 		}
