@@ -209,7 +209,7 @@ func TestStudent(t *testing.T) {
 		wrong = wrong[:5]
 	}
 	programs := map[string]string{"mine": skeleton, "right": right, "whole": whole}
-	named := func(name string) string { return strings.NewReplacer(" ", "-", "'", "").Replace(name) }
+	named := func(name string) string { return strings.NewReplacer(" ", "-", "'", "", ",", "").Replace(name) }
 	for _, m := range wrong {
 		programs[named(m.name)] = edited(t, right, m.changes...)
 	}
