@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// place makes the directory of a server that refuses to run as root, and says as whom to run it instead.
+// place makes the directory of a server that refuses to run as root, and returns the user that it runs as.
 func place(t *testing.T, name string) (dir string, as *syscall.SysProcAttr) {
 	dir, err := os.MkdirTemp("", name) // not below a directory that only root may enter
 	require.NoError(t, err)

@@ -274,7 +274,7 @@ func TestPartsOfTwoMessages(t *testing.T) {
 	require.EqualValues(t, 1, g.refused.Load())
 }
 
-// Parts of which only some tell of the past do not crash a node.
+// A report in parts does not crash a node if only some of the parts tell of the past.
 func TestPartsWithoutPast(t *testing.T) {
 	with, without := membership.Message{Past: &membership.Past{Former: make([]membership.Former, 1)}}, membership.Message{}
 	require.Len(t, join([]membership.Message{with, without, with}).Past.Former, 2)
