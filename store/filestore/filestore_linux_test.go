@@ -80,7 +80,7 @@ func TestFewThreads(t *testing.T) {
 		require.NoError(t, err)
 		return len(list)
 	}
-	lives, names := make([]store.Life, 150), ""
+	lives, names := make([]store.Life, 300), ""
 	for i := range lives {
 		var err error
 		lives[i], err = s.Live(t.Context())
@@ -96,7 +96,8 @@ func TestFewThreads(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return filestore.Waits() == 64 }, time.Minute, time.Millisecond)
 	t.Log(before, threads())
-	require.Less(t, threads(), before+64+60)
+	// Those that do not wait look, and on a slow disk many are in a call of the system for a moment, each on a thread.
+	require.Less(t, threads(), before+64+len(lives)/2)
 	for _, l := range lives {
 		require.NoError(t, l.Close())
 	}
