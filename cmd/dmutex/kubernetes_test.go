@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -37,6 +39,9 @@ type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
 	Metadata   metadata
+	Rules      []rule // Role
+	RoleRef    entity `yaml:"roleRef"` // RoleBinding
+	Subjects   []entity
 	Spec       struct {
 		// Deployment and StatefulSet
 		Replicas            int
@@ -45,8 +50,8 @@ type manifest struct {
 		Template            struct {
 			Metadata metadata
 			Spec     struct {
-				AutomountServiceAccountToken  *bool `yaml:"automountServiceAccountToken"`
-				TerminationGracePeriodSeconds int   `yaml:"terminationGracePeriodSeconds"`
+				ServiceAccountName            string `yaml:"serviceAccountName"`
+				TerminationGracePeriodSeconds int    `yaml:"terminationGracePeriodSeconds"`
 				TopologySpreadConstraints     []struct {
 					MaxSkew           int    `yaml:"maxSkew"`
 					TopologyKey       string `yaml:"topologyKey"`
@@ -64,6 +69,7 @@ type manifest struct {
 					Args        []string
 					Env         []struct {
 						Name, Value string
+						Patch       string `yaml:"$patch"`
 						ValueFrom   struct {
 							FieldRef struct {
 								FieldPath string `yaml:"fieldPath"`
@@ -123,6 +129,16 @@ type security struct {
 	SeccompProfile           struct{ Type string } `yaml:"seccompProfile"`
 }
 
+type rule struct {
+	APIGroups        []string `yaml:"apiGroups"`
+	Resources, Verbs []string
+}
+
+type entity struct {
+	APIGroup   string `yaml:"apiGroup"`
+	Kind, Name string
+}
+
 type quantity struct{ CPU, Memory string }
 
 type metadata struct {
@@ -176,7 +192,7 @@ func manifests(t *testing.T, name string, files ...string) map[string]manifest {
 // dmutex serve check how they are started.
 func TestKubernetesServe(t *testing.T) {
 	kinds := manifests(t, "dmutex", "serve.yaml", "monitor/service-monitor.yaml")
-	require.Len(t, kinds, 5)
+	require.Len(t, kinds, 8)
 	app := map[string]string{"app": "dmutex"}
 	match := map[string]any{"matchLabels": map[string]any{"app": "dmutex"}}
 
@@ -185,13 +201,17 @@ func TestKubernetesServe(t *testing.T) {
 	require.Equal(t, "Parallel", set.PodManagementPolicy, "each waits for a lease")
 	require.Equal(t, app, set.Template.Metadata.Labels)
 	pod := set.Template.Spec
-	require.NotNil(t, pod.AutomountServiceAccountToken)
-	require.False(t, *pod.AutomountServiceAccountToken, "a member has no use for it")
+	require.Equal(t, kinds["v1 ServiceAccount"].Metadata.Name, pod.ServiceAccountName)
+	role, binding := kinds["rbac.authorization.k8s.io/v1 Role"], kinds["rbac.authorization.k8s.io/v1 RoleBinding"]
+	require.Equal(t, []rule{{[]string{"coordination.k8s.io"}, []string{"leases"}, []string{"get", "create", "update"}}}, role.Rules)
+	require.Equal(t, entity{"rbac.authorization.k8s.io", "Role", role.Metadata.Name}, binding.RoleRef)
+	require.Equal(t, []entity{{"", "ServiceAccount", pod.ServiceAccountName}}, binding.Subjects)
 	require.Equal(t, app, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
 	require.Len(t, pod.Containers, 1)
 	c := pod.Containers[0]
 	require.Equal(t, "clients", c.Ports[0].Name)
 	require.Equal(t, "http", c.Ports[1].Name)
+	require.Equal(t, "members", c.Ports[2].Name)
 	require.Equal(t, "http", c.ReadinessProbe.HTTPGet.Port)
 	require.Equal(t, "http", c.LivenessProbe.HTTPGet.Port)
 	require.Equal(t, "dmutex-tls", pod.Volumes[0].Secret.SecretName)
@@ -212,6 +232,7 @@ func TestKubernetesServe(t *testing.T) {
 	require.Equal(t, map[string]any{"app": "dmutex"}, service.Spec.Selector)
 	require.Equal(t, c.Ports[0].ContainerPort, service.Spec.Ports[0].Port)
 	require.Equal(t, c.Ports[1].ContainerPort, service.Spec.Ports[1].Port)
+	require.Equal(t, c.Ports[2].ContainerPort, service.Spec.Ports[2].Port)
 	monitor := kinds["monitoring.coreos.com/v1 ServiceMonitor"].Spec
 	require.Equal(t, map[string]any{"matchLabels": map[string]any{"app": service.Metadata.Labels["app"]}}, monitor.Selector)
 	require.Equal(t, service.Spec.Ports[1].Name, monitor.Endpoints[0].Port)
@@ -221,9 +242,11 @@ func TestKubernetesServe(t *testing.T) {
 	policy := kinds["networking.k8s.io/v1 NetworkPolicy"].Spec
 	require.Equal(t, app, policy.PodSelector.MatchLabels)
 	require.Equal(t, []string{"Ingress"}, policy.PolicyTypes)
-	require.Len(t, policy.Ingress, 2)
-	require.Equal(t, "http", policy.Ingress[1].Ports[0].Port)
-	require.NotEmpty(t, policy.Ingress[1].From[0].NamespaceSelector.MatchLabels)
+	require.Len(t, policy.Ingress, 3)
+	require.Equal(t, "members", policy.Ingress[1].Ports[0].Port)
+	require.Equal(t, app, policy.Ingress[1].From[0].PodSelector.MatchLabels)
+	require.Equal(t, "http", policy.Ingress[2].Ports[0].Port)
+	require.NotEmpty(t, policy.Ingress[2].From[0].NamespaceSelector.MatchLabels)
 	require.Equal(t, "clients", policy.Ingress[0].Ports[0].Port)
 	for _, from := range policy.Ingress[0].From { // of this namespace, and of others
 		require.Equal(t, map[string]string{"locks": "dmutex"}, from.PodSelector.MatchLabels)
@@ -243,6 +266,7 @@ func TestKubernetesNames(t *testing.T) {
 	require.Len(t, cert.DNSNames, 3)
 	addresses := regexp.MustCompile(`dmutex-0[a-zA-Z.]*`).FindAllString(string(text), -1)
 	require.Equal(t, []string{"dmutex-0.dmutex", "dmutex-0.dmutex.NAMESPACE.svc"}, addresses)
+	require.Contains(t, string(text), `{name: DMUTEX_ADVERTISE, value: "$(DMUTEX_NAME).dmutex:7000"}`, "members check it, too")
 	for _, address := range append(addresses, "dmutex-0.dmutex.NAMESPACE.svc.cluster.local") {
 		require.NoError(t, cert.VerifyHostname(address))
 	}
@@ -250,6 +274,31 @@ func TestKubernetesNames(t *testing.T) {
 	require.NoError(t, err)
 	for _, name := range cert.DNSNames {
 		require.Contains(t, string(docs), "`"+name+"`")
+	}
+}
+
+// The commands of the page make certificates that members and clients accept.
+func TestKubernetesSecret(t *testing.T) {
+	if version, err := exec.Command("openssl", "version").Output(); err != nil || !bytes.HasPrefix(version, []byte("OpenSSL 3")) {
+		t.Skipf("no OpenSSL 3: %s", version)
+	}
+	docs, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	commands, _, _ := strings.Cut(regexp.MustCompile("(?ms)^openssl.*?^```").FindString(string(docs)), "kubectl")
+	require.Equal(t, 2, strings.Count(commands, "openssl"))
+	cmd := exec.Command("sh", "-ec", commands)
+	cmd.Dir = t.TempDir()
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(said))
+	own, err := tls.LoadX509KeyPair(filepath.Join(cmd.Dir, "tls.crt"), filepath.Join(cmd.Dir, "tls.key"))
+	require.NoError(t, err)
+	authority, err := os.ReadFile(filepath.Join(cmd.Dir, "ca.crt"))
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(authority))
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		_, err = own.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "dmutex-0.dmutex", KeyUsages: []x509.ExtKeyUsage{use}})
+		require.NoError(t, err)
 	}
 }
 
@@ -281,19 +330,28 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// The credentials of a NATS user are added to the container of the lock service, which has no such names.
-func TestKubernetesCredentials(t *testing.T) {
+// With NATS the members meet there, with the credentials of a user.
+func TestKubernetesNATS(t *testing.T) {
 	set := func(file string) manifest { return manifests(t, "dmutex", file)["apps/v1 StatefulSet"] }
-	whole, added := set("serve.yaml").Spec.Template.Spec, set("credentials/member.yaml").Spec.Template.Spec
+	whole, added := set("serve.yaml").Spec.Template.Spec, set("nats/member.yaml").Spec.Template.Spec
 	require.Equal(t, whole.Containers[0].Name, added.Containers[0].Name)
 	require.NotEqual(t, whole.Volumes[0].Name, added.Volumes[0].Name)
 	require.Equal(t, added.Volumes[0].Name, added.Containers[0].VolumeMounts[0].Name)
 	require.True(t, added.Containers[0].VolumeMounts[0].ReadOnly)
-	env := added.Containers[0].Env[0]
-	require.Equal(t, added.Containers[0].VolumeMounts[0].MountPath, path.Dir(env.Value))
 	serve := grammar(t).Model.Leaves(false)
 	i := slices.IndexFunc(serve, func(n *kong.Node) bool { return n.Name == "serve" })
-	require.True(t, slices.ContainsFunc(serve[i].Flags, func(f *kong.Flag) bool { return slices.Contains(f.Envs, env.Name) }))
+	for _, env := range added.Containers[0].Env {
+		require.True(t, slices.ContainsFunc(serve[i].Flags, func(f *kong.Flag) bool { return slices.Contains(f.Envs, env.Name) }), env.Name)
+		switch env.Name {
+		case "DMUTEX_GROUP":
+			require.Regexp(t, "^nats://", env.Value)
+		case "DMUTEX_CREDS":
+			require.Equal(t, added.Containers[0].VolumeMounts[0].MountPath, path.Dir(env.Value))
+		default:
+			require.Equal(t, "delete", env.Patch, "dmutex serve refuses it beside NATS")
+		}
+	}
+	require.Len(t, added.Containers[0].Env, 4)
 }
 
 // The manifests agree with each other and with the pages.
@@ -320,6 +378,11 @@ func TestKubernetes(t *testing.T) {
 		require.Equal(t, "http", c.LivenessProbe.HTTPGet.Port, kind)
 		locks = c.Ports[0].ContainerPort
 	}
+	account := kinds["apps/v1 Deployment"].Spec.Template.Spec.ServiceAccountName
+	require.NotEmpty(t, account)
+	text, err := os.ReadFile("../../docs/deploy/kubernetes/leases.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(text), "- {kind: ServiceAccount, name: "+account+"}")
 	ready := kinds["apps/v1 Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe
 	require.Greater(t, time.Duration(ready.PeriodSeconds*ready.FailureThreshold)*time.Second, lease)
 

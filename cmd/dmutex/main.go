@@ -16,7 +16,7 @@
 //
 // A build with -tags nats can also use NATS: demo --link nats, run --store
 // nats://HOST:PORT/BUCKET, and serve --group nats://HOST:PORT/NAME; one with -tags postgres,
-// run --store postgres://USER@HOST/DATABASE.
+// run --store and serve --group postgres://USER@HOST/DATABASE.
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
 // 3 the command could not be completed. run passes on the status of its command,
@@ -24,10 +24,12 @@
 package main
 
 import (
+	"maps"
 	"os"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/base"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/check"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/demo"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/evict"
@@ -69,6 +71,8 @@ func (commands) Help() string {
 
 Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the command could not be completed. run passes on the status of its command.`
 }
+
+func init() { maps.Copy(tool.Bases, base.All) }
 
 func main() {
 	con := &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}

@@ -123,10 +123,10 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	t.Setenv("DMUTEX_LOCK", "")
-	t.Setenv("DMUTEX_STORE", "etcd://host")
+	t.Setenv("DMUTEX_STORE", "consul://host")
 	status, _, stderr := invoke("run", "--lock=l", "--", "true")
 	require.Equal(t, 125, status)
-	require.Contains(t, stderr, "no store for etcd://")
+	require.Contains(t, stderr, "no store for consul://")
 	_, _, stderr = invoke("run", "--lock=l", "--store=redis://host", "--", "true")
 	require.Contains(t, stderr, "no store for redis://")
 }

@@ -7,4 +7,6 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-func init() { tool.PostgreSQL = postgres.Open }
+func init() {
+	tool.Bases["postgres"], tool.Bases["postgresql"] = postgres.Open, postgres.Open
+}

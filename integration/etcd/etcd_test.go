@@ -70,6 +70,21 @@ func TestEtcd(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrConflict)
 	})
 
+	// The tool keeps the records of locks and of groups below a prefix.
+	t.Run("tool", func(t *testing.T) {
+		tool := servers.BuildTool(t, "etcd")
+		at := "etcd://" + address + "/tool"
+		out, err := exec.Command(tool, "run", "--store="+at, "--lock=a door", "--", tool, "run", "--store="+at, "--lock=a door", "-n", "--", "true").CombinedOutput()
+		require.ErrorContains(t, err, "exit status 123", "%s", out)
+		value, _, err := openEtcd(t, address, "tool/a door").Load(t.Context())
+		require.NoError(t, err)
+		require.Contains(t, string(value), `lock "a door"`)
+		servers.ServeAt(t, tool, at)
+		value, _, err = openEtcd(t, address, "tool").Load(t.Context())
+		require.NoError(t, err)
+		require.NotEmpty(t, value)
+	})
+
 	t.Run("misuse", func(t *testing.T) {
 		_, err := etcdstore.Open(nil, "")
 		require.EqualError(t, err, "etcdstore: the key is empty")

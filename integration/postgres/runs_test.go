@@ -8,22 +8,15 @@ import (
 	"io"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// buildTool builds dmutex with PostgreSQL.
-func buildTool(t *testing.T) string {
-	tool := filepath.Join(t.TempDir(), "dmutex")
-	out, err := exec.Command("go", "build", "-tags", "postgres", "-o", tool, "github.com/dmutex/dmutex/cmd/dmutex").CombinedOutput()
-	require.NoError(t, err, string(out))
-	return tool
-}
+	"github.com/dmutex/dmutex/integration/servers"
+)
 
 // url is where a user of the server finds the records.
 func (p postgres) url(user string) string {
@@ -52,7 +45,7 @@ func runsOf(t *testing.T, n int, tool string, args ...string) (said []string) {
 
 // testRuns is about many runs of the tool at once.
 func testRuns(t *testing.T, p postgres) {
-	tool, admin := buildTool(t), p.connect(t, "postgres")
+	tool, admin := servers.BuildTool(t, "postgres"), p.connect(t, "postgres")
 
 	// A run that ends has given back each permit that it was granted, so no row names a holder then.
 	t.Run("permits", func(t *testing.T) {
@@ -75,6 +68,8 @@ func testRuns(t *testing.T, p postgres) {
 		execute(t, admin, `ALTER ROLE few CONNECTION LIMIT 18`)
 		runsOf(t, 18, tool, "run", "--store="+p.url("few"), "--lock=eight", "--permits=8", "--", "sleep", "0.3")
 	})
+
+	t.Run("serve", func(t *testing.T) { servers.ServeAt(t, tool, p.url("postgres")+"#served") })
 
 	// A run that starts while the server is down waits, and one whose role does not exist ends at once.
 	t.Run("outage", func(t *testing.T) {

@@ -212,6 +212,9 @@ func (s *record) failed(op string, err error) error {
 
 // try finds out whether the service honours the conditions, also when several write at once.
 func (s *record) try(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	const writers, rounds = 6, 4
 	key := s.key + ".try-" + rand.Text()
 	broken := func(how string) error {

@@ -2,10 +2,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,20 +18,25 @@ import (
 	"github.com/dmutex/dmutex/store/sqlstore"
 )
 
-// Open is what a build with PostgreSQL has as [tool.PostgreSQL].
-func Open(url string) (open func(record string) store.Store, stop func(), err error) {
-	config, err := pgx.ParseConfig(url)
+// Open opens postgres://USER@HOST/DATABASE, where rows are the records of locks, and of the group whose name follows a #
+// or is dmutex. It is what a build with PostgreSQL has in [tool.Bases].
+func Open(text string) (*tool.Base, error) {
+	text, group, _ := strings.Cut(text, "#")
+	config, err := pgx.ParseConfig(text)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1) // for all permits, since a server has few
-	return func(record string) store.Store {
+	row := func(name string) store.Store {
 		return tool.LateStore{Late: tool.NewLate(outage, func(ctx context.Context) (store.Store, error) {
-			s, err := sqlstore.Open(ctx, db, sqlstore.PostgreSQL, record)
+			s, err := sqlstore.Open(ctx, db, sqlstore.PostgreSQL, name)
 			return frugal{s}, err
 		})}
-	}, func() { db.Close() }, nil
+	}
+	b := &tool.Base{Lock: func(name string) store.Store { return row(tool.RecordName(name)) }, Name: cmp.Or(group, "dmutex"), Stop: func() { db.Close() }}
+	b.Group = row(b.Name)
+	return b, nil
 }
 
 // outage reports whether an error may pass, such as that of a server that starts or has too many clients.

@@ -16,14 +16,15 @@ import (
 // Errors say what is wrong and do not quote the password. A wrong URL is refused, and a server that does not answer may
 // answer later. Records are tested in integration/postgres.
 func TestOpen(t *testing.T) {
-	_, _, err := Open("postgres://u:secret@h:port/d")
+	_, err := Open("postgres://u:secret@h:port/d")
 	require.ErrorContains(t, err, "invalid port")
 	require.NotContains(t, err.Error(), "secret")
 
-	open, stop, err := Open("postgres://u:secret@127.0.0.1:1/d")
+	b, err := Open("postgres://u:secret@127.0.0.1:1/d#invoices")
 	require.NoError(t, err)
-	defer stop()
-	_, _, err = open("l").Load(t.Context())
+	defer b.Stop()
+	require.Equal(t, "invoices", b.Name)
+	_, _, err = b.Lock("l").Load(t.Context())
 	require.ErrorContains(t, err, "127.0.0.1:1")
 	require.NotContains(t, err.Error(), "secret")
 	require.NotErrorIs(t, err, store.ErrUnusable)

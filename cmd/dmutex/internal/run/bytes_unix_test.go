@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store/filestore"
@@ -43,7 +44,7 @@ func TestBytesThatAreNotUTF8(t *testing.T) {
 				require.Equal(t, want, s.line())
 			}
 			s.exits(0)
-			_, err := os.Stat(filepath.Join(dir, recordName(notUTF8)))
+			_, err := os.Stat(filepath.Join(dir, tool.RecordName(notUTF8)))
 			require.NoError(t, err)
 		})
 	}
@@ -58,7 +59,7 @@ func TestBytesOfNames(t *testing.T) {
 	open := map[string]func(name string) lock.Mutex{
 		"group": func(name string) lock.Mutex { return n.Mutex(name) },
 		"directory": func(name string) lock.Mutex {
-			s, err := filestore.Open(filepath.Join(dir[0][len("--store="):], recordName(name)))
+			s, err := filestore.Open(filepath.Join(dir[0][len("--store="):], tool.RecordName(name)))
 			require.NoError(t, err)
 			m, err := storelock.New(s, name, 10*time.Second)
 			require.NoError(t, err)

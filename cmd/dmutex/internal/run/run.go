@@ -29,7 +29,7 @@ import (
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Store    *tool.Place   `xor:"place" env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, nats://HOST:PORT/BUCKET, or postgres://USER@HOST/DATABASE."`
+	Store    *tool.Place   `xor:"place" env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, kube://NAMESPACE, s3://BUCKET/PREFIX, nats://HOST:PORT/BUCKET, postgres://USER@HOST/DATABASE, or etcd://HOST:PORT/PREFIX."`
 	At       []string      `xor:"place" env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
 	Permits  int           `env:"DMUTEX_PERMITS" default:"1" least:"1" most:"64" placeholder:"N" help:"Up to N may hold the lock at a time. The same in all runs."`
@@ -63,13 +63,14 @@ func (Cmd) Help() string {
 		`With --store the lock is one record in a store, and waiting processes are served in no order, in a directory about in theirs. With --at it is a lock of a group, which serves them in theirs.
 
 --store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. --store=postgres://USER@HOST/DATABASE is, too, and the table dmutex_groups is created; give the password in PGPASSWORD. ` +
-		`For Kubernetes, S3, etcd and other databases, write a program with package storelock, and kubestore, s3store, etcdstore or sqlstore.
+		`So are --store=kube://NAMESPACE, with Leases for a service account that may get, create and update them, --store=s3://BUCKET/PREFIX, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION or AWS_ENDPOINT_URL, and --store=etcd://HOST:PORT,HOST:PORT/PREFIX. ` +
+		`For another service, write a program with package storelock.
 
 --at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients, and --at=nats://HOST:PORT/NAME the group of that name which does so over NATS: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
 
-If the machine crashes, the next process gets the lock after --lease. With NATS or PostgreSQL it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
+If the machine crashes, the next process gets the lock after --lease. Without a directory it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
 		`no process ever gets the lock of a dead one, however often it is run. Such a run says so; with a lease of 10s, give --wait 11. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
-		`command goes on and keeps the lock, as with flock, until it and all processes that have inherited the file descriptor have ended (3, or the next one that is free: those of flock and of other runs are passed on); then the next one gets it at once. With NATS, PostgreSQL or --at, ` +
+		`command goes on and keeps the lock, as with flock, until it and all processes that have inherited the file descriptor have ended (3, or the next one that is free: those of flock and of other runs are passed on); then the next one gets it at once. Without a directory, ` +
 		`the process group of the command is killed with it, by a shell (/bin/sh) that waits for that, and the next one gets the lock after --lease. ` +
 		`It cannot kill what this user may not kill, such as a command under sudo if dmutex run is not root, nor processes with a group or session of their own: only a check of DMUTEX_FENCE protects what these write to.
 
@@ -115,14 +116,12 @@ func (c *Cmd) Validate() error {
 		return errors.New("--shared needs --at: a lock that is one record in a store has one holder")
 	case c.Shared && c.Permits > 1:
 		return errors.New("--shared and --permits exclude each other: any number of runs share a lock")
-	case c.Store != nil && len(recordName(c.Lock)) > maxRecordName: // less than stores take: the number of a permit follows
+	case c.Store != nil && len(tool.RecordName(c.Lock)) > maxRecordName:
 		return fmt.Errorf("--lock=%s: the name of a lock has at most %d letters and digits, or fewer of other characters", c.Lock, maxRecordName)
 	case c.Store != nil && c.Store.Servers != "" && tool.NATS == nil:
 		return fmt.Errorf("--store: %w", tool.ErrNoNATS)
-	case c.Store != nil && c.Store.Database != "" && tool.PostgreSQL == nil:
-		return fmt.Errorf("--store: %w", tool.ErrNoPostgreSQL)
 	case c.Store != nil && c.Store.Servers == "" && c.Cert != "":
-		return errors.New("--cert, --key and --authority are for NATS and --at, not for a directory or a database")
+		return errors.New("--cert, --key and --authority are for NATS and --at, not for another store")
 	case len(c.Command) == 0:
 		return errors.New("give a command, after --")
 	}
@@ -185,7 +184,7 @@ func (c *Cmd) locks(refuse func(error)) (open func(name string) (lock.Mutex, err
 			return nil, nil, err
 		}
 		return func(name string) (lock.Mutex, error) {
-			s, err := record(recordName(name))
+			s, err := record(name)
 			if err != nil {
 				return nil, err
 			}
@@ -237,39 +236,28 @@ func (c *Cmd) group(refuse func(error)) (cfg client.Config, leave func(), err er
 	return cfg, leave, nil
 }
 
+// maxRecordName is less than stores take: the number of a permit follows.
 const maxRecordName = 200
 
-// recordName returns the name of the record of a lock, which every store takes: the letters, digits,
-// - and _ of the lock's name, and =XX for all other bytes.
-func recordName(lock string) string {
-	var b strings.Builder
-	for _, c := range []byte(lock) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "=%02X", c)
-		}
-	}
-	return b.String()
-}
-
-// records returns how to open a record. stop closes the connection to NATS or to the database.
+// records returns how to open the record of a lock. stop closes the connection to the store.
 func (c *Cmd) records() (open func(name string) (store.Store, error), stop func(), err error) {
-	late := func(open func(name string) store.Store) func(name string) (store.Store, error) {
-		return func(name string) (store.Store, error) { return open(name), nil }
-	}
 	switch {
-	case c.Store.Database != "":
-		open, stop, err := tool.PostgreSQL(c.Store.Database)
-		return late(open), stop, err
+	case c.Store.URL != "":
+		base, err := c.Store.Base()
+		if err != nil {
+			return nil, nil, fmt.Errorf("--store: %w", err)
+		}
+		return func(name string) (store.Store, error) { return base.Lock(name), nil }, base.Stop, nil
 	case c.Store.Path == "":
 		open, stop := tool.NATS.Open(c.Store.Servers, c.Store.Name, "dmutex run "+c.Lock, c.Lease, c.Security)
-		return late(open), stop, nil
+		return func(name string) (store.Store, error) { return open(tool.RecordName(name)), nil }, stop, nil
 	}
 	if err := os.Mkdir(c.Store.Path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
 	}
-	return func(name string) (store.Store, error) { return filestore.Open(filepath.Join(c.Store.Path, name)) }, func() {}, nil
+	return func(name string) (store.Store, error) {
+		return filestore.Open(filepath.Join(c.Store.Path, tool.RecordName(name)))
+	}, func() {}, nil
 }
 
 // unused is for how long a lock must be unused before its files are removed. Its fences begin at the clock

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/lockrecord"
@@ -431,8 +432,8 @@ func TestStoreNATSCrash(t *testing.T) {
 
 // The name of a record has only characters that every store takes.
 func TestRecordName(t *testing.T) {
-	require.Equal(t, "a-Z_9", recordName("a-Z_9"))
-	require.Equal(t, "=2E=2E=2Fa=3D=C3=BC", recordName("../a=\u00fc"))
+	require.Equal(t, "a-Z_9", tool.RecordName("a-Z_9"))
+	require.Equal(t, "=2E=2E=2Fa=3D=C3=BC", tool.RecordName("../a=\u00fc"))
 }
 
 // Runs that wait in one directory are served in their order, also behind a hold that lasts many leases, and with a --wait.

@@ -214,7 +214,7 @@ func (r *runner) queue(ctx context.Context, d door) (held lock.Held, leave func(
 	if r.Store == nil || r.Store.Path == "" || r.Permits > 1 {
 		return nil, func() {}
 	}
-	path := filepath.Join(r.Store.Path, recordName(r.Lock))
+	path := filepath.Join(r.Store.Path, tool.RecordName(r.Lock))
 	f, err := os.OpenFile(path+".queue", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, func() {}

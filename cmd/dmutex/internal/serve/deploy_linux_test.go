@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/internal/kit/kubetest"
 )
 
 // An image is a directory with the files of a container image, and nothing else.
@@ -159,6 +159,9 @@ func manifest(t *testing.T) deployment {
 	}
 	require.Equal(t, fmt.Sprint(":", c.Ports[0].ContainerPort), d.env["DMUTEX_LISTEN"])
 	require.Equal(t, fmt.Sprint(":", c.Ports[1].ContainerPort), d.env["DMUTEX_HTTP"])
+	require.Equal(t, fmt.Sprint(":", c.Ports[2].ContainerPort), d.env["DMUTEX_MEET"])
+	delete(d.env, "POD_NAMESPACE")
+	d.env["DMUTEX_MEET"], d.env["DMUTEX_ADVERTISE"] = "127.0.0.1:0", ""
 	return d
 }
 
@@ -178,12 +181,12 @@ func unit(t *testing.T) deployment {
 	return d
 }
 
-// One member starts as the Kubernetes manifest says, another one as the systemd unit says. Both
+// One member starts as the Kubernetes manifest says, and one of another group as the systemd unit says. Both
 // have only the file of the container image and their certificate. They serve a dmutex run of
 // that image.
 func TestDeploy(t *testing.T) {
 	i := build(t)
-	url := startNATS(t, server.Options{}).ClientURL()
+	url, cluster := startNATS(t, server.Options{}).ClientURL(), kubetest.New(t)
 	flags := make(map[string]string) // the defaults, by variable
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Cmd]()) {
 		flags[f.Tag.Get("env")] = f.Tag.Get("default")
@@ -215,14 +218,19 @@ func TestDeploy(t *testing.T) {
 			}
 		}
 		member := i.command(d.args...)
-		d.env["DMUTEX_GROUP"] = regexp.MustCompile(`^nats://[^/]+`).ReplaceAllLiteralString(d.env["DMUTEX_GROUP"], url)
+		d.env["DMUTEX_GROUP"] = strings.NewReplacer("nats://nats.example.com:4222", url,
+			"kube://$(POD_NAMESPACE)/dmutex", "kube://locks/dmutex?server="+cluster.URL).Replace(d.env["DMUTEX_GROUP"])
 		d.env["DMUTEX_LISTEN"], d.env["DMUTEX_HTTP"], d.env["DMUTEX_LEASE"] = "127.0.0.1:0", "127.0.0.1:0", "1s"
 		for name, value := range d.env {
+			if value == "" {
+				continue
+			}
 			member.Env = append(member.Env, name+"="+value)
 		}
 		members = append(members, start(t, member))
 	}
-	for _, m := range slices.Backward(members) { // the last one acts when both are members
+	require.NotNil(t, cluster.Lease("dmutex"))
+	for _, m := range members {
 		require.NoError(t, tooltest.Acquire(t, dial(t, ours, m).Mutex("x")).Release())
 	}
 	if i.alone {

@@ -25,6 +25,8 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 	"github.com/dmutex/dmutex/internal/kit/certtest"
+	"github.com/dmutex/dmutex/internal/kit/kubetest"
+	"github.com/dmutex/dmutex/internal/kit/s3test"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -177,6 +179,55 @@ func TestServe(t *testing.T) {
 	require.NoError(t, next.Release())
 	require.NoError(t, two.cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, two.cmd.Wait())
+}
+
+// Members whose record is in Kubernetes or S3 meet over TCP, with a certificate that is valid for where the others reach
+// them. When one dies, its clients go to another.
+func TestServeAtBase(t *testing.T) {
+	cluster, bucket := kubetest.New(t), s3test.New(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "web")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	own := certificate(t)
+	for _, url := range []string{"kube://locks/invoices?server=" + cluster.URL, "s3://locks/groups/invoices?endpoint=" + bucket.URL} {
+		flags := []string{"--group=" + url, "--meet=127.0.0.1:0", "--cert=" + own.Cert, "--key=" + own.Key, "--authority=" + own.Authority}
+		one, two := serve(t, flags...), serve(t, flags...)
+		c := dial(t, own, one, two)
+		held := tooltest.Acquire(t, c.Mutex("x"))
+		one.kill()
+		require.NoError(t, held.Release())
+		require.NoError(t, tooltest.Acquire(t, c.Mutex("x")).Release())
+		require.NoError(t, two.cmd.Process.Signal(os.Interrupt))
+		require.NoError(t, two.cmd.Wait())
+	}
+	require.NotNil(t, cluster.Lease("invoices"))
+	require.Equal(t, []string{"groups/invoices"}, bucket.Objects())
+}
+
+// What a base refuses is known at once.
+func TestServeAtBaseRefused(t *testing.T) {
+	own := certificate(t)
+	security := "--cert=" + own.Cert + " --key=" + own.Key + " --authority=" + own.Authority
+	t.Setenv("AWS_ACCESS_KEY_ID", "web")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	for line, want := range map[string]string{
+		"--group=kube://locks/g --meet=127.0.0.1:0":                                                                 "this process runs in no pod: end the URL with ?server=",
+		"--group=kube://locks?server=http://127.0.0.1:1 --meet=127.0.0.1:0":                                         "end the URL with /NAME",
+		"--group=kube://locks/A?server=http://127.0.0.1:1 --meet=127.0.0.1:0":                                       `"A" is no name of a Lease`,
+		"--group=kube://locks/a/b?server=http://127.0.0.1:1 --meet=127.0.0.1:0":                                     "it is not kube://NAMESPACE",
+		"--group=kube://locks/g?sever=http://127.0.0.1:1 --meet=127.0.0.1:0":                                        `kube:// has no "sever": only server may follow the question mark`,
+		"--group=kube://u:secret@locks/g --meet=127.0.0.1:0":                                                        "kube:// takes no user",
+		"--group=s3://locks --meet=127.0.0.1:0":                                                                     "end the URL with /NAME",
+		"--group=s3:///g --meet=127.0.0.1:0":                                                                        "it is not s3://BUCKET",
+		"--group=s3://locks/a..b --meet=127.0.0.1:0":                                                                `"a..b" of an object may have`,
+		"--group=kube://locks/g?server=http://127.0.0.1:1 --meet=127.0.0.1:0 --advertise=10.0.0.9:7000 " + security: "the other members reach this one at 10.0.0.9:7000: x509: certificate is valid for",
+		"--group=kube://locks/g?server=http://127.0.0.1:1 --meet=:0 --allow-plain":                                  "give --advertise=HOST:PORT, where the other members reach this one",
+		"--group=kube://locks/g?server=http://127.0.0.1:1 --meet=127.0.0.1:0 --advertise=10.0.0.9":                  "--advertise=10.0.0.9: give HOST:PORT",
+	} {
+		status, _, said := tooltest.Run(new(grammar), "", append([]string{"serve", "--listen=127.0.0.1:0"}, strings.Fields(line)...)...)
+		require.Contains(t, said, want, line)
+		require.NotZero(t, status)
+		require.NotContains(t, said, "secret")
+	}
 }
 
 // A member lives on when the reader of its log has gone away: else the next line would be its crash.
@@ -362,8 +413,11 @@ func TestServeUsage(t *testing.T) {
 		{"serve --group=g", "give --listen=HOST:PORT"},
 		{"serve --group=g --listen=h", "--listen=h: give HOST:PORT"},
 		{"serve --group=g --listen=:0", "--listen=:0 is open to other machines: give --cert"},
-		{"serve --group=postgres://u:secret@h/d --listen=:0", "for a record in PostgreSQL, write a program"},
-		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
+		{"serve --group=postgres://u:secret@h/d --listen=127.0.0.1:0", "give --meet=HOST:PORT, where the other members connect"},
+		{"serve --group=postgres://u:secret@h/d --listen=127.0.0.1:0 --meet=10.0.0.9:0", "--meet=10.0.0.9:0 is open to other machines: give --cert"},
+		{"serve --group=postgres://u:secret@h/d --meet=127.0.0.1:0", "give --listen=HOST:PORT"},
+		{"serve --group=g --listen=127.0.0.1:0 --meet=127.0.0.1:0", "--meet and --advertise are for a group at kube://"},
+		{"serve --group=consul://h/k --listen=:0", "no store for consul://"},
 		{"serve --group=g --listen=127.0.0.1:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
 		{"serve --group=g --listen=127.0.0.1:0 --session=20s", "--session=20s: choose 100ms to --lease, which is 10s"},
 		{"serve --group=g --listen=127.0.0.1:0 --lease=2h", "--lease=2h0m0s: choose 100ms to 1h"},

@@ -50,19 +50,50 @@ type Broker struct {
 // ErrNoNATS refuses NATS in a build without it.
 var ErrNoNATS = errors.New("this dmutex was built without NATS: add -tags nats, as in go run -tags nats ./cmd/dmutex or go install -tags nats ./cmd/dmutex")
 
-// PostgreSQL returns what opens records in the database of a URL, over one connection, which is made late. It is nil
-// in a build without -tags postgres. stop closes the connection.
-var PostgreSQL func(url string) (open func(record string) store.Store, stop func(), err error)
+// A Base keeps records: a database, a cluster, a bucket. Its store connects when a record is first needed, and an error
+// of that which does not pass wraps [store.ErrUnusable].
+type Base struct {
+	Lock  func(name string) store.Store // the record of a lock
+	Name  string                        // of the group at the URL, empty if it names none
+	Group store.Store                   // its record
+	Stop  func()                        // closes the connection
+}
 
-// ErrNoPostgreSQL refuses PostgreSQL in a build without it.
-var ErrNoPostgreSQL = errors.New("this dmutex was built without PostgreSQL: add -tags postgres, as in go install -tags postgres ./cmd/dmutex")
+// Bases returns the base at a URL, by its scheme. A build lacks those that need a tag which it was not built with.
+var Bases = make(map[string]func(url string) (*Base, error))
 
-// A Place is a path of a file or directory, a name at NATS servers, which commas separate, or the
-// URL of a PostgreSQL database.
+// tags are what a build needs for the base of a scheme.
+var tags = map[string]string{"postgres": "postgres", "postgresql": "postgres", "etcd": "etcd", "etcds": "etcd"}
+
+// RecordName returns the name of the record of a lock, which every store takes: the letters, digits,
+// - and _ of the lock's name, and =XX for all other bytes.
+func RecordName(lock string) string {
+	var b strings.Builder
+	for _, c := range []byte(lock) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// A Place is a path of a file or directory, a name at NATS servers, which commas separate, or the URL of a [Base].
 type Place struct {
 	Path          string
 	Servers, Name string
-	Database      string
+	URL           string
+}
+
+// Base opens what the URL names, without asking it anything yet.
+func (p *Place) Base() (*Base, error) {
+	scheme, _, _ := strings.Cut(p.URL, "://")
+	open := Bases[scheme]
+	if open == nil {
+		return nil, fmt.Errorf("this dmutex was built without %s://: add -tags %s, as in go install -tags %[2]s ./cmd/dmutex", scheme, tags[scheme])
+	}
+	return open(p.URL)
 }
 
 // Decode implements [kong.MapperValue].
@@ -99,10 +130,10 @@ func (p *Place) Parse(text string) error {
 			return fmt.Errorf("it is not %s://HOST:PORT/NAME", scheme) // the text may contain a password
 		}
 		p.Servers, p.Name = scheme+"://"+servers, name
-	case scheme == "postgres" || scheme == "postgresql":
-		p.Database = text
+	case Bases[scheme] != nil || tags[scheme] != "":
+		p.URL = text
 	default:
-		return fmt.Errorf("this tool has no store for %s://, only files, nats:// and postgres://: for another, write a program", scheme)
+		return fmt.Errorf("this tool has no store for %s://, only files, kube://, s3://, nats://, postgres:// and etcd://: for another, write a program", scheme)
 	}
 	if *p == (Place{}) {
 		return errors.New("give a path")
@@ -161,6 +192,34 @@ func (t Security) Dial() (func(ctx context.Context, address string) (net.Conn, e
 			return nil, err
 		}
 		return (&tls.Dialer{Config: security}).DialContext(ctx, "tcp", address)
+	}, nil
+}
+
+// Meet secures the connections of members with each other, if there is a certificate, which must be valid for the host at which
+// the others reach this one. It reads the certificate for each connection, and the authority once.
+func (t Security) Meet(address string) (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	now, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(address)
+	if err := now.Certificates[0].Leaf.VerifyHostname(host); err != nil {
+		return nil, fmt.Errorf("--cert=%s: the other members reach this one at %s: %w", t.Cert, address, err)
+	}
+	own := func() (*tls.Certificate, error) {
+		now, err := t.read()
+		if err != nil {
+			return nil, err
+		}
+		return &now.Certificates[0], nil
+	}
+	return &tls.Config{
+		RootCAs:              now.RootCAs,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() },
 	}, nil
 }
 

@@ -47,7 +47,7 @@ func TestThousands(t *testing.T) {
 	}
 }
 
-// A place is a path, or a name at some servers.
+// A place is a path, a name at some servers, or the URL of a service.
 func TestPlace(t *testing.T) {
 	for text, want := range map[string]Place{
 		"locks":                                  {Path: "locks"},
@@ -56,6 +56,7 @@ func TestPlace(t *testing.T) {
 		"nats://h:4222/b":                        {Servers: "nats://h:4222", Name: "b"},
 		"tls://me:a/b@h:1,tls://i:2/bucket":      {Servers: "tls://me:a/b@h:1,tls://i:2", Name: "bucket"},
 		"nats://me:a/b@h:1,nats://me:a/b@i:2/bu": {Servers: "nats://me:a/b@h:1,nats://me:a/b@i:2", Name: "bu"},
+		"etcd://me:a/b@h:1":                      {URL: "etcd://me:a/b@h:1"},
 	} {
 		var p Place
 		require.NoError(t, p.Parse(text))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/base"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/lock"
@@ -27,6 +29,7 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 // linked in.
 func Main(m *testing.M, grammar any) {
 	tool.NATS = nats.Broker
+	maps.Copy(tool.Bases, base.All)
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		con := &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 		tool.Exit(tool.Main(grammar, os.Args[1:], con), con)
