@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -24,11 +24,11 @@ var (
 	ErrNotElected = errors.New("not elected")     // Campaign ended before this node led
 	ErrResigned   = errors.New("leader resigned") // [Election.Resign] asked the leader to give up
 
-	ErrClosed  = group.ErrClosed      // the node is closed, by its own process
-	ErrEvicted = group.ErrEvicted     // an operator told the other members that this process is dead
-	ErrRecord  = membership.ErrRecord // the record of the members was deleted, overwritten or restored
-	ErrFull    = group.ErrFull        // the group has as many members as it can have; this process joins when one leaves
-	ErrLease   = group.ErrLease       // the store did not confirm the lease in time; what was held is lost
+	ErrClosed  = group.ErrClosed  // the node is closed, by its own process
+	ErrEvicted = group.ErrEvicted // an operator told the other members that this process is dead
+	ErrRecord  = lease.ErrRecord  // the record of the members was deleted, overwritten or restored
+	ErrFull    = group.ErrFull    // the group has as many members as it can have; this process joins when one leaves
+	ErrLease   = group.ErrLease   // the store did not confirm the lease in time; what was held is lost
 
 	// ErrStopped: the node has stopped by itself, without a Close, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again: see [Node.Done]. The

@@ -11,7 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
@@ -57,9 +57,9 @@ func (g *leaseGroup) exclude(id dmutex.NodeID) {
 	for id != dmutex.None {
 		value, rev, err := g.store.Load(g.t.Context())
 		require.NoError(g.t, err)
-		var r membership.Record
+		var r lease.Record
 		require.NoError(g.t, r.UnmarshalText(value))
-		i := slices.IndexFunc(r.Members, func(e membership.Entry) bool { return e.Node == id })
+		i := slices.IndexFunc(r.Members, func(e lease.Entry) bool { return e.Node == id })
 		if i < 0 {
 			return
 		}

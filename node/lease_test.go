@@ -26,6 +26,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -352,7 +353,7 @@ func TestLeaseGrantTooLate(t *testing.T) {
 	})
 }
 
-func text(t *testing.T, r membership.Record) string {
+func text(t *testing.T, r lease.Record) string {
 	b, err := r.MarshalText()
 	require.NoError(t, err)
 	return string(b)
@@ -548,12 +549,12 @@ func TestLeaseFull(t *testing.T) {
 		g.all[0].close()
 		value, _, err := g.store.Load(t.Context())
 		require.NoError(t, err)
-		var r membership.Record
+		var r lease.Record
 		require.NoError(t, r.UnmarshalText(value))
 		full := r
 		for i := range dmutex.NodeID(membership.MaxMembers) {
 			full.Highest++
-			full.Members = append(full.Members, membership.Entry{Member: membership.Member{Node: full.Highest, Life: uint64(i + 1)}, Speaks: protocol.Spoken})
+			full.Members = append(full.Members, lease.Entry{Member: membership.Member{Node: full.Highest, Life: uint64(i + 1)}, Speaks: protocol.Spoken})
 		}
 		full.Epoch++
 		g.put(text(t, full))

@@ -10,6 +10,14 @@ const (
 	// Max is the highest epoch.
 	Max = 1<<(64-counterBits) - 1
 
+	// MaxClock bounds clocks and floors, so that half of all epochs is left for later. It is in the
+	// year 2089.
+	MaxClock = Max / 2
+
+	// Minute has the epochs of a minute, and Day those of a day.
+	Minute = 60 * 1000
+	Day    = 24 * 60 * Minute // see Minute
+
 	zero = 1_577_836_800_000_000_000 // 2020-01-01 UTC, in nanoseconds since 1970
 )
 

@@ -8,10 +8,11 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Holding is what a member of a view has reported that it holds.
+// A Holding is what a member of a view has reported.
 type Holding struct {
 	Node  dmutex.NodeID
 	Holds []Hold
+	Past  *Past // in the lease mode
 }
 
 // Carried has the holds that go on in a view: of each lock the one with the highest fence, and if that

@@ -1,181 +1,135 @@
 package membership
 
 import (
-	"math"
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/epochs"
 )
 
-// An installation is how a life comes from a view that was decided to one that acts: it freezes
-// all that is older, reports what it holds, and acts when all have reported. It is the same in
-// both modes (rules 3.1 and 3.2): the members decide the view by consent, or a record does.
-type installation struct {
-	view        View // installed
-	installedAt int64
-	reported    bool      // rule 3.1: all older views are frozen, and the holds of this life are known
-	reports     []holding // of the members of view, as they came
-	complete    View      // rule 3.2: the last view that all of its members have reported in
-	holdings    []Holding // of that
-	quarrel     int       // views in a row that trouble has ended soon
-	trip        int64     // how long the last answer to this life took, of a member or of the store
+// An Installation is how a life comes from a view that was decided to one that acts: it freezes
+// all that is older, reports what it holds, and acts when all have reported (rules 3.1 and 3.2). Only
+// the machine of a mode has one, and changes its fields by the methods.
+type Installation struct {
+	View        View // installed
+	InstalledAt int64
+	Reported    bool      // rule 3.1: all older views are frozen, and the holds of this life are known
+	Reports     []Holding // of the members of View, as they came
+	Complete    View      // rule 3.2: the last view that all of its members have reported in
+	Holdings    []Holding // of that
+	Quarrel     int       // views in a row that trouble has ended soon
+	Trip        int64     // how long the last answer to this life took, of a member or of the store
 
-	acting bool // the view has begun to act, so it is complete
+	Acting bool // the view has begun to act, so it is complete
 
-	out Output
+	Out Output
 }
-
-// A holding is the report of a member.
-type holding struct {
-	node  dmutex.NodeID
-	holds []Hold
-	past  *Past // in the lease mode
-}
-
-// Epochs.
-const (
-	maxEpoch = epochs.Max
-
-	// maxClock bounds clocks and floors, so that half of all epochs is left for later.
-	// It is in the year 2089.
-	maxClock = epochs.Max / 2
-
-	minute = 60 * 1000
-	day    = 24 * 60 * minute
-)
 
 // Times, in nanoseconds.
 const (
-	millisecond = 1_000_000
-	second      = 1000 * millisecond
+	second = 1_000_000_000
 
-	// minPause is the least time that a member waits, for each lower member that is
-	// there, before it begins a round, or changes the record, itself. patience is how long
-	// it waits for the outcome of what another has begun. Both double with each failure.
-	minPause = 20 * millisecond
-	patience = 500 * millisecond
-	maxFails = 6
+	// MinPause is the least time that a member waits, for each lower member that is there,
+	// before it changes the view itself. Patience is how long it waits for the outcome of what
+	// another has begun. Both double with each failure, up to MaxFails times.
+	MinPause = second / 50
+	Patience = second / 2
+	MaxFails = 6
 
-	// maxCourtesy is how long a round waits for those that it can do without, at most.
-	maxCourtesy = 10 * second
-
-	// A view that trouble ends is replaced at once, and after twice as long each time,
+	// Calm: a view that trouble ends is replaced at once, and after twice as long each time,
 	// unless it was calm for so long.
-	calm       = second
+	Calm       = second
 	maxQuarrel = 11
-
-	never = math.MaxInt64
 )
 
-// View returns the view that is installed: the zero View before the first, and in the lease
-// mode while this life is not a member.
-func (in *installation) View() View { return in.view }
-
-// phase returns the phase of a life. Ended is Outside while its part goes on.
-func (in *installation) phase(ended Phase, acts bool) Phase {
-	switch {
-	case ended != Outside:
-		return ended
-	case in.view.Epoch == 0:
-		return Outside
-	case acts:
-		return Acting
-	default:
-		return Frozen
-	}
-}
-
-// install begins with a newer view.
-func (in *installation) install(now int64, v View) {
-	in.view, in.installedAt, in.reported, in.reports, in.holdings, in.acting = v, now, false, nil, nil, false
+// Install begins with a newer view.
+func (in *Installation) Install(now int64, v View) {
+	in.View, in.InstalledAt, in.Reported, in.Reports, in.Holdings, in.Acting = v, now, false, nil, nil, false
 	if v.Epoch > 0 {
-		in.emit(Event{Kind: Installed, View: v})
+		in.Emit(Installed{v})
 	}
 }
 
-// report is rule 3.1 for this life. It reports whether it was due, and keeps the holds.
-func (in *installation) report(self dmutex.NodeID, holds []Hold, past *Past) bool {
-	if in.view.Epoch == 0 || in.reported {
+// Report is rule 3.1 for this life. It reports whether it was due, and keeps the holds.
+func (in *Installation) Report(self dmutex.NodeID, holds []Hold, past *Past) bool {
+	if in.View.Epoch == 0 || in.Reported {
 		return false
 	}
-	in.reported = true
-	in.take(self, holds, past)
+	in.Reported = true
+	in.Take(self, holds, past)
 	return true
 }
 
-// take takes the report of a member of the view. The first counts.
-func (in *installation) take(node dmutex.NodeID, holds []Hold, past *Past) {
-	if in.reportOf(node).node != node {
-		in.reports = append(in.reports, holding{node, holds, past})
+// Take takes the report of a member of the view. The first counts.
+func (in *Installation) Take(node dmutex.NodeID, holds []Hold, past *Past) {
+	if in.ReportOf(node).Node != node {
+		in.Reports = append(in.Reports, Holding{node, holds, past})
 	}
 }
 
-// reportOf returns the report of a member, the zero holding if it has not reported.
-func (in *installation) reportOf(node dmutex.NodeID) (report holding) {
-	if i := slices.IndexFunc(in.reports, func(r holding) bool { return r.node == node }); i >= 0 {
-		report = in.reports[i]
+// ReportOf returns the report of a member, the zero Holding if it has not reported.
+func (in *Installation) ReportOf(node dmutex.NodeID) (report Holding) {
+	if i := slices.IndexFunc(in.Reports, func(r Holding) bool { return r.Node == node }); i >= 0 {
+		report = in.Reports[i]
 	}
 	return report
 }
 
-// lacks reports whether the view lacks the report of a member of it.
-func (in *installation) lacks(node dmutex.NodeID) bool {
-	return in.view.life(node) != 0 && in.reportOf(node).node != node
+// Lacks reports whether the view lacks the report of a member of it.
+func (in *Installation) Lacks(node dmutex.NodeID) bool {
+	return in.View.Life(node) != 0 && in.ReportOf(node).Node != node
 }
 
-// isComplete reports whether all members of the view have reported.
-func (in *installation) isComplete() bool {
-	return in.view.Epoch > 0 && in.complete.Epoch == in.view.Epoch
+// IsComplete reports whether all members of the view have reported.
+func (in *Installation) IsComplete() bool {
+	return in.View.Epoch > 0 && in.Complete.Epoch == in.View.Epoch
 }
 
-// mayComplete is rule 3.2. It reports whether the view has become complete.
-func (in *installation) mayComplete() bool {
-	if in.view.Epoch == 0 || in.isComplete() || slices.ContainsFunc(in.view.Members, func(who Member) bool { return in.lacks(who.Node) }) {
+// MayComplete is rule 3.2. It reports whether the view has become complete.
+func (in *Installation) MayComplete() bool {
+	if in.View.Epoch == 0 || in.IsComplete() || slices.ContainsFunc(in.View.Members, func(who Member) bool { return in.Lacks(who.Node) }) {
 		return false
 	}
-	in.complete = in.view
-	for _, r := range in.reports {
-		in.holdings = append(in.holdings, Holding{r.node, r.holds})
-	}
+	in.Complete = in.View
+	in.Holdings = slices.Clone(in.Reports)
 	return true
 }
 
-// replaceAt returns when to replace the view, because of trouble in it.
-func (in *installation) replaceAt(now int64) int64 {
-	if now-in.installedAt > calm {
-		in.quarrel = 0
+// ReplaceAt returns when to replace the view, because of trouble in it.
+func (in *Installation) ReplaceAt(now int64) int64 {
+	if now-in.InstalledAt > Calm {
+		in.Quarrel = 0
 	}
-	at := max(now, in.installedAt+minPause<<in.quarrel)
-	in.quarrel = min(in.quarrel+1, maxQuarrel)
+	at := max(now, in.InstalledAt+MinPause<<in.Quarrel)
+	in.Quarrel = min(in.Quarrel+1, maxQuarrel)
 	return at
 }
 
-// pause is how long a member waits for each that goes before it: long enough for the message of
+// Pause is how long a member waits for each that goes before it: long enough for the message of
 // that member to arrive.
-func (in *installation) pause() int64 { return min(max(minPause, in.trip), 10*minPause) }
+func (in *Installation) Pause() int64 { return min(max(MinPause, in.Trip), 10*MinPause) }
 
-// said returns the output, once.
-func (in *installation) said() Output {
-	out := in.out
-	in.out = Output{}
+// Said returns the output, once.
+func (in *Installation) Said() Output {
+	out := in.Out
+	in.Out = Output{}
 	return out
 }
 
-func (in *installation) emit(e Event) { in.out.Events = append(in.out.Events, e) }
+// Emit adds an event to the output.
+func (in *Installation) Emit(e Event) { in.Out.Events = append(in.Out.Events, e) }
 
-// act lets the view act.
-func (in *installation) act(past Past) {
-	if !in.acting {
-		in.acting = true
-		in.emit(Event{Kind: Acts, View: in.view, Holdings: in.holdings, Past: past})
+// Act lets the view act.
+func (in *Installation) Act(past *Past) {
+	if !in.Acting {
+		in.Acting = true
+		in.Emit(Acts{in.View, in.Holdings, past})
 	}
 }
 
-// impossible says why no correct peer tells these views, and "" if one may. The first one was
+// Impossible says why no correct peer tells these views, and "" if one may. The first one was
 // decided.
-func (in *installation) impossible(views ...*View) string {
-	if v := views[0]; v.Epoch == in.view.Epoch && !slices.Equal(v.Members, in.view.Members) {
+func (in *Installation) Impossible(views ...*View) string {
+	if v := views[0]; v.Epoch == in.View.Epoch && !slices.Equal(v.Members, in.View.Members) {
 		return "it tells another view of this epoch"
 	}
 	for _, v := range views {

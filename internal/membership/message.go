@@ -13,6 +13,10 @@ type Member struct {
 	Life uint64
 }
 
+// MaxMembers bounds the members of a group in both modes: signs of life grow with their
+// square, and the bytes of a view change with their cube.
+const MaxMembers = 64
+
 // A View is the lives that go on together. The zero View is none.
 type View struct {
 	Epoch   uint64   // a later view has a higher epoch
@@ -20,10 +24,10 @@ type View struct {
 }
 
 // Has reports whether the life is a member of the view.
-func (v View) Has(node dmutex.NodeID, life uint64) bool { return life != 0 && v.life(node) == life }
+func (v View) Has(node dmutex.NodeID, life uint64) bool { return life != 0 && v.Life(node) == life }
 
-// life returns the node's life in the view, 0 if it has none.
-func (v View) life(node dmutex.NodeID) uint64 {
+// Life returns the node's life in the view, 0 if it has none.
+func (v View) Life(node dmutex.NodeID) uint64 {
 	for _, m := range v.Members {
 		if m.Node == node {
 			return m.Life

@@ -201,7 +201,7 @@ func TestDefaults(t *testing.T) {
 			"node/clients.go": `at a time; 0 means (\d+)\.`, "cmd/dmutex/internal/serve/serve.go": `DMUTEX_CLIENTS" default:"(\d+)"`,
 			"docs/modes.md": `\| ([\d,]+) a member by default \|`, "docs/questions.md": `a member serves ([\d,]+) clients`,
 		}},
-		{"internal/membership/contract.go", `const MaxMembers = (\d+)`, map[string]string{
+		{"internal/membership/message.go", `const MaxMembers = (\d+)`, map[string]string{
 			"README.md": `A group has up to (\d+)\s+members`, "docs/modes.md": `\| up to (\d+) members;`, "docs/performance.md": `A group has at most (\d+) members`,
 		}},
 	} {

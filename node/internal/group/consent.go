@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/consent"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
@@ -32,10 +33,10 @@ type authority interface {
 	// covered until now ends first, as an input may extend the lease.
 	now() int64
 
-	event(now int64, e *membership.Event) // does what an event says that is not the same in both modes
-	halt(now int64)                       // this node takes no part in the group any more
-	departed(late error) error            // returns the error of a Close; late if its context has ended first
-	closed(released bool)                 // ends what outlives the group, if all locks were released
+	event(now int64, e membership.Event) // does what an event says that is not the same in both modes
+	halt(now int64)                      // this node takes no part in the group any more
+	departed(late error) error           // returns the error of a Close; late if its context has ended first
+	closed(released bool)                // ends what outlives the group, if all locks were released
 
 	// How it stands.
 	Deadline() int64 // when to Tick
@@ -45,9 +46,9 @@ type authority interface {
 	status(now int64) *Lease // nil without one
 }
 
-// consent is the authority of the strict mode: the members agree.
-type consent struct {
-	*membership.Machine
+// strict is the authority of the strict mode: the members agree.
+type strict struct {
+	*consent.Machine
 	group    *Group
 	renaming bool // the life is being replaced by a higher one
 }
@@ -62,7 +63,7 @@ func newConsent(g *Group) (err error) {
 	if l, ok := cfg.Link.(transport.DynamicLink); ok && l.Become(dmutex.None) == nil {
 		return dmutex.Misuse("the link was made without a number, for Open: give it one and the members, as tcplink.Config.Self and Peers do")
 	}
-	c := &consent{group: g}
+	c := &strict{group: g}
 	g.who, g.life = c, c.newLife(0)
 	g.limit = len(cfg.Members)
 	g.lease = leases.Valid
@@ -73,44 +74,44 @@ func newConsent(g *Group) (err error) {
 	return err
 }
 
-func (c *consent) newMachine(life uint64) (*membership.Machine, error) {
+func (c *strict) newMachine(life uint64) (*consent.Machine, error) {
 	cfg := &c.group.cfg
-	return membership.New(membership.Config{
+	return consent.New(consent.Config{
 		Self: cfg.Self, Members: cfg.Members, Life: life, Fence: cfg.Fence, Clock: clockNow(), Speaks: c.group.speak,
 	})
 }
 
 // newLife draws a life above the one given. No two members have the same.
-func (c *consent) newLife(above uint64) uint64 {
+func (c *strict) newLife(above uint64) uint64 {
 	cfg := &c.group.cfg
 	life, step := drawLife(above, 20), uint64(len(cfg.Members)+1)
 	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
-func (c *consent) Report(now int64, holds []membership.Hold, _ *membership.Word) membership.Output {
+func (c *strict) Report(now int64, holds []membership.Hold, _ *membership.Word) membership.Output {
 	return c.Machine.Report(now, holds)
 }
 
-func (c *consent) now() int64 {
+func (c *strict) now() int64 {
 	c.Clock(clockNow())
 	return int64(c.group.Mail.Now().Age())
 }
 
-func (c *consent) halt(int64)                       {}
-func (c *consent) stranger(int64) membership.Output { return membership.Output{} }
-func (c *consent) status(int64) *Lease              { return nil }
-func (c *consent) closed(bool)                      {}
+func (c *strict) halt(int64)                       {}
+func (c *strict) stranger(int64) membership.Output { return membership.Output{} }
+func (c *strict) status(int64) *Lease              { return nil }
+func (c *strict) closed(bool)                      {}
 
 // Met tells the peer the name of this process. It forgets the peer's: another process may have the number
 // now, and the peer tells its name, too.
-func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) membership.Output {
+func (c *strict) Met(now int64, peer dmutex.NodeID, life uint64) membership.Output {
 	c.group.remember(map[dmutex.NodeID]About{peer: {}})
 	_, _ = c.group.Mail.Send(peer, wire.Write(nil, func(f *wire.Fields) { nameFields(f, &c.group.cfg.Name) }))
 	return c.Machine.Met(now, peer, life)
 }
 
 // Handle forgives a message that was for the former life.
-func (c *consent) Handle(now int64, m membership.Message) (membership.Output, error) {
+func (c *strict) Handle(now int64, m membership.Message) (membership.Output, error) {
 	out, err := c.Machine.Handle(now, m)
 	if err != nil && c.renaming {
 		err = nil
@@ -119,39 +120,39 @@ func (c *consent) Handle(now int64, m membership.Message) (membership.Output, er
 }
 
 // Leave is over at once for a life that was in no view, and has learnt of a higher one.
-func (c *consent) Leave(now int64) membership.Output {
-	if c.Phase() == membership.Older {
+func (c *strict) Leave(now int64) membership.Output {
+	if c.Phase() == consent.Older {
 		c.group.finish()
 	}
 	return c.Machine.Leave(now)
 }
 
 // event lets nothing be granted while this member is in doubt.
-func (c *consent) event(now int64, e *membership.Event) {
+func (c *strict) event(now int64, e membership.Event) {
 	g := c.group
-	switch e.Kind {
-	case membership.Doubted:
+	switch e := e.(type) {
+	case consent.Doubted:
 		g.doubted = true
 		g.Locks.Halt()
 		g.pause(now)
 		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.waitsFor()))
-	case membership.Trusted:
+	case consent.Trusted:
 		g.doubted = false
 		g.settle(g.Locks.Resume())
 		g.mayAct(now)
-	case membership.Ended:
+	case consent.Ended:
 		c.ended(e)
 	}
 }
 
-func (c *consent) ended(e *membership.Event) {
+func (c *strict) ended(e consent.Ended) {
 	g := c.group
 	switch {
-	case e.Phase == membership.Older:
-		c.older(e.Life)
+	case e.Phase == consent.Older:
+		c.older(e.Later)
 		return
-	case e.Phase == membership.Left:
-	case e.Life == 0:
+	case e.Phase == consent.Left:
+	case e.Later == 0:
 		g.stop(ErrEvicted)
 	default:
 		g.stop(locks.ErrReplaced)
@@ -160,7 +161,7 @@ func (c *consent) ended(e *membership.Event) {
 }
 
 // older goes on under a higher life: this one was in no view.
-func (c *consent) older(later uint64) {
+func (c *strict) older(later uint64) {
 	switch g := c.group; {
 	case g.Locks.Why() != nil:
 		g.finish()
@@ -171,7 +172,7 @@ func (c *consent) older(later uint64) {
 	}
 }
 
-func (c *consent) departed(late error) error {
+func (c *strict) departed(late error) error {
 	if late == nil {
 		return nil
 	}
@@ -179,7 +180,7 @@ func (c *consent) departed(late error) error {
 }
 
 // waitsFor says what this member is told, if it is in doubt.
-func (c *consent) waitsFor() error {
+func (c *strict) waitsFor() error {
 	const until = ": nothing is granted until another member denies it; if none does within a second, this node stops"
 	switch by, later := c.Doubt(); {
 	case by == dmutex.None:
@@ -191,9 +192,9 @@ func (c *consent) waitsFor() error {
 	}
 }
 
-func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) membership.Output {
+func (c *strict) taken(now int64, by dmutex.NodeID, life uint64) membership.Output {
 	switch g := c.group; {
-	case c.Phase() != membership.Outside && c.Phase() != membership.Older:
+	case c.Phase() != consent.Outside && c.Phase() != consent.Older:
 		return c.Taken(now, by, life)
 	case life > g.life && former(life): // unless it answers when we have a higher one
 		c.rename(life)
@@ -208,7 +209,7 @@ func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) membership.Out
 func former(life uint64) bool { return life > sinceEpoch() }
 
 // rename goes on under a higher life than the one given.
-func (c *consent) rename(above uint64) {
+func (c *strict) rename(above uint64) {
 	if c.renaming {
 		return
 	}
@@ -228,7 +229,7 @@ func (c *consent) rename(above uint64) {
 		g.mu.Unlock()
 		g.Mail.Rename(life)
 		g.do(func(now int64) membership.Output {
-			if c.renaming = false; c.Phase() == membership.Older { // that life is not high enough either
+			if c.renaming = false; c.Phase() == consent.Older { // that life is not high enough either
 				c.older(c.Later())
 			}
 			return c.Tick(now)

@@ -105,16 +105,16 @@ type Group struct {
 	life    uint64
 	next    chan struct{} // closed when the next view acts
 	timers  timers.Table
-	frozen  int64             // when the present view was installed
-	last    membership.View   // the last that acted
-	shown   View              // how it began to act
-	cause   error             // why this node has asked for the present view
-	ready   *membership.Event // that the installed view acts; nil if it does not
-	begun   uint64            // the last view for which Locks.Act was called
-	doubted bool              // in the strict mode: nothing is granted until the machine says so
-	refusal error             // why the algorithm does not take the present view
-	rival   int64             // when a peer first met another process with our number; 0 if none did
-	since   int64             // when the locks began to act, or ceased to
+	frozen  int64            // when the present view was installed
+	last    membership.View  // the last that acted
+	shown   View             // how it began to act
+	cause   error            // why this node has asked for the present view
+	ready   *membership.Acts // that the installed view acts; nil if it does not
+	begun   uint64           // the last view for which Locks.Act was called
+	doubted bool             // in the strict mode: nothing is granted until the machine says so
+	refusal error            // why the algorithm does not take the present view
+	rival   int64            // when a peer first met another process with our number; 0 if none did
+	since   int64            // when the locks began to act, or ceased to
 }
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.

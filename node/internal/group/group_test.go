@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -102,7 +103,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 			g.mu.Lock()
 			now := g.who.now()
 			out := l.Hint(now) // begins a load, now or when its pause is over
-			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { return e.Op == membership.Load }) {
+			if slices.ContainsFunc(out.Events, func(e membership.Event) bool { ask, asks := e.(lease.Ask); return asks && ask.Op == lease.Load }) {
 				g.StepWall(g.Locks.Left() + time.Millisecond)
 				w, _, _ = g.Locks.Join(t.Context(), "fresh", locks.Want{}, nil)
 				require.False(t, w.Over())

@@ -13,7 +13,7 @@ import (
 // A process that is restarted at once has a higher life than before. A process with a lower life
 // would have to stop if it came into a view before all members have reported.
 func TestLivesRise(t *testing.T) {
-	c := consent{group: &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}}
+	c := strict{group: &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(30 * 365 * 24 * time.Hour) // from the year 2000 to a time after 2020, when epochs begin
 		for range 1000 {
@@ -31,7 +31,7 @@ func TestLivesDiffer(t *testing.T) {
 	members := []dmutex.NodeID{1, 2, 7}
 	for range 1000 {
 		for i, id := range members {
-			c := consent{group: &Group{cfg: Config{Self: id, Members: members}}}
+			c := strict{group: &Group{cfg: Config{Self: id, Members: members}}}
 			require.EqualValues(t, i, c.newLife(0)%4)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/lock"
@@ -28,7 +29,7 @@ import (
 // the store, gives the link and the mail the peers of the record, looks after who is there, and
 // ends what is held when the lease ends.
 type record struct {
-	*membership.LeaseMachine
+	*lease.Machine
 	group *Group
 	link  transport.DynamicLink
 	time  *clock.Clock
@@ -86,7 +87,7 @@ func newRecord(g *Group) (err error) {
 		g.do(func(now int64) membership.Output { return l.died(now, peer, false) })
 	}
 	g.who, g.life, g.limit, g.clock = l, newLife(0), membership.MaxMembers, l.time.Now
-	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
+	l.Machine, err = lease.New(lease.Config{
 		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,
 		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil, Serves: cfg.Clients,
 	})
@@ -105,7 +106,7 @@ func (l *record) Leave(now int64) membership.Output {
 	if l.group.Locks.Used(true) != "" {
 		return l.LeaveHolding(now)
 	}
-	return l.LeaseMachine.Leave(now)
+	return l.Machine.Leave(now)
 }
 
 // taken asks the record, too: it knows whose number it is.
@@ -146,7 +147,7 @@ func (l *record) Tick(now int64) (out membership.Output) {
 			}
 		}
 	}
-	out = out.And(l.LeaseMachine.Tick(now))
+	out = out.And(l.Machine.Tick(now))
 	if l.group.timers.Due(look, now) {
 		l.look()
 	}
@@ -162,35 +163,36 @@ func (l *record) Tick(now int64) (out membership.Output) {
 func (l *record) watchPause() int64 { return min(l.length/leases.Ask, maxWatch) }
 
 // event does what the machine says, until this node has nothing to do with the group any more.
-func (l *record) event(now int64, e *membership.Event) {
+func (l *record) event(now int64, e membership.Event) {
 	if l.idle() {
 		return // if it has stopped by itself, the others are to exclude it
 	}
-	switch g := l.group; e.Kind {
-	case membership.Joined:
+	g := l.group
+	switch e := e.(type) {
+	case lease.Joined:
 		l.rename(e.Self)
-	case membership.Excluded:
+	case lease.Excluded:
 		l.excluded(now)
-	case membership.Members:
+	case lease.Members:
 		l.meet(now, e)
-	case membership.Renewed:
+	case lease.Renewed:
 		l.renewed(now, e.Term)
-	case membership.Waiting:
+	case lease.Waiting:
 		if g.settle(g.Locks.Clear(e.Epoch, time.Duration(e.Until-now))); e.Until == 0 {
 			g.timers[say] = timers.Never
 		}
 		g.timers[look] = timers.Never
 		l.seek(now)
-	case membership.Freed:
+	case lease.Freed:
 		g.Locks.Freed(e.Former, e.Loan)
-	case membership.Ask:
+	case lease.Ask:
 		op, value, rev := e.Op, e.Value, l.rev
 		l.asked = g.Mail.Now()
 		g.running.Go(func() { l.operate(op, value, rev) })
-	case membership.Ended:
+	case lease.Ended:
 		l.over = true
 		l.rest(now)
-		if e.Phase == membership.Stopped {
+		if e.Err != nil {
 			g.stop(l.stopped())
 			l.retire(now) // also if it was leaving
 		}
@@ -278,7 +280,7 @@ func (l *record) try(err error) {
 }
 
 // meet makes the members of the record, and nobody else, peers.
-func (l *record) meet(now int64, members *membership.Event) {
+func (l *record) meet(now int64, members lease.Members) {
 	g, r := l.group, members.Record
 	if members.Excludes { // those that were there before tell a process that joins whether earlier leases have ended
 		g.timers[say] = min(g.timers[say], now+int64(l.patience))
@@ -318,7 +320,7 @@ func (l *record) waitsFor() error {
 	switch {
 	case l.err != nil && !l.group.covered():
 		return fmt.Errorf("%w: %w", ErrStore, l.err)
-	case l.Phase() == membership.Acting:
+	case l.Phase() == lease.Acting:
 		return nil
 	case all:
 		return l.drains(until-l.time.Now(), dead)
@@ -340,7 +342,7 @@ func (l *record) drains(most int64, dead []dmutex.NodeID) error {
 }
 
 func (l *record) stopped() error {
-	other, ok := errors.AsType[membership.SettingsError](l.Err())
+	other, ok := errors.AsType[lease.SettingsError](l.Err())
 	if !ok {
 		return l.Err()
 	}
@@ -353,7 +355,7 @@ func (l *record) stopped() error {
 
 func (l *record) departed(late error) error {
 	switch {
-	case late == nil && l.Phase() == membership.Stopped:
+	case late == nil && l.Phase() == lease.Stopped:
 		return l.stopped()
 	case late == nil:
 		return nil
@@ -443,20 +445,20 @@ func (l *record) set(now int64) {
 	if g.lease = state; state == leases.Ended {
 		l.rests = g.Mail.Now().Add(time.Duration(l.length / leases.Margin))
 	}
-	lease := l.status(now)
+	status := l.status(now)
 	if state == leases.Late {
-		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Remains), slog.Any("err", l.err))
+		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", status.Remains), slog.Any("err", l.err))
 	}
-	g.cfg.Up.Lease(*lease)
+	g.cfg.Up.Lease(*status)
 }
 
 func (l *record) status(now int64) *Lease {
-	lease := &Lease{State: l.group.lease, Length: time.Duration(l.length), Err: l.err, Exclusions: l.Exclusions()}
+	status := &Lease{State: l.group.lease, Length: time.Duration(l.length), Err: l.err, Exclusions: l.Exclusions()}
 	if l.group.covered() {
 		term := l.group.Locks.Term()
-		lease.Remains = time.Duration(term.Until() - now)
+		status.Remains = time.Duration(term.Until() - now)
 	}
-	return lease
+	return status
 }
 
 // Moved tells the members that a client goes on with this one, and that a former member has nothing lent to it

@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/consent"
 	"github.com/dmutex/dmutex/internal/stream"
 )
 
@@ -144,7 +145,7 @@ func (g *Group) awaitView(ctx context.Context, next <-chan struct{}, enough <-ch
 
 // Evict is node.Node.Evict. If ctx ends first, it returns ctx's error.
 func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
-	c, ok := g.who.(*consent)
+	c, ok := g.who.(*strict)
 	if !ok {
 		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
 	}
@@ -158,7 +159,7 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			if len(view) > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
 				return slices.Contains(view, id) || !slices.Contains(g.cfg.Members, id)
 			}) {
-				gone = c.Phase() == membership.Acting
+				gone = c.Phase() == consent.Acting
 				return say // such a view acts when it is due, and another would be due later
 			}
 			for _, id := range members {

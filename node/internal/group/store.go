@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/store"
@@ -24,16 +25,16 @@ type result struct {
 }
 
 // operate asks the store, and gives the machine the outcome.
-func (l *record) operate(op membership.Operation, value []byte, rev store.Revision) {
+func (l *record) operate(op lease.Operation, value []byte, rev store.Revision) {
 	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/leases.Operation))
 	defer cancel()
 	got, err := storecall.Ask(ctx, l.line, func(ctx context.Context) (got result, err error) { // nothing begins after Close has waited
 		switch op {
-		case membership.Load:
+		case lease.Load:
 			got.value, got.rev, err = l.group.cfg.Store.Load(ctx)
-		case membership.Swap:
+		case lease.Swap:
 			got.rev, err = l.group.cfg.Store.Swap(ctx, value, rev)
-		case membership.Look:
+		case lease.Look:
 			var living []string
 			living, err = l.prover.Living(ctx)
 			got.value = []byte(strings.Join(living, " "))
@@ -48,23 +49,23 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 	g := l.group
 	g.do(func(now int64) membership.Output {
 		switch l.err = nil; {
-		case op == membership.Live && errors.Is(err, store.ErrNoProof):
+		case op == lease.Live && errors.Is(err, store.ErrNoProof):
 			g.Log(slog.LevelInfo, "the store cannot prove that a process is dead", slog.Any("err", err))
 			err = nil
-		case op == membership.Look && errors.Is(err, store.ErrNoProof): // all may live
+		case op == lease.Look && errors.Is(err, store.ErrNoProof): // all may live
 			for _, e := range l.Record().Members {
 				got.value = append(append(got.value, e.Proof...), ' ')
 			}
 			err = nil
-		case op == membership.Swap && errors.Is(err, store.ErrConflict):
-			err = membership.ErrConflict
+		case op == lease.Swap && errors.Is(err, store.ErrConflict):
+			err = lease.ErrConflict
 		case err != nil:
 			if l.err = err; errors.Is(err, store.ErrUnusable) && g.shown.Changes == 0 {
 				g.stop(err)
 			}
-		case op == membership.Live:
+		case op == lease.Live:
 			l.life, got.value = got.life, []byte(got.life.Name())
-		case op == membership.Look:
+		case op == lease.Look:
 		default:
 			l.rev = got.rev
 		}
@@ -130,7 +131,7 @@ func (l *record) look() {
 }
 
 // watch waits for the end of another member's life.
-func (l *record) watch(member membership.Entry) {
+func (l *record) watch(member lease.Entry) {
 	if l.prover == nil || member.Proof == "" {
 		return
 	}

@@ -85,13 +85,13 @@ func (g *Group) pause(now int64) {
 // apply does what an input of the machine has caused.
 func (g *Group) apply(now int64, out membership.Output) {
 	for i := range out.Events {
-		switch e := &out.Events[i]; e.Kind {
+		switch e := out.Events[i].(type) {
 		case membership.Installed:
 			g.post(now, &out)
 			g.freeze(now, e.View)
 		case membership.Acts:
 			g.post(now, &out)
-			g.ready = e
+			g.ready = &e
 			g.mayAct(now)
 		default:
 			g.who.event(now, e)
@@ -204,10 +204,10 @@ func (g *Group) send(now int64) {
 }
 
 // act lets the locks of the installed view begin, likewise.
-func (g *Group) act(e *membership.Event) {
+func (g *Group) act(e *membership.Acts) {
 	g.begun = e.View.Epoch
 	g.running.Go(func() {
-		if !g.Locks.Act(e.View.Epoch, e.Holdings, &e.Past) {
+		if !g.Locks.Act(e.View.Epoch, e.Holdings, e.Past) {
 			return
 		}
 		g.do(func(now int64) (none membership.Output) {
@@ -221,7 +221,7 @@ func (g *Group) act(e *membership.Event) {
 }
 
 // acted notes that the locks of the installed view have begun.
-func (g *Group) acted(now int64, e *membership.Event) {
+func (g *Group) acted(now int64, e *membership.Acts) {
 	view := e.View
 	began := g.since
 	if g.shown.Changes == 0 {

@@ -1,0 +1,114 @@
+package lease
+
+import (
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/membership"
+)
+
+// Done gives the machine the outcome of the operation under way. The value is, of a Load, what it
+// has read, empty if the store has none; of a Live, the name of the life that it has begun, empty
+// if the store proves nothing; and of a Look, the names of the lives, with blanks between. The driver
+// ends that life when this one is no member any more, or is Stopped, and its lease has ended, or all
+// that it held was released. Any error but ErrConflict means that the operation has failed, or was
+// not answered in time: then a swap may have been done.
+func (m *Machine) Done(now int64, value []byte, err error) membership.Output {
+	if m.op == NoOperation || m.ended != Outside {
+		return m.flush(now)
+	}
+	m.in.Trip = now - m.sentAt
+	again := m.fails > 0
+	op, sent := m.finish(now, m.in.Pause(), m.cfg.Life, err)
+	switch {
+	case err == ErrConflict:
+	case err != nil:
+		if number := m.next.number(m.cfg.Life); op == Swap && m.self == dmutex.None && number != dmutex.None {
+			m.asked = number // the join may have been done
+		}
+		if again { // in a row
+			m.unanswered()
+		}
+	case op == Live:
+		if m.begun, m.proof = true, string(value); !canon.IsLife(m.proof) {
+			m.stop(dmutex.Misuse("membership: the store names a life " + strconv.Quote(m.proof) + ", not with 1 to 64 letters and digits"))
+		}
+	case op == Look:
+		m.looked(now, string(value))
+	case op == Swap:
+		m.answered(now, sent)
+		if m.leaving && m.next.number(m.cfg.Life) == dmutex.None { // nobody would report to them
+			m.sendAll(membership.Message{Kind: membership.Decide, View: membership.View{Epoch: m.next.Epoch}})
+		}
+		m.learn(now, sent, m.next)
+	default:
+		epoch := m.record.Epoch
+		m.answered(now, sent)
+		m.read(now, sent, value)
+		m.loaded(m.record.Epoch != epoch)
+	}
+	return m.flush(now)
+}
+
+// read takes in what a load has shown. A record that is gone stops this life (5.6).
+func (m *Machine) read(now, sent int64, value []byte) {
+	var r Record
+	err := r.UnmarshalText(value)
+	switch {
+	case len(value) == 0 && m.record.Epoch > 0:
+		m.stop(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
+	case len(value) == 0:
+	case err != nil:
+		m.stop(err)
+	default:
+		m.learn(now, sent, r)
+	}
+}
+
+// mayAct lets the view act when all have reported (3.2), the lease runs (5.3), and it knows what waits (5.4, 5a).
+func (m *Machine) mayAct(now int64) {
+	for range 2 { // what is due, and the last exclusion
+		if m.isDue(now, m.record.Unclean) {
+			m.clear(m.due)
+		}
+	}
+	m.settle(m.record.Unclean)
+	if m.in.MayComplete() {
+		var told []*membership.Past
+		for _, r := range m.in.Reports {
+			told = append(told, r.Past)
+		}
+		m.recall(told, m.record.Unclean, m.cleared)
+	}
+	if !m.in.Acting && m.in.IsComplete() && m.cleared >= m.blind && m.term.State(now) != leases.Ended {
+		past := m.past.Apart()
+		m.in.Act(&past)
+	}
+}
+
+// clear ends the wait for an exclusion (5.4), and tells the others.
+func (m *Machine) clear(epoch uint64) {
+	m.cleared = epoch
+	m.tellWait()
+	m.sendAll(membership.Message{Kind: membership.Cleared, Cleared: epoch})
+}
+
+// Living tells the machine the names of all lives of the store that had begun when the driver
+// asked, and were not over when the store answered. When it asked, the machine had shown it a
+// record with that last exclusion.
+//
+// If members of the record are all that live, that exclusion is cleared: a life that was excluded
+// by then had begun its life of the store before it joined, so before the driver asked. It is
+// never a member again, and the answer does not have it, so it holds nothing any more. Lives
+// without one of the store must be cleared by a wait. A life that lives holds nothing, either, if
+// it has left, or was excluded in an epoch that is cleared: a process that is stopped for long
+// keeps nobody waiting twice. A life that is about to join a new record has begun its own, so the
+// others wait until it has joined.
+func (m *Machine) Living(now int64, unclean uint64, names []string) membership.Output {
+	if m.ended == Outside && m.proves(unclean, &m.record, names) {
+		m.clear(unclean)
+	}
+	return m.flush(now)
+}
