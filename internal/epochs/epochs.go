@@ -14,9 +14,11 @@ const (
 	// year 2089.
 	MaxClock = Max / 2
 
-	// Minute has the epochs of a minute, and Day those of a day.
+	// Minute has the epochs of a minute.
 	Minute = 60 * 1000
-	Day    = 24 * 60 * Minute // see Minute
+
+	// Day has the epochs of a day.
+	Day = 24 * 60 * Minute
 
 	zero = 1_577_836_800_000_000_000 // 2020-01-01 UTC, in nanoseconds since 1970
 )
