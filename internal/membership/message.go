@@ -77,6 +77,7 @@ const (
 	Cleared                  // in the lease mode: the leases of those that were excluded have ended
 	Part                     // in the lease mode: I leave, and hold nothing but this, which is lent to clients
 	Moved                    // in the lease mode: a client holds this by me now, and not any more by a former member
+	Kinds                    // one more than the last
 )
 
 // A Message is what one machine says to another. A field that its Kind does not use is zero.

@@ -30,9 +30,9 @@ type Machine struct {
 	leaving bool
 	stayed  uint64          // of a leaving life: the highest round that it promised before; a view of it may have it as a member
 	exit    membership.View // of a leaving life: the newest view without it, of a higher round
-	ended   Phase           // Left, Older or Stopped; else Outside
-	later   uint64          // a later life of this number that the others know
-	trouble bool            // the view is to be replaced
+	phase   Phase
+	later   uint64 // a later life of this number that the others know
+	trouble bool   // the view is to be replaced
 
 	// The doubt of this life.
 	doubtAt  int64  // when it ends this life; never if it is in none
@@ -95,7 +95,7 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) membership.Out
 	m.gone(p)
 	p.life, p.news = life, true
 	m.learn(p, life)
-	if m.ended != Outside { // it only hears p
+	if m.ended() { // it only hears p
 		return m.flush(now)
 	}
 	m.admonish(p)
@@ -131,7 +131,7 @@ func (m *Machine) gone(p *member) {
 // Trouble asks for another view in place of that of the epoch, after an event that an
 // algorithm does not survive.
 func (m *Machine) Trouble(now int64, epoch uint64) membership.Output {
-	if m.ended == Outside && epoch == m.in.View.Epoch && !m.trouble {
+	if !m.ended() && epoch == m.in.View.Epoch && !m.trouble {
 		m.trouble, m.beginAt = true, min(m.beginAt, m.in.ReplaceAt(now)) // an open round goes first, see flush
 	}
 	return m.flush(now)
@@ -140,7 +140,7 @@ func (m *Machine) Trouble(now int64, epoch uint64) membership.Output {
 // Report tells the members of the view what this life holds. The driver calls it
 // once for each view, when nothing more is granted in an older one.
 func (m *Machine) Report(now int64, holds []membership.Hold) membership.Output {
-	if m.ended == Outside && m.in.Report(m.me().node, holds, nil) {
+	if !m.ended() && m.in.Report(m.me().node, holds, nil) {
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && m.in.View.Has(p.node, p.life) {
 				m.sendReport(p)
@@ -154,69 +154,6 @@ func (m *Machine) sendReport(p *member) {
 	m.send(membership.Message{Kind: membership.Report, To: p.node, View: m.in.View, Holds: m.in.ReportOf(m.me().node).Holds})
 }
 
-// Handle takes a message from the life of the peer that was met last. It returns [dmutex.ErrPeer]
-// for a message that no correct peer sends, and then has changed nothing.
-func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, error) {
-	p := m.member(msg.From)
-	if why := m.impossible(p, &msg); why != "" {
-		return membership.Output{}, dmutex.PeerMistake("membership: " + why)
-	}
-	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
-	if msg.Kind == membership.Prepare { // what its view says is hearsay
-		m.heard(now, p, msg.View)
-		msg.View = membership.View{}
-	}
-	for _, who := range slices.Concat(msg.Installed.Members, msg.Completed.Members, msg.View.Members) {
-		if q := m.member(who.Node); q == m.me() && who.Life > m.life {
-			m.accused(p, who.Life)
-		} else {
-			m.learn(q, who.Life)
-		}
-	}
-	if m.ended != Outside {
-		return m.flush(now), nil
-	}
-	switch msg.Kind {
-	case membership.Prepare:
-		m.onPrepare(now, p, &msg)
-	case membership.Promise:
-		p.leaving = msg.Leaving
-		m.measure(now, p, msg.Round)
-		switch {
-		case m.question == msg.Round && m.inDoubt():
-			m.answered(p, &msg)
-		case m.round == msg.Round && p.life == p.newest:
-			p.promise = &msg
-		case !passed(&msg, m.in.Complete):
-			p.news = true // too late for its round
-		}
-	case membership.Refuse:
-		m.measure(now, p, msg.Round)
-		switch {
-		case msg.Life > m.life:
-			m.accused(p, msg.Life)
-		case m.round == 0:
-			p.news = true
-		case msg.Round >= m.round:
-			m.fail(now, m.in.Pause())
-		}
-	case membership.Decide:
-		m.learnView(now, msg.View)
-	case membership.Report:
-		if m.learnView(now, msg.View); msg.View.Epoch == m.in.View.Epoch {
-			m.in.Take(p.node, msg.Holds, nil)
-		}
-	case membership.Complete:
-		if msg.View.Epoch > p.complete.Epoch {
-			p.complete = msg.View
-		}
-		if !m.accuses(p) {
-			m.learnView(now, msg.View)
-		}
-	}
-	return m.flush(now), nil
-}
-
 // learn takes in that a member has, or had, this life.
 func (m *Machine) learn(p *member, life uint64) {
 	if life <= p.newest {
@@ -224,12 +161,12 @@ func (m *Machine) learn(p *member, life uint64) {
 	}
 	p.newest = life
 	if p == m.me() {
-		if m.later = life; m.ended == Outside {
-			if m.in.View.Epoch == 0 {
-				m.end(Older)
-			} else {
-				m.end(Stopped)
-			}
+		switch m.later = life; {
+		case m.ended():
+		case m.phase == Outside:
+			m.becomeOlder()
+		default:
+			m.becomeStopped()
 		}
 		return
 	}
@@ -301,10 +238,11 @@ func (m *Machine) tooFar() int64 {
 	return max(int64(m.nextRound())-int64(m.latest()-epochs.Minute), 0) * millisecond
 }
 
+// onPrepare takes part in a round, if this life has promised no later one.
 func (m *Machine) onPrepare(now int64, p *member, msg *membership.Message) {
 	p.leaving = msg.Leaving
-	if msg.Round <= m.highest || m.inDoubt() {
-		m.send(membership.Message{Kind: membership.Refuse, To: p.node, Round: max(m.highest, msg.Round)})
+	if msg.Round <= m.highest {
+		m.decline(now, p, msg)
 		return
 	}
 	m.highest = msg.Round
@@ -313,6 +251,37 @@ func (m *Machine) onPrepare(now int64, p *member, msg *membership.Message) {
 		m.fail(now, m.patience())
 	}
 	m.send(m.promise(p))
+}
+
+// decline takes no part in a round.
+func (m *Machine) decline(_ int64, p *member, msg *membership.Message) {
+	p.leaving = msg.Leaving
+	m.send(membership.Message{Kind: membership.Refuse, To: p.node, Round: max(m.highest, msg.Round)})
+}
+
+// onPromise takes that p takes part in a round.
+func (m *Machine) onPromise(now int64, p *member, msg *membership.Message) {
+	p.leaving = msg.Leaving
+	m.measure(now, p, msg.Round)
+	switch {
+	case m.round == msg.Round && p.life == p.newest:
+		p.promise = msg
+	case !passed(msg, m.in.Complete):
+		p.news = true // too late for its round
+	}
+}
+
+// onRefusal takes that p takes no part in a round, or knows of a later life of a number.
+func (m *Machine) onRefusal(now int64, p *member, msg *membership.Message) {
+	m.measure(now, p, msg.Round)
+	switch {
+	case msg.Life > m.life:
+		m.accused(p, msg.Life)
+	case m.round == 0:
+		p.news = true
+	case msg.Round >= m.round:
+		m.fail(now, m.in.Pause())
+	}
 }
 
 // promise returns this life's promise of the round promised last.
@@ -454,11 +423,11 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) (membership.Output, e
 		why = peers[stranger].String() + " is not a member"
 	case slices.Contains(peers, m.me().node):
 		why = m.me().node.String() + " is this node itself: close it"
-	case m.leaving || m.ended != Outside:
+	case m.leaving || m.ended():
 		why = "this node is leaving the group: ask another member"
 	case m.in.View.Epoch == 0:
 		why = "this node is in no view yet: ask a member that is"
-	case m.inDoubt():
+	case m.phase == Doubting:
 		why = "this node is told that the group goes on without it: ask another member"
 	case m.tooFar() > 0:
 		why = "the epochs of the group are a day ahead of this node's clock, and the others would not believe another: set the clocks right"
@@ -476,7 +445,7 @@ func (m *Machine) Evicting(peers ...dmutex.NodeID) bool {
 
 // wants reports whether this life has a reason to ask for another view.
 func (m *Machine) wants() bool {
-	if m.ended != Outside || m.inDoubt() || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.highest, m.seen) {
+	if m.ended() || m.phase == Doubting || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.highest, m.seen) {
 		return false
 	}
 	if m.leaving || m.trouble || len(m.members) == 1 && m.in.View.Epoch == 0 {
@@ -499,6 +468,26 @@ func (m *Machine) rank() (rank int64) {
 
 // Rule 3.1: what is installed. Rule 3.2 is in install.go, and 3.3 in doubt.go.
 
+// onView takes the decision of a round.
+func (m *Machine) onView(now int64, _ *member, msg *membership.Message) { m.learnView(now, msg.View) }
+
+// onReport takes that p has installed a view, and what it holds.
+func (m *Machine) onReport(now int64, p *member, msg *membership.Message) {
+	if m.learnView(now, msg.View); msg.View.Epoch == m.in.View.Epoch {
+		m.in.Take(p.node, msg.Holds, nil)
+	}
+}
+
+// onComplete takes that all have reported to p in a view without this life.
+func (m *Machine) onComplete(now int64, p *member, msg *membership.Message) {
+	if msg.View.Epoch > p.complete.Epoch {
+		p.complete = msg.View
+	}
+	if !m.accuses(p) {
+		m.learnView(now, msg.View)
+	}
+}
+
 // learnView takes in a view, by rule 3.1.
 func (m *Machine) learnView(now int64, v membership.View) {
 	me := m.me().node
@@ -507,8 +496,8 @@ func (m *Machine) learnView(now int64, v membership.View) {
 	}
 	switch {
 	case v.Epoch <= m.in.View.Epoch:
-	case v.Has(me, m.life) && v.Epoch >= m.highest && !m.inDoubt():
-		m.enter(now, v)
+	case v.Has(me, m.life) && v.Epoch >= m.highest && m.phase != Doubting:
+		m.becomeFrozen(now, v)
 	case v.Has(me, m.life): // the others wait for it in v, and it waits for a later round
 		m.ask(now + m.patience())
 	case m.leaving:
@@ -520,18 +509,6 @@ func (m *Machine) learnView(now int64, v membership.View) {
 		}
 	case m.in.View.Epoch > 0:
 		m.ask(now) // the others have not waited for its reports
-	}
-}
-
-// enter installs a view.
-func (m *Machine) enter(now int64, v membership.View) {
-	m.round = 0
-	m.in.Install(now, v)
-	m.highest, m.trouble = max(m.highest, v.Epoch), false
-	m.fails, m.beginAt = 0, never
-	for i := range m.members {
-		m.members[i].news = false
-		m.admonish(&m.members[i])
 	}
 }
 
@@ -556,19 +533,14 @@ func (m *Machine) tellComplete() {
 	}
 }
 
-func (m *Machine) send(msg membership.Message) {
-	msg.From = m.me().node
-	m.in.Out.Messages = append(m.in.Out.Messages, msg)
-}
-
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) membership.Output {
-	if m.ended == Outside && m.in.MayComplete() {
+	if !m.ended() && m.in.MayComplete() {
 		m.tellComplete()
 	}
 	m.doubt(now)
-	if m.Phase() == Acting {
-		m.in.Act(nil)
+	if m.phase == Frozen && m.in.IsComplete() {
+		m.becomeActing()
 	}
 	switch {
 	case m.round != 0 || !m.wants():

@@ -1,7 +1,6 @@
 package consent
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
@@ -31,19 +30,6 @@ type Config struct {
 	Speaks protocol.Versions // of the protocol
 }
 
-// Phase is the state of a life. It keeps its holds until it is Stopped.
-type Phase uint8
-
-// The phases.
-const (
-	Outside Phase = iota // in no view yet
-	Frozen               // in a view that does not act yet
-	Acting               // in a view that acts
-	Left                 // it was leaving, and no member needs it any more
-	Older                // a later life of its number is known, and this one was in no view: take a number above Later and begin anew
-	Stopped              // what it held is lost: the others go on without it, or it cannot be a member
-)
-
 // instead is advice for a group that is larger than the bound.
 const instead = "let fewer processes be members, and take locks for the others"
 
@@ -67,17 +53,7 @@ func New(cfg Config) (*Machine, error) {
 }
 
 // Phase returns the phase of this life.
-func (m *Machine) Phase() Phase {
-	switch {
-	case m.ended != Outside:
-		return m.ended
-	case m.in.View.Epoch == 0:
-		return Outside
-	case m.in.IsComplete() && !m.inDoubt():
-		return Acting
-	}
-	return Frozen
-}
+func (m *Machine) Phase() Phase { return m.phase }
 
 // View returns the view that is installed: the zero View before the first.
 func (m *Machine) View() membership.View { return m.in.View }
@@ -92,7 +68,7 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.members {
 		p := &m.members[i]
 		switch {
-		case m.ended != Outside || i == m.self:
+		case m.ended() || i == m.self:
 		case m.exit.Epoch > 0 && m.exit.Life(p.node) != 0 && p.complete.Epoch < m.exit.Epoch,
 			m.round != 0 && p.promise == nil && !m.excused(p, m.lastComplete()),
 			m.in.View.Epoch == 0 && p.life == 0,
@@ -114,55 +90,17 @@ func (m *Machine) Newest(node dmutex.NodeID) uint64 {
 
 // Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
 func (m *Machine) Deadline() int64 {
-	if m.ended != Outside {
+	if m.ended() {
 		return never
 	}
 	at := min(m.beginAt, m.doubtAt)
-	if m.doubtAt != never {
+	if m.phase == Doubting {
 		at = min(at, m.askAt)
 	}
 	if m.round != 0 && m.courtesy != 0 && m.late() {
 		at = min(at, m.courtesy)
 	}
 	return at
-}
-
-// impossible says why no correct peer sends msg, and "" if one may.
-func (m *Machine) impossible(p *member, msg *membership.Message) string {
-	switch {
-	case p == nil || p == m.me():
-		return "the sender is not a peer"
-	case p.life == 0:
-		return "the sender was not met"
-	case msg.To != m.me().node:
-		return "it is not for this node"
-	case msg.Kind == 0 || msg.Kind > membership.Complete:
-		return "its kind is unknown"
-	case (msg.Kind == membership.Prepare || msg.Kind == membership.Promise) && msg.Round == 0:
-		return "it names no round"
-	case max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch) > m.latest():
-		return "it claims an epoch that is more than a day ahead of this node's clock: set the clocks right, or Config.Fence to the highest fence that was granted"
-	case msg.Life > m.latestLife():
-		return "it tells of a life" + farAhead
-	case msg.Kind >= membership.Decide && msg.View.Epoch == 0:
-		return "its view has no epoch"
-	case msg.Kind == membership.Report && !msg.View.Has(p.node, p.life):
-		return "the sender reports in a view in which it is not"
-	case msg.Kind == membership.Complete && msg.View.Has(m.me().node, m.life):
-		return "it is for those outside of the view"
-	}
-	for _, who := range slices.Concat(msg.Installed.Members, msg.Completed.Members, msg.View.Members) {
-		switch {
-		case m.member(who.Node) == nil:
-			return "its view has a node that is not in Config.Members"
-		case who.Life > m.latestLife():
-			return "it tells of a life" + farAhead
-		}
-	}
-	if msg.Kind == membership.Prepare { // it has only heard of the view
-		return m.in.Impossible(&membership.View{}, &msg.View)
-	}
-	return m.in.Impossible(&msg.View, &msg.Installed, &msg.Completed)
 }
 
 // latest returns the highest epoch that a peer may claim.

@@ -36,6 +36,9 @@
 // A life installs a view V (3.1) when it is a member of V and has promised no later round, and acts in it
 // (3.2) when all of V have reported to it. A life without which the others go on stops (3.3).
 //
+// The table in phase.go has the messages that a life takes and sends in each phase, and how it turns from
+// one phase to another.
+//
 // A leaving life (4.3) first releases everything. It stays until all members of a view without it
 // have told it that this view is complete. The round of that view must be higher than all that the
 // life promised before it began to leave, because the views of those may have it as a member.

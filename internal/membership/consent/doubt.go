@@ -42,7 +42,7 @@ const (
 // accused takes the word of p that there is another life of this number. A life in no view
 // may take a higher number, and one that leaves holds nothing: for both, one word is enough.
 func (m *Machine) accused(p *member, life uint64) {
-	if m.in.View.Epoch > 0 && !m.leaving && m.ended == Outside {
+	if m.in.View.Epoch > 0 && !m.leaving && !m.ended() {
 		p.later = max(p.later, life)
 	} else {
 		m.learn(m.me(), life)
@@ -74,14 +74,12 @@ func (m *Machine) heard(now int64, p *member, v membership.View) {
 // Doubt returns the member that says that the others go on without this life, [dmutex.None] if
 // there is none, and the other life of its number by that word, 0 if it was evicted.
 func (m *Machine) Doubt() (by dmutex.NodeID, later uint64) {
-	if m.inDoubt() {
+	if m.phase == Doubting {
 		p := m.members[slices.IndexFunc(m.members, func(p member) bool { return m.accuses(&p) || m.outside(p.rumor) })]
 		return p.node, p.later
 	}
 	return dmutex.None, 0
 }
-
-func (m *Machine) inDoubt() bool { return m.doubtAt != never }
 
 // Taken tells the machine that a peer refuses this life, because it has met another of
 // its number. It matters to a life that is in a view.
@@ -109,23 +107,23 @@ func (m *Machine) doubt(now int64) {
 		}
 	}
 	switch {
-	case words == 0 && told.Epoch == 0 || m.ended != Outside:
-		if m.inDoubt() && m.ended == Outside {
-			m.in.Emit(Trusted{})
-		}
-		m.doubtAt = never
+	case m.ended():
 		return
-	case m.doubtAt == never:
-		m.in.Emit(Doubted{})
-		m.round = 0
-		if m.doubtAt = now + maxDoubt; again {
-			m.doubtAt = now + maxDispute
+	case words == 0 && told.Epoch == 0:
+		if m.phase == Doubting {
+			m.becomeTrusted()
 		}
+		return
+	case m.phase == Doubting:
+	case again:
+		m.becomeDoubting(now, maxDispute)
+	default:
+		m.becomeDoubting(now, maxDoubt)
 	}
 	switch {
 	case words > 1 || m.leaving || now >= m.doubtAt:
-		m.doubtAt, m.later = never, later
-		m.end(Stopped)
+		m.later = later
+		m.becomeStopped()
 	case now < m.askAt:
 	case m.tooFar() > 0: // nobody would answer
 		m.askAt = m.doubtAt
@@ -138,6 +136,17 @@ func (m *Machine) doubt(now int64) {
 			}
 		}
 	}
+}
+
+// onAnswer takes that p takes part in the round of the question.
+func (m *Machine) onAnswer(now int64, p *member, msg *membership.Message) {
+	if msg.Round != m.question {
+		m.onPromise(now, p, msg)
+		return
+	}
+	p.leaving = msg.Leaving
+	m.measure(now, p, msg.Round)
+	m.answered(p, msg)
 }
 
 // answered takes the answer of p to the question: it may contradict what was said, but not what another

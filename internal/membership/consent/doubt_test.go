@@ -17,7 +17,7 @@ var doubts = []struct {
 }{
 	{"one word freezes a life, and it asks", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.says("1->2 PREPARE round=2", "1->3 PREPARE round=2")
 		by, later := s.Doubt()
 		require.Equal(t, dmutex.NodeID(3), by)
@@ -25,7 +25,7 @@ var doubts = []struct {
 	}},
 	{"a complete later view without it is a word", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.says("1->2 PREPARE round=3 2{2#20,3#30}", "1->3 PREPARE round=3 2{2#20,3#30}")
 		by, later := s.Doubt()
 		require.Equal(t, dmutex.NodeID(3), by)
@@ -33,12 +33,12 @@ var doubts = []struct {
 	}},
 	{"a view with a later life of its number is a word", func(t *testing.T, s *soloist) {
 		s.hears(from(30).decide(view(2, 11, 20, 30)))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
 	}},
 	{"a session gives a word", func(t *testing.T, s *soloist) {
 		s.input(s.Taken(s.now, 3, 11))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.input(s.Taken(s.now, 2, 11))
 		s.is(Stopped)
 		require.EqualValues(t, 11, s.Later())
@@ -49,16 +49,33 @@ var doubts = []struct {
 		s.is(Acting)
 	}},
 
+	{"a view that does not act yet is doubted, too", func(t *testing.T, _ *soloist) {
+		s := solo(t, 10, 0)
+		s.met(20, 30)
+		s.enters(20, first)
+		s.is(Frozen)
+		s.hears(from(30).refuse(1, 11), from(20).report(first), from(30).report(first))
+		s.is(Doubting)
+		s.hears(from(20).promise(s.question, first, first))
+		s.is(Acting)
+	}},
+	{"after a doubt a view waits for its reports", func(t *testing.T, _ *soloist) {
+		s := solo(t, 10, 0)
+		s.met(20, 30)
+		s.enters(20, first)
+		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first))
+		s.is(Frozen)
+	}},
 	{"an earlier view is no word", func(t *testing.T, s *soloist) {
 		s.enters(20, view(3, 10, 20, 30))
 		s.hears(from(30).complete(view(2, 20, 30)))
-		require.False(t, s.inDoubt())
+		require.False(t, s.phase == Doubting)
 	}},
 	{"a later view is no word for a life that has never acted", func(t *testing.T, _ *soloist) {
 		s := solo(t, 10, 0)
 		s.met(20, 30)
 		s.hears(from(20).prepare(2), from(20).decide(view(2, 10, 20, 30)), from(20).complete(view(3, 20, 30)))
-		require.False(t, s.inDoubt())
+		require.False(t, s.phase == Doubting)
 	}},
 
 	// The life ends.
@@ -76,13 +93,13 @@ var doubts = []struct {
 		s.hears(from(30).refuse(1, 11), from(30).refuse(1, 12), from(30).complete(view(2, 20, 30)))
 		s.met(31)
 		s.hears(from(31).refuse(1, 11))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 	{"a word that nobody contradicts ends it after a second", func(t *testing.T, s *soloist) {
 		s.lost(20)
 		s.hears(from(30).complete(view(2, 20, 30)))
 		for s.now < maxDoubt {
-			s.is(Frozen)
+			s.is(Doubting)
 			s.waits()
 		}
 		s.is(Stopped)
@@ -105,7 +122,7 @@ var doubts = []struct {
 		s.input(s.Taken(s.now, 3, 11))
 		said := s.now
 		for s.now < said+maxDispute {
-			s.is(Frozen)
+			s.is(Doubting)
 			s.waits()
 			s.hears(from(20).promise(s.question, first, first))
 		}
@@ -118,7 +135,7 @@ var doubts = []struct {
 		s.is(Acting)
 		s.hears(from(30).complete(view(2, 30)))
 		for s.now < maxDispute {
-			s.is(Frozen)
+			s.is(Doubting)
 			s.waits()
 		}
 		s.is(Stopped)
@@ -126,16 +143,16 @@ var doubts = []struct {
 	{"a member takes back what it has said again", func(t *testing.T, s *soloist) {
 		for range 3 {
 			s.input(s.Taken(s.now, 3, 11))
-			if s.is(Frozen); s.out == nil {
+			if s.is(Doubting); s.out == nil {
 				s.waits()
 			}
 			s.hears(from(20).promise(s.question, first, first))
 			s.is(Acting)
 			s.input(s.Taken(s.now, 3, 11))
-			s.is(Frozen)
+			s.is(Doubting)
 			s.waits()
 			s.hears(from(20).promise(s.question, first, first))
-			s.is(Frozen)
+			s.is(Doubting)
 			s.hears(from(30).promise(s.question, first, first))
 			s.is(Acting)
 		}
@@ -144,14 +161,14 @@ var doubts = []struct {
 		s.input(s.Taken(s.now, 3, 11))
 		s.hears(from(20).promise(2, first, first))
 		s.input(s.Taken(s.now, 3, 11))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.input(s.Taken(s.now, 2, 11))
 		s.is(Stopped)
 	}},
 	{"a former life may end yet", func(t *testing.T, s *soloist) {
 		for range 3 {
 			s.input(s.Taken(s.now, 3, 9))
-			s.is(Frozen)
+			s.is(Doubting)
 			if s.out == nil {
 				s.waits()
 			}
@@ -163,7 +180,7 @@ var doubts = []struct {
 	// A question tells what it is about. That is no word of the member that asks.
 	{"a question about a later view without it freezes it, too", func(t *testing.T, s *soloist) {
 		s.hears(from(20).asks(3, view(2, 30)))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.says("1->2 PREPARE round=4 2{3#30}", "1->3 PREPARE round=4 2{3#30}", "1->2 REFUSE round=4")
 		by, later := s.Doubt()
 		require.Equal(t, dmutex.NodeID(2), by)
@@ -172,14 +189,14 @@ var doubts = []struct {
 		s.waits()
 		s.says("1->2 PREPARE round=5 2{3#30}", "1->3 PREPARE round=5 2{3#30}")
 		for s.now < maxDoubt {
-			s.is(Frozen)
+			s.is(Doubting)
 			s.waits()
 		}
 		s.is(Stopped)
 	}},
 	{"what a member has heard is not its word", func(t *testing.T, s *soloist) {
 		s.hears(from(20).asks(3, view(2, 30)), from(30).complete(view(2, 30)))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.hears(from(30).promise(4, first, first))
 		s.is(Acting)
 	}},
@@ -190,7 +207,7 @@ var doubts = []struct {
 	}},
 	{"a question tells of no life", func(t *testing.T, s *soloist) {
 		s.hears(from(20).asks(3, view(2, 11, 31)))
-		s.is(Frozen)
+		s.is(Doubting)
 		require.EqualValues(t, 10, s.Newest(1))
 		require.EqualValues(t, 30, s.Newest(3))
 		s.hears(from(30).promise(4, first, first))
@@ -201,7 +218,7 @@ var doubts = []struct {
 		s.is(Acting)
 		s.says("1->2 PROMISE round=5 installed=1{1#10,2#20,3#30} completed=1{1#10,2#20,3#30}")
 		s.hears(from(20).asks(7, view(6, 30)))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 
 	// The life goes on.
@@ -230,11 +247,11 @@ var doubts = []struct {
 	}},
 	{"a contradicted word is forgotten", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first), from(20).refuse(1, 11))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 	{"liars use up no epochs", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first), from(20).refuse(1, 11))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.says()
 		s.waits()
 		require.EqualValues(t, askPause, s.now)
@@ -244,7 +261,7 @@ var doubts = []struct {
 	// What contradicts nothing.
 	{"a later view without this life does not contradict", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 20, 30)), from(20).promise(3, view(2, 20, 30), first))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 	{"a promise of another round does not contradict", func(t *testing.T, s *soloist) {
 		s.input(s.Trouble(0, 1))
@@ -252,24 +269,24 @@ var doubts = []struct {
 		s.hears(from(30).refuse(1, 11))
 		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
 		s.hears(from(20).promise(2, first, first))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 	{"a leaving member does not contradict", func(t *testing.T, s *soloist) {
 		promise := from(20).promise(2, first, first)
 		promise.Leaving = true
 		s.hears(from(30).refuse(1, 11), promise)
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 	{"a life outside the view does not contradict", func(t *testing.T, s *soloist) {
 		s.met(21)
 		s.hears(from(30).refuse(1, 11))
 		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
 		s.hears(from(21).promise(3, membership.View{}, membership.View{}))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 	{"a replaced life does not contradict", func(t *testing.T, s *soloist) {
 		s.hears(from(30).complete(view(2, 21, 30)), from(20).promise(3, first, first))
-		s.is(Frozen)
+		s.is(Doubting)
 	}},
 
 	// What it does not do in doubt.
@@ -281,7 +298,7 @@ var doubts = []struct {
 		s.input(s.Trouble(0, 1))
 		s.waits()
 		s.hears(from(20).promise(2, first, first), from(30).refuse(1, 11), from(30).promise(2, first, first))
-		s.is(Frozen)
+		s.is(Doubting)
 		s.says()
 		require.Equal(t, first, s.View())
 	}},

@@ -24,7 +24,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Flag(b, " trouble", m.trouble)
 	b = canon.Number(b, " round=", m.round)
 	b = canon.Number(b, " later=", m.later)
-	if m.inDoubt() {
+	if m.phase == Doubting {
 		b = canon.Number(b, " question=", m.question)
 	}
 	if m.denied > m.in.View.Epoch {
@@ -77,5 +77,5 @@ func (m *Machine) Clone() *Machine {
 
 // String returns the name in lower case.
 func (p Phase) String() string {
-	return [...]string{"outside", "frozen", "acting", "left", "older", "stopped"}[p]
+	return [...]string{"outside", "frozen", "acting", "doubting", "left", "older", "stopped"}[p]
 }

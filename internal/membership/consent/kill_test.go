@@ -10,7 +10,7 @@ import (
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "consent.go", []machinetest.Edit{
 		// Inputs.
-		{"met, ended", "if m.ended != Outside { // it only hears p", "if false {", "TestRules"},
+		{"met, ended", "if m.ended() { // it only hears p", "if false {", "TestRules"},
 		{"met, exit", "if m.exit.Has(peer, life) {", "if false {", "TestRules"},
 		{"gone, promise", "p.promise, p.asked, p.timed = nil, 0, 0", "p.asked, p.timed = 0, 0", "TestRules"},
 		{"gone, asked", "p.promise, p.asked, p.timed = nil, 0, 0", "p.promise, p.timed = nil, 0", "TestRules"},
@@ -19,31 +19,28 @@ func TestKill(t *testing.T) {
 		{"pauses no longer", "<<m.fails\n", "\n", "TestRules"},
 
 		{"met, not reported", "m.in.View.Has(peer, life) && m.in.Reported", "m.in.View.Has(peer, life)", "TestRules"},
-		{"trouble, epoch", "m.ended == Outside && epoch == m.in.View.Epoch && !m.trouble", "m.ended == Outside && !m.trouble", "TestRules"},
+		{"trouble, epoch", "!m.ended() && epoch == m.in.View.Epoch && !m.trouble", "!m.ended() && !m.trouble", "TestRules"},
 		{"trouble, twice", "epoch == m.in.View.Epoch && !m.trouble", "epoch == m.in.View.Epoch", "TestRules"},
-		{"reports, ended", "m.ended == Outside && m.in.Report(", "m.in.Report(", "TestRules"},
+		{"reports, ended", "!m.ended() && m.in.Report(", "m.in.Report(", "TestRules"},
 
 		// Messages.
-		{"handle, ended", "	if m.ended != Outside {\n		return m.flush(now), nil\n	}\n", "", "TestRules"},
 		{"promise, round", "m.round == msg.Round && p.life == p.newest", "p.life == p.newest", "TestRules"},
 		{"promise, newest", "m.round == msg.Round && p.life == p.newest", "m.round == msg.Round", "TestRules"},
-		{"refuse, news", "		case m.round == 0:\n			p.news = true\n", "		case m.round == 0:\n", "TestRules"},
+		{"refuse, news", "	case m.round == 0:\n		p.news = true\n", "	case m.round == 0:\n", "TestRules"},
 		{"learn, old", "if life <= p.newest {", "if life == p.newest {", "TestRules"},
-		{"learn, ended", "m.later = life; m.ended == Outside {", "m.later = life; true {", "TestRules"},
+		{"learn, ended", "		case m.ended():\n		case m.phase == Outside:", "		case m.phase == Outside:", "TestRules"},
 		{"learn, exit", "	if m.exit.Life(p.node) != 0 {\n		m.exit = membership.View{}", "	if m.exit.Life(p.node) != 0 {\n", "TestRules"},
 		{"admonish, promise", "if p.promise = nil; !p.told", "if !p.told", "TestRules"},
 		{"admonish, there", "p.life == 0 || p.life >= p.newest", "p.life >= p.newest", "TestRules"},
 		{"admonish, hearsay", "!p.told && !m.in.View.Has(p.node, p.life)", "!p.told", "TestRules"},
-		{"install, admonish", "		m.admonish(&m.members[i])\n", "", "TestRules"},
-		{"promises in doubt", "msg.Round <= m.highest || m.inDoubt()", "msg.Round <= m.highest", "TestDoubt"},
-		{"begins in doubt", "m.ended != Outside || m.inDoubt() || m.exit", "m.ended != Outside || m.exit", "TestDoubt"},
-		{"installs in doubt", "v.Epoch >= m.highest && !m.inDoubt()", "v.Epoch >= m.highest", "TestDoubt"},
+		{"begins in doubt", "m.ended() || m.phase == Doubting || m.exit", "m.ended() || m.exit", "TestDoubt"},
+		{"installs in doubt", "v.Epoch >= m.highest && m.phase != Doubting", "v.Epoch >= m.highest", "TestDoubt"},
 		{"prepare, bound", "p.bound, p.asked = p.life, msg.Round", "p.asked = msg.Round", "TestRules"},
 		{"prepare, asked", "p.bound, p.asked = p.life, msg.Round", "p.bound = p.life", "TestRules"},
 		{"prepare, open round", "if m.round != 0 || m.wants() {", "if m.wants() {", "TestRules"},
 
 		// Rounds.
-		{"wants, ended", "m.ended != Outside || m.inDoubt() ||", "m.inDoubt() ||", "TestRules"},
+		{"wants, ended", "m.ended() || m.phase == Doubting ||", "m.phase == Doubting ||", "TestRules"},
 		{"wants, exit", "m.exit.Epoch > 0 && m.exit.Epoch >= max(m.highest, m.seen)", "false", "TestRules"},
 		{"wants, later round", "m.exit.Epoch > 0 && m.exit.Epoch >= max(m.highest, m.seen)", "m.exit.Epoch > 0", "TestRules"},
 		{"decides with the evicted", "u.promise != nil && !passed(u.promise, last)", "u.promise != nil", "TestRules"},
@@ -57,11 +54,19 @@ func TestKill(t *testing.T) {
 		{"exit, of another round", " && (m.in.View.Epoch > 0 || v.Epoch == m.highest)", "", "TestRules"},
 		{"exit, open round", "			m.exit = v\n			m.round = 0\n", "			m.exit = v\n", "TestExplore"},
 		{"later view, ask", "	case m.in.View.Epoch > 0:\n		m.ask(now)", "	case m.in.View.Epoch > 0:\n", "TestRules"},
-		{"enter, open round", "func (m *Machine) enter(now int64, v membership.View) {\n	m.round = 0", "func (m *Machine) enter(now int64, v membership.View) {", "TestRules"},
-		{"enter, promised", "m.highest, m.trouble = max(m.highest, v.Epoch), false", "m.trouble = false", "TestRules"},
 		{"complete, not asked", "if p.asked == m.highest && p.asked > m.in.View.Epoch {", "if false {", "TestRules"},
 		{"complete, asked before", "if p.asked == m.highest && p.asked > m.in.View.Epoch {", "if p.asked > m.in.View.Epoch {", "TestRules"},
 		{"complete, asked for this view", "if p.asked == m.highest && p.asked > m.in.View.Epoch {", "if p.asked == m.highest {", "TestRules"},
+	})
+	machinetest.Kill(t, "phase.go", []machinetest.Edit{
+		{"handle, ended", "decline, ignored, ignored, ignored)", "decline, decline, decline, decline)", "TestRules"},
+		{"promises in doubt", "prepare, decline,", "prepare, prepare,", "TestDoubt"},
+		{"decides in doubt", "promise, answers,", "promise, promise,", "TestDoubt"},
+		{"install, admonish", "		m.admonish(&m.members[i])\n", "", "TestRules"},
+		{"enter, promised", "m.highest, m.trouble = max(m.highest, v.Epoch), false", "m.trouble = false", "TestRules"},
+		{"enter, open round", "	m.become(Frozen)\n	m.round = 0\n", "	m.become(Frozen)\n", "TestRules"},
+		{"doubts with an open round", "m.round, m.doubtAt = 0, now+later", "m.doubtAt = now + later", "TestDoubt"},
+		{"no doubt before the view acts", "	Frozen:   {Frozen, Acting, Doubting,", "	Frozen:   {Frozen, Acting,", "TestDoubt"},
 	})
 	machinetest.Kill(t, "../install.go", []machinetest.Edit{
 		{"report, twice", "in.View.Epoch == 0 || in.Reported", "in.View.Epoch == 0", "TestRules"},
@@ -75,17 +80,16 @@ func TestKill(t *testing.T) {
 		{"born with too high a floor", "max(m.floor, 1)-1", "m.floor", "TestFloor"},
 	})
 	machinetest.Kill(t, "doubt.go", []machinetest.Edit{
-		{"accused, in a view", "m.in.View.Epoch > 0 && !m.leaving && m.ended", "!m.leaving && m.ended", "TestNoDoubtOutside"},
+		{"accused, in a view", "m.in.View.Epoch > 0 && !m.leaving && !m.ended", "!m.leaving && !m.ended", "TestNoDoubtOutside"},
 		{"accuses, leaving", "!m.leaving && m.in.Complete", "m.in.Complete", "TestRules"},
 		{"accuses, epoch", "&& v.Epoch > m.in.View.Epoch && !v.Has(m.me().node, m.life)\n}", "&& !v.Has(m.me().node, m.life)\n}", "TestDoubt"},
 		{"accuses, never complete", "m.in.Complete.Epoch > 0 && v.Epoch", "v.Epoch", "TestDoubt"},
 		{"taken, outside", "p != m.me() && m.in.View.Epoch > 0", "p != m.me()", "TestNoDoubtOutside"},
 		{"taken, of itself", "p != nil && p != m.me() &&", "p != nil &&", "TestDoubt"},
-		{"doubts with an open round", "		m.round = 0\n", "", "TestDoubt"},
 		{"ends on one word", "words > 1", "words > 0", "TestDoubt"},
 		{"ends on no second word", "words > 1 ||", "", "TestDoubt"},
 		{"leaves in doubt", " || m.leaving || now", " || now", "TestDoubt"},
-		{"disputes without end", "if m.doubtAt = now + maxDoubt; again {", "if m.doubtAt = now + maxDoubt; false {", "TestDoubt"},
+		{"disputes without end", "	case again:\n", "	case false:\n", "TestDoubt"},
 		{"another contradicts what is disputed", "q != p && m.disputes(q)", "false && m.disputes(q)", "TestDoubt"},
 		{"nobody takes it back", "q != p && m.disputes(q)", "m.disputes(q)", "TestDoubt"},
 		{"never forgets a dispute", "q.denied = q != p && (", "q.denied = (", "TestDoubt"},
@@ -103,7 +107,7 @@ func TestKill(t *testing.T) {
 	})
 	machinetest.Kill(t, "leave.go", []machinetest.Edit{
 		{"stayed", "m.stayed = true, true, m.highest", "m.stayed = true, true, 0", "TestRules"},
-		{"leaves twice", "m.ended == Outside && !m.leaving {", "m.ended == Outside {", "TestRules"},
+		{"leaves twice", "!m.ended() && !m.leaving {", "!m.ended() {", "TestRules"},
 		{"go, trouble", "!m.leaving || m.trouble", "!m.leaving", "TestRules"},
 		{"go, no promise", "p.life != 0 && p.promise == nil || p.bound", "p.bound", "TestRules"},
 		{"go, bound", "p.bound != 0 && p.life != p.bound && !alone", "false && !alone", "TestRules"},

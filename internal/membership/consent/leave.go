@@ -11,7 +11,7 @@ import (
 // Leave begins the exit of this life. The caller has released all locks and makes no
 // more requests. The exit is over when the phase is Left.
 func (m *Machine) Leave(now int64) membership.Output {
-	if m.ended == Outside && !m.leaving {
+	if !m.ended() && !m.leaving {
 		m.leaving, m.me().leaving, m.stayed = true, true, m.highest
 		m.round = 0 // it was begun by a life that stayed
 		m.beginAt = now
@@ -37,14 +37,14 @@ func (m *Machine) mayGo() {
 			return
 		}
 	}
-	m.end(Left)
+	m.becomeLeft()
 }
 
 // mayEnd ends a leaving life when nobody needs it any more.
 func (m *Machine) mayEnd() {
-	if m.ended == Outside && m.leaving && (m.frees(m.exit) || m.in.View.Epoch > 0 &&
+	if !m.ended() && m.leaving && (m.frees(m.exit) || m.in.View.Epoch > 0 &&
 		slices.ContainsFunc(m.members, func(p member) bool { return m.frees(p.complete) })) {
-		m.end(Left)
+		m.becomeLeft()
 	}
 }
 
@@ -56,10 +56,4 @@ func (m *Machine) frees(v membership.View) bool {
 		life := v.Life(p.node)
 		return life != 0 && (life != p.newest || p.complete.Epoch < v.Epoch)
 	})
-}
-
-// end ends the part of this life.
-func (m *Machine) end(p Phase) {
-	m.ended, m.round = p, 0
-	m.in.Emit(Ended{p, m.later})
 }

@@ -98,7 +98,7 @@ func (w *world) contradicted(i int) bool {
 			return false
 		}
 		other := w.life(j)
-		return other.met[i] == l.Machine.life && other.ended == Outside && !other.leaving && !other.inDoubt() &&
+		return other.met[i] == l.Machine.life && !other.ended() && !other.leaving && other.phase != Doubting &&
 			(other.in.View.Epoch <= l.in.View.Epoch || other.in.View.Has(dmutex.NodeID(i+1), l.Machine.life))
 	})
 }

@@ -212,7 +212,7 @@ var mutants = []struct {
 	// One word ends a life.
 	{"ends-on-one-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 1}, alter: func(m *Machine, _ *membership.Message, input func() membership.Output) membership.Output {
 		out := input()
-		if m.inDoubt() {
+		if m.phase == Doubting {
 			m.end(Stopped)
 		}
 		return out

@@ -261,7 +261,7 @@ func (w *world) Steps(list []action) []action {
 				add(meet, i, j) // its answer may still arrive when it is dead
 			}
 			if other.life == 0 && w.left.evicts > 0 || other.life != 0 && w.left.lies > 0 {
-				if l.in.View.Epoch > 0 && !l.leaving && !l.inDoubt() && !me.vouched {
+				if l.in.View.Epoch > 0 && !l.leaving && l.phase != Doubting && !me.vouched {
 					add(evict, i, j)
 				}
 			}
@@ -466,7 +466,7 @@ func (w *world) input(i int, do verb, arg argument) error {
 			return viewtest.Wrongf("%d is stopped, and nobody has vouched that it is dead", i+1)
 		}
 	}
-	if l.inDoubt() && w.lied == 0 && !me.vouched && w.clocks && !w.behind {
+	if l.phase == Doubting && w.lied == 0 && !me.vouched && w.clocks && !w.behind {
 		return viewtest.Wrongf("%d is in doubt, and nobody has vouched that it is dead", i+1)
 	}
 	if t.installs {
@@ -766,9 +766,9 @@ func (w *model) intern(l life) uint32 {
 	}
 	w.scratch = b
 	l.due = [kinds]bool{
-		begins:  l.beginAt != never && l.ended == Outside,
-		decides: l.round != 0 && l.courtesy != 0 && l.late() && l.ended == Outside,
-		asks:    l.inDoubt(), despairs: l.inDoubt(),
+		begins:  l.beginAt != never && !l.ended(),
+		decides: l.round != 0 && l.courtesy != 0 && l.late() && !l.ended(),
+		asks:    l.phase == Doubting, despairs: l.phase == Doubting,
 	}
 	return w.lives.Number(b, l)
 }

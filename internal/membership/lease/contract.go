@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -58,30 +57,8 @@ func New(cfg Config) (*Machine, error) {
 	}, nil
 }
 
-// Phase is the state of a life: what it promises says the package comment.
-type Phase uint8
-
-// The phases.
-const (
-	Outside Phase = iota // no member: it joins, or was excluded
-	Frozen               // in a view that does not act yet
-	Acting               // in a view that acts
-	Left                 // no member any more, since it was to leave
-	Stopped              // it cannot be a member: see Err
-)
-
 // Phase returns the phase of this life.
-func (m *Machine) Phase() Phase {
-	switch {
-	case m.ended != Outside:
-		return m.ended
-	case m.in.View.Epoch == 0:
-		return Outside
-	case m.in.Acting:
-		return Acting
-	}
-	return Frozen
-}
+func (m *Machine) Phase() Phase { return m.phase }
 
 // View returns the view that is installed: the zero View while this life is not a member.
 func (m *Machine) View() membership.View { return m.in.View }
@@ -100,7 +77,7 @@ func (m *Machine) Record() Record { return m.record }
 // Missing appends the members that are not there, or whose report the view lacks.
 func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
-		if p := &m.peers[i]; m.ended == Outside && (!p.here || m.in.Lacks(p.node)) {
+		if p := &m.peers[i]; !m.ended() && (!p.here || m.in.Lacks(p.node)) {
 			b = append(b, p.node)
 		}
 	}
@@ -119,7 +96,7 @@ func (m *Machine) Here(node dmutex.NodeID) (here bool, since int64) {
 // hears earlier that they have, and the numbers of those members, as far as it knows them. It
 // returns 0 if it does not wait. Unless all locks wait, the view acts or lacks a report: see Past.
 func (m *Machine) Waits() (until int64, members []dmutex.NodeID, all bool) {
-	if m.cleared >= m.record.Unclean || m.ended != Outside {
+	if m.cleared >= m.record.Unclean || m.ended() {
 		return 0, nil, false
 	}
 	for _, a := range m.met {
@@ -137,7 +114,7 @@ func (m *Machine) Waits() (until int64, members []dmutex.NodeID, all bool) {
 
 // Provable reports whether the wait that Waits tells of may end by [Machine.Living].
 func (m *Machine) Provable() bool {
-	return m.ended == Outside && m.provable(m.record.Unclean, &m.record)
+	return !m.ended() && m.provable(m.record.Unclean, &m.record)
 }
 
 // Deadline returns when Tick has something to do, or the term of this life will stand otherwise;
@@ -145,37 +122,9 @@ func (m *Machine) Provable() bool {
 func (m *Machine) Deadline() int64 {
 	at := int64(never)
 	for _, t := range [...]int64{m.nextLoad(), m.nextChange(), m.term.Next(m.now), m.dueAt(m.record.Unclean)} {
-		if t > m.now && m.ended == Outside { // what was due before waits for something else
+		if t > m.now && !m.ended() { // what was due before waits for something else
 			at = min(at, t)
 		}
 	}
 	return at
-}
-
-// impossible says why no correct peer sends msg, and "" if one may.
-func (m *Machine) impossible(p *peer, msg *membership.Message) string {
-	v := &msg.View
-	switch {
-	case p == nil || p.proved:
-		return "the sender is no member, or is proved to be dead"
-	case msg.To != m.self:
-		return "it is not for this node"
-	case msg.Kind != membership.Decide && msg.Kind != membership.Report && msg.Kind != membership.Cleared && msg.Kind != membership.Part && msg.Kind != membership.Moved:
-		return "its kind is not of the lease mode"
-	case msg.Cleared > max(m.cfg.Clock, m.record.Epoch)+epochs.Day:
-		return "it tells of the end of leases that are yet to be given"
-	case (&membership.Parting{Lent: msg.Lent}).Wrong():
-		return "it tells of locks in no order"
-	case msg.Kind == membership.Moved && len(msg.Lent) != 1:
-		return "it tells of no lock"
-	case msg.Kind >= membership.Cleared:
-		return ""
-	case v.Epoch == 0 || v.Epoch > epochs.Max:
-		return "its view has no epoch"
-	case msg.Kind == membership.Decide:
-		return ""
-	case !v.Has(p.node, p.life) || !v.Has(m.self, m.cfg.Life):
-		return "the sender or this life is not in the view of the report"
-	}
-	return cmp.Or(m.in.Impossible(v), msg.Past.Impossible(v.Epoch))
 }

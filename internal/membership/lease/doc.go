@@ -3,14 +3,17 @@
 // it does no I/O, starts no goroutine, reads no clock and draws no random number. Package membership has
 // the words, and how a view is installed (3). The phases promise this:
 //
-//	         may hold, and be granted             answers peers          changes the record
-//	Outside  nothing: it joins, or was excluded   no                     to join
-//	Frozen   what it reports; nothing is granted  REPORT, VIEW, CLEARED  yes
-//	Acting   locks that no former member may      all                    yes
+//	         may hold, and be granted             changes the record
+//	Outside  nothing: it joins, or was excluded   to join
+//	Frozen   what it reports; nothing is granted  yes
+//	Acting   locks that no former member may      yes
 //	         hold (5a)
-//	Left     nothing, but see LeaveHolding        no                     no
-//	Stopped  nothing: the record is bad, or has   no                     no
+//	Left     nothing, but see LeaveHolding        no
+//	Stopped  nothing: the record is bad, or has   no
 //	         other settings than it, see Err
+//
+// The table in phase.go has the messages that it takes and sends in each phase, and how it turns from one
+// phase to another.
 //
 // What a life holds it holds while the term of its lease runs (5.3), which is no phase. The record that it
 // has read names it if it is Frozen or Acting, and may if it is Stopped: then the others exclude it. The

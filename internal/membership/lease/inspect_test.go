@@ -74,7 +74,7 @@ func (o Operation) String() string { return [...]string{"nothing", "load", "swap
 // Operation returns the operation under way, and for a swap the value to write.
 func (m *Machine) Operation() (op Operation, value []byte) {
 	switch {
-	case m.ended != Outside:
+	case m.ended():
 		return NoOperation, nil
 	case m.op == Swap:
 		value = []byte(m.next.text())
@@ -83,7 +83,7 @@ func (m *Machine) Operation() (op Operation, value []byte) {
 }
 
 // Spent reports whether this life was excluded. It does nothing more until Rejoin.
-func (m *Machine) Spent() bool { return m.spent && m.ended == Outside }
+func (m *Machine) Spent() bool { return m.spent && !m.ended() }
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() *Machine {

@@ -37,8 +37,6 @@ func TestKill(t *testing.T) {
 	machinetest.Kill(t, "lease.go", []machinetest.Edit{
 		{"keeps a brief word", "m.own = *word // it", "_ = *word // it", "TestBriefWord"},
 		{"needs no word", "return slices.ContainsFunc(m.met, func(a acquaintance) bool { return a.gone > m.cleared })", "return false", "TestBriefWord"},
-		{"deaf to a last word", "		m.parts(p.node, &membership.Parting{Lent: msg.Lent})\n", "", "TestPartsAndMoves"},
-		{"deaf to a move", "		m.freed(msg.Former, msg.Lent[0])\n", "", "TestPartsAndMoves"},
 		{"moves in silence", "	m.in.Emit(Freed{", "	_ = (Freed{", "TestPartsAndMoves"},
 		{"moves past the reports", "			r.Past.Free(former, loan)\n", "", "TestPartsAndMoves"},
 		{"leaves with loans as without", "leaves && m.holding {", "false {", "TestLeaveHolding"},
@@ -46,6 +44,10 @@ func TestKill(t *testing.T) {
 
 		// Rule 5.5: no life joins twice.
 		{"joins twice", "was != dmutex.None || m.missed(&r), m.misfit", "was != dmutex.None, m.misfit", "TestUnknownJoinIsMissed"},
+	})
+	machinetest.Kill(t, "phase.go", []machinetest.Edit{
+		{"deaf to a last word", "	m.parts(p.node, &membership.Parting{Lent: msg.Lent})\n", "", "TestPartsAndMoves"},
+		{"deaf to a move", "	m.freed(msg.Former, msg.Lent[0])\n", "", "TestPartsAndMoves"},
 	})
 	machinetest.Kill(t, "operate.go", []machinetest.Edit{
 		{"forgets an unknown join", "			m.asked = number // the join may have been done\n", "", "TestUnknownJoinIsMissed"},

@@ -41,7 +41,7 @@ type Machine struct {
 	leaving   bool  // Leave was called
 	holding   bool  // it was LeaveHolding: others may hold what it has lent them
 	troubleAt int64 // when to replace the view; never if there is no reason
-	ended     Phase // Left or Stopped; else Outside
+	phase     Phase
 	err       error // why it is Stopped
 }
 
@@ -57,7 +57,7 @@ func (m *Machine) Met(now int64, node dmutex.NodeID, life uint64) membership.Out
 	if !m.meets(now, node, life) {
 		return m.Lost(now, node).And(m.Hint(now)) // where another answers, the member does not
 	}
-	if m.ended == Outside {
+	if m.member() {
 		m.tellView(m.peer(node)) // again, as messages may have been lost
 	}
 	return m.flush(now)
@@ -101,7 +101,7 @@ func (m *Machine) LeaveHolding(now int64) membership.Output {
 // nothing more, and has lent only this, in the order of the locks. The driver calls Leave when the members have
 // it, or not much later.
 func (m *Machine) Part(now int64, lent []membership.Loan) membership.Output {
-	if m.ended == Outside && m.self != dmutex.None {
+	if m.sends(membership.Part) {
 		m.sendAll(membership.Message{Kind: membership.Part, Lent: lent})
 	}
 	return m.flush(now)
@@ -110,7 +110,7 @@ func (m *Machine) Part(now int64, lent []membership.Loan) membership.Output {
 // Move tells that a client has gone on with this life, and relies no more on a former member, which has lent
 // it this. Then the lock is free of that one.
 func (m *Machine) Move(now int64, former dmutex.NodeID, loan membership.Loan) membership.Output {
-	if m.ended == Outside && m.self != dmutex.None {
+	if m.sends(membership.Moved) {
 		m.freed(former, loan)
 		m.sendAll(membership.Message{Kind: membership.Moved, Former: former, Lent: []membership.Loan{loan}})
 	}
@@ -131,7 +131,7 @@ func (m *Machine) freed(former dmutex.NodeID, loan membership.Loan) {
 // Trouble asks for another view in place of that of the epoch, after an event that an algorithm does not
 // survive.
 func (m *Machine) Trouble(now int64, epoch uint64) membership.Output {
-	if m.self != dmutex.None && epoch == m.in.View.Epoch && m.troubleAt == never {
+	if m.member() && epoch == m.in.View.Epoch && m.troubleAt == never {
 		m.troubleAt = m.in.ReplaceAt(now) + m.turn()
 	}
 	return m.flush(now)
@@ -148,7 +148,7 @@ func (m *Machine) NeedsWord() bool {
 // the last view in which the driver let the locks act, as they were frozen then, and again until they
 // act; nil if they did not act since the last call, and that was not brief.
 func (m *Machine) Report(now int64, holds []membership.Hold, word *membership.Word) membership.Output {
-	if m.ended == Outside && m.in.View.Epoch > 0 && !m.in.Reported {
+	if m.member() && !m.in.Reported {
 		switch {
 		case word == nil:
 		case word.Epoch == m.in.Complete.Epoch:
@@ -181,43 +181,6 @@ func (m *Machine) tellView(p *peer) {
 		}
 	}
 	m.send(p, msg)
-}
-
-// Handle takes a message from a member, which is a sign of life, too. It returns [dmutex.ErrPeer] for a
-// message that no correct peer sends, and then has changed nothing.
-func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, error) {
-	if m.ended != Outside || m.self == dmutex.None { // it was for a member
-		return m.flush(now), nil
-	}
-	p := m.peer(msg.From)
-	if why := m.impossible(p, &msg); why != "" {
-		return membership.Output{}, dmutex.PeerMistake("membership: " + why)
-	}
-	if !p.here && m.meets(now, p.node, p.life) {
-		m.tellView(p) // as Met does
-	}
-	if msg.View.Epoch > m.record.Epoch {
-		m.hint(now, membership.MinPause)
-	}
-	switch msg.Kind {
-	case membership.Part:
-		m.parts(p.node, &membership.Parting{Lent: msg.Lent})
-	case membership.Moved:
-		m.freed(msg.Former, msg.Lent[0])
-	}
-	if msg.Kind == membership.Report && msg.View.Epoch == m.in.View.Epoch { // one of a later view does not come before this life has spoken of that
-		m.in.Take(p.node, msg.Holds, msg.Past)
-	}
-	if msg.View.Epoch > p.heard {
-		if p.heard = msg.View.Epoch; p.heard == m.in.View.Epoch {
-			m.tellView(p)
-		}
-	}
-	if msg.Cleared > m.cleared {
-		m.cleared = msg.Cleared
-		m.tellWait()
-	}
-	return m.flush(now), nil
 }
 
 // Rule 5.1: how and when the record is changed.
@@ -273,7 +236,7 @@ func (m *Machine) successor() Record {
 func (m *Machine) swap(now int64, r Record) {
 	value, err := r.MarshalText()
 	if err != nil {
-		m.stop(err)
+		m.becomeStopped(err)
 		return
 	}
 	m.next = r
@@ -308,7 +271,7 @@ func (m *Machine) nextChange() int64 {
 // removeAt returns when this life wants to exclude a peer: for what is known of its process, or since it
 // is here and does not report in a view for so long that it cannot hold anything any more.
 func (m *Machine) removeAt(p *peer) int64 {
-	at := m.excludeAt(p, m.grace(), !m.in.Acting && m.earlier == nil)
+	at := m.excludeAt(p, m.grace(), m.phase == Frozen && m.earlier == nil)
 	if p.here && m.in.Reported && m.in.Lacks(p.node) {
 		at = max(m.in.InstalledAt, p.since) + m.cfg.Lease + m.grace()
 	}
@@ -329,7 +292,7 @@ func (m *Machine) turn() int64 { return m.rank(m.self) * m.in.Pause() }
 // learn takes in a record that an operation has shown, which was asked for at the time sent.
 func (m *Machine) learn(now, sent int64, r Record) {
 	if why := cmp.Or(m.contradicted(&r), m.mistaken(&r)); why != "" {
-		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
+		m.becomeStopped(badRecord(why + ": stop all members, delete the record, and start them again"))
 		return
 	}
 	was, former, cleared := m.self, m.record, m.cleared
@@ -338,12 +301,12 @@ func (m *Machine) learn(now, sent int64, r Record) {
 	if m.self != dmutex.None {
 		m.belong(now, sent, was, &former)
 	} else if m.leaving {
-		m.end(Left, nil)
+		m.becomeLeft()
 	} else if excluded, err := was != dmutex.None || m.missed(&r), m.misfit(r.Members); err != nil && (!m.cfg.Proves || excluded || m.exclusions > 0) { // 5.7: one that was a member never looks
-		m.stop(err)
+		m.becomeStopped(err)
 	} else {
 		if excluded {
-			m.excluded(now)
+			m.becomeOutside(now)
 		}
 		if m.runsOther() || len(r.Members) >= membership.MaxMembers { // until others have joined, or one leaves
 			m.rumor(now)
@@ -353,7 +316,7 @@ func (m *Machine) learn(now, sent int64, r Record) {
 		m.tellWait()
 	}
 	if m.self != dmutex.None && r.Epoch > m.in.View.Epoch {
-		m.enter(now)
+		m.becomeFrozen(now)
 		m.meet(m.self, m.in.View, r.Unclean, r.Unclean > former.Unclean)
 	}
 }
@@ -425,7 +388,7 @@ func (m *Machine) looked(now int64, names string) {
 	r := m.successor()
 	r.drop(func(e Entry) bool { return e.Proof != "" && !slices.Contains(living, e.Proof) })
 	if err := m.misfit(r.Members); err != nil {
-		m.stop(err)
+		m.becomeStopped(err)
 		return
 	}
 	m.swap(now, r)
@@ -439,53 +402,18 @@ func (m *Machine) differs() bool {
 // runsOther reports whether a lease of another length may run.
 func (m *Machine) runsOther() bool { return m.differs() && m.waits(m.record.Unclean) }
 
-func (m *Machine) stop(err error) { m.end(Stopped, err) }
-
-func (m *Machine) end(phase Phase, err error) {
-	m.ended, m.err = phase, err
-	m.in.Emit(Ended{err})
-}
-
-// enter installs the view of the record.
-func (m *Machine) enter(now int64) {
-	m.in.Install(now, m.record.view())
-	m.troubleAt = never
-	m.adopt(now, &m.in.View, m.self)
-}
-
-// excluded ends this life, by rule 5.5. What it held is lost.
-func (m *Machine) excluded(now int64) {
-	m.spend(now)
-	m.in.Install(now, membership.View{})
-	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, never, never, memory{}, leases.Term{Length: m.cfg.Lease}
-	m.in.Emit(Excluded{})
-}
-
 // Rejoin goes on as another life, drawn like that of [Config], when this one was excluded.
 // Nothing that was sent from or to the former one counts for the new one.
 func (m *Machine) Rejoin(now int64, life uint64) membership.Output {
 	if m.spent && life != 0 {
-		m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life
+		m.becomeAnother(life)
 	}
 	return m.flush(now)
 }
 
-func (m *Machine) send(p *peer, msg membership.Message) {
-	if p.here {
-		msg.From, msg.To = m.self, p.node
-		m.in.Out.Messages = append(m.in.Out.Messages, msg)
-	}
-}
-
-func (m *Machine) sendAll(msg membership.Message) {
-	for i := range m.peers {
-		m.send(&m.peers[i], msg)
-	}
-}
-
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) membership.Output {
-	if m.now = now; m.ended == Outside {
+	if m.now = now; !m.ended() {
 		m.mayAct(now)
 		m.mayAsk(now)
 	}
@@ -496,7 +424,7 @@ func (m *Machine) flush(now int64) membership.Output {
 func (m *Machine) mayAsk(now int64) {
 	switch {
 	case m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure: // the others exclude it if an earlier swap joins it after all
-		m.end(Left, nil)
+		m.becomeLeft()
 	case m.op != NoOperation:
 	case m.nextChange() <= now: // before a load that a stranger may have asked for (5.5)
 		m.change(now)

@@ -1157,7 +1157,7 @@ func FuzzHandle(f *testing.F) {
 
 // LeaseEnd returns when this life holds nothing any more: the lowest number while it is not a member.
 func (m *Machine) LeaseEnd() int64 {
-	if m.self == dmutex.None || m.ended != Outside {
+	if m.self == dmutex.None || m.ended() {
 		return math.MinInt64
 	}
 	return m.term.Expiry()

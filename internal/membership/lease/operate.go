@@ -16,7 +16,7 @@ import (
 // that it held was released. Any error but ErrConflict means that the operation has failed, or was
 // not answered in time: then a swap may have been done.
 func (m *Machine) Done(now int64, value []byte, err error) membership.Output {
-	if m.op == NoOperation || m.ended != Outside {
+	if m.op == NoOperation || m.ended() {
 		return m.flush(now)
 	}
 	m.in.Trip = now - m.sentAt
@@ -33,7 +33,7 @@ func (m *Machine) Done(now int64, value []byte, err error) membership.Output {
 		}
 	case op == Live:
 		if m.begun, m.proof = true, string(value); !canon.IsLife(m.proof) {
-			m.stop(dmutex.Misuse("membership: the store names a life " + strconv.Quote(m.proof) + ", not with 1 to 64 letters and digits"))
+			m.becomeStopped(dmutex.Misuse("membership: the store names a life " + strconv.Quote(m.proof) + ", not with 1 to 64 letters and digits"))
 		}
 	case op == Look:
 		m.looked(now, string(value))
@@ -58,10 +58,10 @@ func (m *Machine) read(now, sent int64, value []byte) {
 	err := r.UnmarshalText(value)
 	switch {
 	case len(value) == 0 && m.record.Epoch > 0:
-		m.stop(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
+		m.becomeStopped(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
 	case len(value) == 0:
 	case err != nil:
-		m.stop(err)
+		m.becomeStopped(err)
 	default:
 		m.learn(now, sent, r)
 	}
@@ -82,9 +82,8 @@ func (m *Machine) mayAct(now int64) {
 		}
 		m.recall(told, m.record.Unclean, m.cleared)
 	}
-	if !m.in.Acting && m.in.IsComplete() && m.cleared >= m.blind && m.term.State(now) != leases.Ended {
-		past := m.past.Apart()
-		m.in.Act(&past)
+	if m.phase == Frozen && m.in.IsComplete() && m.cleared >= m.blind && m.term.State(now) != leases.Ended {
+		m.becomeActing()
 	}
 }
 
@@ -107,7 +106,7 @@ func (m *Machine) clear(epoch uint64) {
 // keeps nobody waiting twice. A life that is about to join a new record has begun its own, so the
 // others wait until it has joined.
 func (m *Machine) Living(now int64, unclean uint64, names []string) membership.Output {
-	if m.ended == Outside && m.proves(unclean, &m.record, names) {
+	if !m.ended() && m.proves(unclean, &m.record, names) {
 		m.clear(unclean)
 	}
 	return m.flush(now)

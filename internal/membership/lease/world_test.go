@@ -343,7 +343,7 @@ func (w *world) Steps(list []action) []action {
 		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.LeaseEnd() < l.cfg.Lease || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
-		if l.in.IsComplete() && !l.in.Acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
+		if l.in.IsComplete() && l.phase != Acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
 			add(tick, i, 0)
 		}
 		if w.proves && l.cleared < l.record.Unclean {
@@ -687,7 +687,7 @@ func (w *world) tidy() {
 
 // ignores reports whether a message has no effect on a life, now or later.
 func (l *leased) ignores(f *flight) bool {
-	if l.ended != Outside || l.self > f.To {
+	if l.ended() || l.self > f.To {
 		return true
 	}
 	p := l.peer(f.From)
@@ -981,7 +981,7 @@ func (l *leased) freeze() {
 			r.Holds, r.Past = nil, nil // they were sent
 		}
 	}
-	if m.in.Acting { // they are in the lock
+	if m.phase == Acting { // they are in the lock
 		m.in.Holdings = nil
 	}
 	m.settlePast()
