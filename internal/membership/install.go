@@ -41,11 +41,11 @@ const (
 	maxQuarrel = 11
 )
 
-// Install begins with a newer view.
-func (in *Installation) Install(now int64, v View) {
+// Install begins with a newer view, and says whether what is reported is to be whole.
+func (in *Installation) Install(now int64, v View, whole bool) {
 	in.View, in.InstalledAt, in.Reported, in.Reports, in.Holdings, in.Acting = v, now, false, nil, nil, false
 	if v.Epoch > 0 {
-		in.Emit(Installed{v})
+		in.Emit(Installed{v, whole})
 	}
 }
 

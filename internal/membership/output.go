@@ -18,8 +18,12 @@ func (o Output) And(next Output) Output {
 type Event any
 
 // Installed tells that a newer View is installed. The driver freezes all that is older, and then calls
-// Report.
-type Installed struct{ View View }
+// Report. What it says is Whole if a former member may hold locks: then others are told of all locks, and not
+// only of those that are held.
+type Installed struct {
+	View  View
+	Whole bool // in the lease mode
+}
 
 // Acts tells that the View that was installed last acts: its locks begin, with the Holdings that its
 // members have reported, see [Carry], and what they know of the Past.

@@ -19,7 +19,7 @@ type Word struct {
 	Of      uint64          // the members that it is about, a bit for each of Members
 	Differs []Differ
 	Alone   []Differ // where ExcludesAlone of the machine differs from its Excludes
-	Brief   bool     // it lacks locks in both, so it is told to nobody: see NeedsWord
+	Brief   bool     // it lacks locks in both, so it is told to nobody: see Installed
 
 	index [2]map[string]uint64 // the bits of Differs and of Alone, if it is Indexed
 }

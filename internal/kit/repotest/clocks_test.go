@@ -24,7 +24,7 @@ var numbered = map[string]string{
 	"internal/mail.now":              "the time of the sessions, which have no other",
 	"internal/lend.now":              "likewise",
 	"node/internal/group.now":        "the time of the machine, which has no other: in the strict mode it is steady",
-	"node/internal/group.wake":       "the same time, for a duration until a deadline of the machine",
+	"node/internal/group.time":       "the same time, for a duration until a deadline of the machine",
 	"node/internal/group.trace":      "a trace is read by people",
 	"node/internal/locks.trace":      "likewise",
 	"node/internal/locks.step":       "likewise",

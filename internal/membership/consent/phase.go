@@ -205,7 +205,7 @@ func (m *Machine) become(p Phase) {
 func (m *Machine) becomeFrozen(now int64, v membership.View) {
 	m.become(Frozen)
 	m.round = 0
-	m.in.Install(now, v)
+	m.in.Install(now, v, false)
 	m.highest, m.trouble = max(m.highest, v.Epoch), false
 	m.fails, m.beginAt = 0, never
 	for i := range m.members {

@@ -137,9 +137,9 @@ func (m *Machine) Trouble(now int64, epoch uint64) membership.Output {
 	return m.flush(now)
 }
 
-// NeedsWord reports whether the next Report tells others of its word, since a former member may hold locks. Else the word may
+// needsWord reports whether the next Report tells others of its word, since a former member may hold locks. Else the word may
 // be brief.
-func (m *Machine) NeedsWord() bool {
+func (m *Machine) needsWord() bool {
 	return slices.ContainsFunc(m.met, func(a acquaintance) bool { return a.gone > m.cleared })
 }
 
@@ -316,8 +316,8 @@ func (m *Machine) learn(now, sent int64, r Record) {
 		m.tellWait()
 	}
 	if m.self != dmutex.None && r.Epoch > m.in.View.Epoch {
+		m.meet(m.self, r.view(), r.Unclean, r.Unclean > former.Unclean)
 		m.becomeFrozen(now)
-		m.meet(m.self, m.in.View, r.Unclean, r.Unclean > former.Unclean)
 	}
 }
 

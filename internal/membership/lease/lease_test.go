@@ -866,7 +866,7 @@ func TestTellsNothingBeforeItsReport(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
 	next := membership.View{Epoch: a.View().Epoch + 1, Members: a.View().Members}
-	a.in.Install(now, next)
+	a.in.Install(now, next, false)
 	a.Lost(now, 2)
 	out, err := a.Handle(now, membership.Message{Kind: membership.Decide, From: 2, To: 1, View: membership.View{Epoch: next.Epoch}})
 	require.NoError(t, err)

@@ -370,13 +370,13 @@ func TestLastWord(t *testing.T) {
 func TestBriefWord(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)
-	require.False(t, a.NeedsWord())
+	require.False(t, a.needsWord())
 	word := membership.Word{Node: 1, Epoch: a.in.Complete.Epoch, Members: []dmutex.NodeID{1, 2}, Brief: true}
 	a.in.Reported = false
 	a.Report(now, nil, &word)
 	gone := word.Epoch + 1
 	a.met = []acquaintance{{node: 2, told: word.Epoch, gone: gone}}
-	require.True(t, a.NeedsWord())
+	require.True(t, a.needsWord())
 	told := a.tell(a.cleared)
 	require.Empty(t, told.Words)
 	a.recall([]*membership.Past{told}, gone, a.cleared)
@@ -387,7 +387,7 @@ func TestBriefWord(t *testing.T) {
 	a.Report(now, nil, &word)
 	require.Len(t, a.tell(a.cleared).Words, 1)
 	a.cleared = gone
-	require.False(t, a.NeedsWord())
+	require.False(t, a.needsWord())
 }
 
 // The past that a life tells is bounded: the life leaves out words, or tells nothing.

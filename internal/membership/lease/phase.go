@@ -220,7 +220,7 @@ func (m *Machine) become(p Phase) {
 // becomeFrozen installs the view of the record.
 func (m *Machine) becomeFrozen(now int64) {
 	m.become(Frozen)
-	m.in.Install(now, m.record.view())
+	m.in.Install(now, m.record.view(), m.needsWord())
 	m.troubleAt = never
 	m.adopt(now, &m.in.View, m.self)
 }
@@ -236,7 +236,7 @@ func (m *Machine) becomeActing() {
 func (m *Machine) becomeOutside(now int64) {
 	m.become(Outside)
 	m.spend(now)
-	m.in.Install(now, membership.View{})
+	m.in.Install(now, membership.View{}, false)
 	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, never, never, memory{}, leases.Term{Length: m.cfg.Lease}
 	m.in.Emit(Excluded{})
 }

@@ -86,6 +86,7 @@ type simNode struct {
 	lost     int // how often a lease ended under a lock
 	phase    Phase
 	view     uint64
+	whole    bool             // what it tells of that is to be
 	acted    uint64           // the view that acted last here, since another was frozen; 0 if none did
 	word     *membership.Word // about the view that acted last; nil while it acts
 	timerAt  int64            // true time of the next Tick, if it is not superseded
@@ -243,7 +244,7 @@ func (w *sim) follow(i int, x *simNode, out membership.Output, ask *Ask) (next f
 			w.retire(x)
 			next = func() membership.Output { return x.Rejoin(w.clock(x), w.life(i)) }
 		case membership.Installed:
-			x.view = e.View.Epoch
+			x.view, x.whole = e.View.Epoch, e.Whole
 			next = func() membership.Output { return w.report(x) }
 		case membership.Acts:
 			x.word = nil
@@ -276,7 +277,7 @@ func (w *sim) report(x *simNode) membership.Output {
 		}
 	}
 	word := x.word
-	if word != nil && !x.NeedsWord() {
+	if word != nil && !x.whole {
 		word = &membership.Word{Node: word.Node, Epoch: word.Epoch, Members: word.Members, Brief: true}
 		if len(x.word.Differs) == 0 { // what it says must not matter
 			word.Differs = []membership.Differ{{Lock: "x", Bits: math.MaxUint64}}

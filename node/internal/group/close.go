@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/hold"
-	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/trace"
@@ -51,7 +49,7 @@ func (g *Group) stop(why error) {
 	why = &stopError{why}
 	g.endGrants(why)
 	g.Locks.Lose(why)
-	g.who.halt(g.who.now())
+	g.who.event(g.who.now(), halted{})
 	g.finish()
 	if !errors.Is(why, transport.ErrClosed) {
 		g.running.Go(func() { _ = g.Mail.Close(g.done) }) // at once: the group goes on without this process
@@ -77,8 +75,7 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	err = g.awaitWork(ctx)
 	released := err == nil
 	if released && g.Locks.Why() == ErrClosed {
-		g.part(ctx)
-		err = g.depart(ctx)
+		err = g.who.depart(ctx)
 	}
 	g.finish() // ends what is asked of a store
 	err = errors.Join(err, g.closeMail(ctx, err == nil))
@@ -95,7 +92,10 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	g.Log(level, "node closed", attrs...)
 	g.late.Close()
 	g.running.Wait()
-	g.who.closed(released)
+	g.mu.Lock()
+	g.who.event(g.time(), closed{released})
+	g.mu.Unlock()
+	g.running.Wait()
 	return lost, err
 }
 
@@ -104,7 +104,7 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 func (g *Group) awaitWork(ctx context.Context) error {
 	for {
 		what, name := "the function that runs under lock %q has not returned", g.Locks.Used(false)
-		if name == "" && g.alone() {
+		if name == "" && g.stands().alone {
 			what, name = "the client that holds lock %q has not released it", g.Locks.Used(true)
 		}
 		if name == "" {
@@ -118,72 +118,10 @@ func (g *Group) awaitWork(ctx context.Context) error {
 	}
 }
 
-// part says this node's last word, before it changes the record, and waits until the other members have it
-// and, before it, the releases and withdrawals: record and link are two channels. A view without this node that
-// came first would find locks that it holds or waits for, and the members would wait for its lease.
-//
-// It waits for an eighth of a lease at most, so that no peer that hangs delays a Close for longer, and for no
-// peer that was silent for as long. Then all is as after a crash, for those that do not know. Before that it
-// waits for its clients, for a twentieth of a lease at most.
-func (g *Group) part(ctx context.Context) {
-	l, ok := g.who.(*record)
-	if !ok { // in the strict mode the view comes behind the releases
-		return
-	}
-	clients, cancel := context.WithTimeout(ctx, g.cfg.Lease/leases.Ask)
-	g.cfg.Up.Parting(clients)
-	cancel()
-	ctx, cancel = context.WithTimeout(ctx, g.cfg.Lease/leases.Away)
-	defer cancel()
-	lent := g.Locks.Loans()
-	g.do(func(now int64) membership.Output { return l.Part(now, lent) })
-	g.Mail.Flush()
-	for _, id := range g.Others() {
-		g.awaitReceipt(ctx, id)
-	}
-}
-
-// awaitReceipt waits until a peer has all that was sent to it.
-func (g *Group) awaitReceipt(ctx context.Context, id dmutex.NodeID) {
-	var receipt <-chan struct{}
-	for ctx.Err() == nil {
-		there, sent := g.hears(id)
-		if !there {
-			return
-		}
-		if sent && receipt == nil {
-			receipt = g.Mail.Receipt(id)
-			g.Mail.Flush()
-		}
-		select {
-		case <-receipt:
-			return
-		case <-time.After(sendAgain): // it may be no peer any more
-		case <-ctx.Done():
-		}
-	}
-}
-
-// hears reports whether a peer is there, as far as it is known, and whether the mail has all that is for it.
-func (g *Group) hears(id dmutex.NodeID) (there, sent bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p, st := g.peer(id), g.Mail.Status(id)
-	there = p != nil && st.Life != 0 && !st.Left && st.Silent < g.cfg.Lease/leases.Away
-	return there, there && len(p.pending) == 0 && len(p.parts) == 0
-}
-
-// alone reports whether this node is the only member of the record.
-func (g *Group) alone() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	l, ok := g.who.(*record)
-	return ok && len(l.Record().Members) < 2
-}
-
-// depart waits until no member needs this node.
-func (g *Group) depart(ctx context.Context) (late error) {
-	g.do(g.who.Leave)
+// leave waits until no member needs this node, after an input by which it leaves. It returns an error if ctx ends
+// first.
+func (g *Group) leave(ctx context.Context, leave func(now int64) membership.Output) (late error) {
+	g.do(leave)
 	g.Mail.Flush()
 	select {
 	case <-g.done.Done():
@@ -192,9 +130,7 @@ func (g *Group) depart(ctx context.Context) (late error) {
 			late = hold.ContextError(ctx)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.who.departed(late)
+	return late
 }
 
 // closeMail closes the mail. Nothing depends on whether the peers learn of it, so it

@@ -2,7 +2,7 @@
 // membership over the mail, and makes the locks freeze and act.
 //
 // A [Group] has what both modes share. Its authority says who is a member: the members by
-// consent (consent.go), or the record in a store (record.go). It reports to package node by
+// consent (strict.go), or the record in a store (record.go). It reports to package node by
 // [Up]. Its mutex comes before that of the locks, and none of the mail is held when it is taken.
 package group
 
@@ -286,16 +286,17 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 }
 
 // Stranger takes a frame of a node that may be in a newer record than this node has read.
-func (g *Group) Stranger(dmutex.NodeID) { g.do(g.who.stranger) }
+func (g *Group) Stranger(dmutex.NodeID) { g.happens(stranger{}) }
 
 // Taken reports that a peer has met another process with this node's number.
 func (g *Group) Taken(by dmutex.NodeID, life uint64) {
-	g.do(func(now int64) membership.Output {
+	g.do(func(now int64) (none membership.Output) {
 		if g.rival == 0 {
 			g.rival = max(now, 1)
 			g.LogOften(slog.LevelWarn, "peer has met another process with this node's number", g.peerAttr(by))
 		}
-		return g.who.taken(now, by, life)
+		g.who.event(now, taken{by, life})
+		return none
 	})
 }
 

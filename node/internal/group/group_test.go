@@ -143,13 +143,17 @@ func TestLifeEndsWithTheNode(t *testing.T) {
 			l.life, l.lasts = life, math.MinInt64
 			g.mu.Unlock()
 			var closing sync.WaitGroup
-			closing.Go(func() { l.closed(released) })
+			closing.Go(func() {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				l.close(l.time.Now(), released)
+			})
 			select {
 			case <-life.over:
 			case <-time.After(time.Second):
 				t.Error("the life was not ended")
 			}
-			synctest.Wait() // closed may begin the end from a timer, a moment before it unlocks
+			synctest.Wait() // close may begin the end from a timer, a moment before it unlocks
 			free := g.mu.TryLock()
 			if free {
 				g.mu.Unlock()

@@ -98,19 +98,13 @@ func newRecord(g *Group) (err error) {
 // yet that keep two lives apart.
 func newLife(above uint64) uint64 { return drawLife(above, 33) }
 
-// stranger asks the record, which may be newer than this node has read.
-func (l *record) stranger(now int64) membership.Output { return l.Hint(now) }
-
-// Leave is the exclusion of oneself if locks are lent: clients may still hold them.
-func (l *record) Leave(now int64) membership.Output {
+// leave is the exclusion of oneself if locks are lent: clients may still hold them.
+func (l *record) leave(now int64) membership.Output {
 	if l.group.Locks.Used(true) != "" {
 		return l.LeaveHolding(now)
 	}
-	return l.Machine.Leave(now)
+	return l.Leave(now)
 }
-
-// taken asks the record, too: it knows whose number it is.
-func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) membership.Output { return l.Hint(now) }
 
 // died takes the evidence that a peer's process has ended.
 func (l *record) died(now int64, id dmutex.NodeID, proved bool) membership.Output {
@@ -164,9 +158,22 @@ func (l *record) watchPause() int64 { return min(l.length/leases.Ask, maxWatch) 
 
 // event does what the machine says, until this node has nothing to do with the group any more.
 func (l *record) event(now int64, e membership.Event) {
-	if l.idle() {
-		return // if it has stopped by itself, the others are to exclude it
+	switch e := e.(type) {
+	case stranger, taken: // the record may be newer than this node has read, and knows whose number it is
+		l.group.apply(now, l.Hint(now))
+	case halted:
+		l.rest(now)
+		l.retire(now)
+	case closed:
+		l.close(now, e.released)
+	default:
+		if !l.idle() { // if it has stopped by itself, the others are to exclude it
+			l.follow(now, e)
+		}
 	}
+}
+
+func (l *record) follow(now int64, e membership.Event) {
 	g := l.group
 	switch e := e.(type) {
 	case lease.Joined:
@@ -206,11 +213,6 @@ func (l *record) rest(now int64) {
 	g.timers[watch], g.timers[look], g.timers[say] = timers.Never, timers.Never, timers.Never
 	g.Locks.SetTerm(leases.Term{})
 	l.set(now)
-}
-
-func (l *record) halt(now int64) {
-	l.rest(now)
-	l.retire(now)
 }
 
 // renewed lets the locks go on until the term ends.
@@ -314,6 +316,10 @@ func (l *record) meet(now int64, members lease.Members) {
 	g.timers[watch] = now
 }
 
+func (l *record) stands(now int64) standing {
+	return standing{view: l.View(), missing: l.Missing(nil), why: l.waitsFor(), lease: l.status(now), alone: len(l.Record().Members) < 2}
+}
+
 // waitsFor is an ErrStore while the store keeps this node from acting.
 func (l *record) waitsFor() error {
 	until, dead, all := l.Waits()
@@ -353,7 +359,12 @@ func (l *record) stopped() error {
 		l.group.differs("member "+other.Member.String(), other.Speaks, describe(l.length, l.group.settings), describe(other.Lease, other.Settings)))
 }
 
-func (l *record) departed(late error) error {
+func (l *record) depart(ctx context.Context) error {
+	l.part(ctx)
+	g := l.group
+	late := g.leave(ctx, l.leave)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch {
 	case late == nil && l.Phase() == lease.Stopped:
 		return l.stopped()
@@ -459,6 +470,60 @@ func (l *record) status(now int64) *Lease {
 		status.Remains = time.Duration(term.Until() - now)
 	}
 	return status
+}
+
+// part says this node's last word, before it changes the record, and waits until the other members have it
+// and, before it, the releases and withdrawals: record and link are two channels. A view without this node that
+// came first would find locks that it holds or waits for, and the members would wait for its lease.
+//
+// It waits for an eighth of a lease at most, so that no peer that hangs delays a Close for longer, and for no
+// peer that was silent for as long. Then all is as after a crash, for those that do not know. Before that it
+// waits for its clients, for a twentieth of a lease at most.
+func (l *record) part(ctx context.Context) {
+	g := l.group
+	clients, cancel := context.WithTimeout(ctx, g.cfg.Lease/leases.Ask)
+	g.cfg.Up.Parting(clients)
+	cancel()
+	ctx, cancel = context.WithTimeout(ctx, g.cfg.Lease/leases.Away)
+	defer cancel()
+	lent := g.Locks.Loans()
+	g.do(func(now int64) membership.Output { return l.Part(now, lent) })
+	g.Mail.Flush()
+	for _, id := range g.Others() {
+		l.awaitReceipt(ctx, id)
+	}
+}
+
+// awaitReceipt waits until a peer has all that was sent to it.
+func (l *record) awaitReceipt(ctx context.Context, id dmutex.NodeID) {
+	g := l.group
+	var receipt <-chan struct{}
+	for ctx.Err() == nil {
+		there, sent := l.hears(id)
+		if !there {
+			return
+		}
+		if sent && receipt == nil {
+			receipt = g.Mail.Receipt(id)
+			g.Mail.Flush()
+		}
+		select {
+		case <-receipt:
+			return
+		case <-time.After(sendAgain): // it may be no peer any more
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hears reports whether a peer is there, as far as it is known, and whether the mail has all that is for it.
+func (l *record) hears(id dmutex.NodeID) (there, sent bool) {
+	g := l.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, st := g.peer(id), g.Mail.Status(id)
+	there = p != nil && st.Life != 0 && !st.Left && st.Silent < g.cfg.Lease/leases.Away
+	return there, there && len(p.pending) == 0 && len(p.parts) == 0
 }
 
 // Moved tells the members that a client goes on with this one, and that a former member has nothing lent to it

@@ -1,18 +1,17 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/membership/consent"
 	"github.com/dmutex/dmutex/internal/stream"
 )
 
@@ -70,7 +69,7 @@ func (g *Group) covered() bool { return g.lease != leases.Ended }
 // Recheck asks the record whether this life is a member still, by an operation that is sent later than
 // now: then what was lent and lost is given back.
 func (g *Group) Recheck() {
-	g.do(g.who.stranger)
+	g.happens(stranger{})
 	g.Mail.Flush()
 }
 
@@ -91,17 +90,16 @@ func (g *Group) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.who.now() // first: the lease may have ended
-	lives, v := g.who.View(), g.shown
-	v.Epoch, v.Members, v.Acts, v.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
-	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.waitsFor(), ahead(lives.Epoch)
-	return Status{v, lives, g.who.status(now), g.life, g.refused.Load()}
+	st, v := g.standing(now), g.shown
+	v.Epoch, v.Members, v.Acts, v.Age = st.view.Epoch, st.view.Nodes(), g.acting.Load(), time.Duration(now-g.since)
+	v.Missing, v.Err, v.Ahead = st.missing, st.why, ahead(v.Epoch)
+	return Status{v, st.view, st.lease, g.life, g.refused.Load()}
 }
 
 // Waits returns the members that this node waits for, and what else it waits for.
 func (g *Group) Waits() ([]dmutex.NodeID, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.waits()
+	st := g.stands()
+	return st.missing, st.why
 }
 
 // Glance is Waits for callers that must not wait: ok is false while the group is busy.
@@ -110,13 +108,22 @@ func (g *Group) Glance() (missing []dmutex.NodeID, err error, ok bool) {
 		return nil, nil, false
 	}
 	defer g.mu.Unlock()
-	missing, err = g.waits()
-	return missing, err, true
+	st := g.standing(g.who.now())
+	return st.missing, st.why, true
 }
 
-func (g *Group) waits() ([]dmutex.NodeID, error) {
-	g.who.now() // the lease may have ended
-	return g.who.Missing(nil), g.waitsFor()
+// stands returns how this node stands in its group.
+func (g *Group) stands() standing {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.standing(g.who.now()) // which may end the lease
+}
+
+// standing is stands for callers that have the mutex.
+func (g *Group) standing(now int64) standing {
+	st := g.who.stands(now)
+	st.why = cmp.Or(st.why, g.refusal)
+	return st
 }
 
 // Ready waits until this node is in a view that acts. If ctx ends first, it returns ctx's
@@ -141,49 +148,6 @@ func (g *Group) awaitView(ctx context.Context, next <-chan struct{}, enough <-ch
 		return ctx.Err()
 	}
 	return g.Locks.Why()
-}
-
-// Evict is node.Node.Evict. If ctx ends first, it returns ctx's error.
-func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
-	c, ok := g.who.(*strict)
-	if !ok {
-		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
-	}
-	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
-	gone, err := false, g.Locks.Why()
-	for err == nil {
-		var next <-chan struct{}
-		g.do(func(now int64) (say membership.Output) {
-			next = g.next
-			view := c.View().Nodes()
-			if len(view) > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
-				return slices.Contains(view, id) || !slices.Contains(g.cfg.Members, id)
-			}) {
-				gone = c.Phase() == consent.Acting
-				return say // such a view acts when it is due, and another would be due later
-			}
-			for _, id := range members {
-				newest := c.Newest(id)
-				if known, again := lives[id]; again && newest > known {
-					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
-					return say
-				}
-				lives[id] = newest
-			}
-			if !c.Evicting(members...) {
-				say, err = c.Evict(now, members...)
-			}
-			return say
-		})
-		g.Mail.Flush()
-		if gone {
-			return nil
-		}
-		if err == nil {
-			err = g.awaitView(ctx, next, time.After(time.Second)) // another's round may have come between
-		}
-	}
-	return err
 }
 
 // Peer returns the state of the mail with another member, and an ErrConfig if it is

@@ -179,16 +179,14 @@ func (l *record) retire(now int64) {
 	}
 }
 
-// closed ends the life of the store with the node. The store may take its time, so not under the mutex.
-func (l *record) closed(released bool) {
-	l.group.mu.Lock()
+// close ends the life of the store with the node. The store may take its time, so not under the mutex.
+func (l *record) close(now int64, released bool) {
 	life := l.life
 	if released {
 		l.life = nil
 	}
-	l.retire(l.time.Now())
-	l.group.mu.Unlock()
+	l.retire(now)
 	if released && life != nil {
-		_ = life.Close()
+		l.group.running.Go(func() { _ = life.Close() })
 	}
 }

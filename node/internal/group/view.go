@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,6 +73,14 @@ func (g *Group) Expired() {
 	g.who.now()
 }
 
+// happens tells the authority what has happened to this node.
+func (g *Group) happens(e membership.Event) {
+	g.do(func(now int64) (none membership.Output) {
+		g.who.event(now, e)
+		return none
+	})
+}
+
 // pause notes that the locks cease to act.
 func (g *Group) pause(now int64) {
 	if g.acting.Swap(false) {
@@ -88,7 +95,7 @@ func (g *Group) apply(now int64, out membership.Output) {
 		switch e := out.Events[i].(type) {
 		case membership.Installed:
 			g.post(now, &out)
-			g.freeze(now, e.View)
+			g.freeze(now, &e)
 		case membership.Acts:
 			g.post(now, &out)
 			g.ready = &e
@@ -113,7 +120,8 @@ func (g *Group) post(now int64, out *membership.Output) {
 }
 
 // freeze ends the locks of the former view, and reports them in a newer one.
-func (g *Group) freeze(now int64, view membership.View) {
+func (g *Group) freeze(now int64, e *membership.Installed) {
+	view := e.View
 	g.frozen, g.ready = now, nil
 	g.pause(now)
 	start := dmutex.Start{ // but for the holder
@@ -124,9 +132,7 @@ func (g *Group) freeze(now int64, view membership.View) {
 		g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 		g.logTrouble(g.refusal)
 	}
-	l, leased := g.who.(*record)
-	whole := leased && l.NeedsWord()
-	g.running.Go(func() { g.report(start, view.Epoch, whole) })
+	g.running.Go(func() { g.report(start, view.Epoch, e.Whole) })
 }
 
 // report reports the locks in a view, unless that was overtaken. There may be very many, and renewals do not
@@ -137,7 +143,7 @@ func (g *Group) report(start dmutex.Start, epoch uint64, whole bool) {
 		return
 	}
 	g.do(func(now int64) (out membership.Output) {
-		if g.who.View().Epoch == epoch {
+		if g.who.stands(now).view.Epoch == epoch {
 			g.trace(trace.Event{What: trace.View, Peer: start.Self, Life: g.life, N: epoch, Members: start.Members, Limit: start.Limit})
 			out = g.who.Report(now, holds, word)
 		}
@@ -169,13 +175,17 @@ func (g *Group) mayAct(now int64) {
 
 // wake asks for a Tick when there is something to do by time alone.
 func (g *Group) wake() {
-	at, now := min(g.who.Deadline(), g.timers.Next()), int64(g.Mail.Now().Age())
+	if at := min(g.who.Deadline(), g.timers.Next()); at != timers.Never {
+		g.Mail.Wake(time.Duration(at - g.time()))
+	}
+}
+
+// time returns the time by the clock of inputs.
+func (g *Group) time() int64 {
 	if g.clock != nil {
-		now = g.clock()
+		return g.clock()
 	}
-	if at != timers.Never {
-		g.Mail.Wake(time.Duration(at - now))
-	}
+	return int64(g.Mail.Now().Age())
 }
 
 // send passes some of the pending messages to the mail, as far as there is room. The rest has its turn when
@@ -320,7 +330,8 @@ func (g *Group) Tick(int64) int64 {
 	if g.timers.Due(nag, now) {
 		g.timers[nag] = now + max(now-g.since, int64(nagAfter))
 		if g.Locks.Why() == nil {
-			missing, why = g.who.Missing(nil), g.waitsFor()
+			st := g.standing(now)
+			missing, why = st.missing, st.why
 		}
 		g.wake()
 	}
@@ -335,6 +346,3 @@ func (g *Group) Tick(int64) int64 {
 	}
 	return timers.Never // wake has said when it is due
 }
-
-// waitsFor says what but members keeps this node from acting, nil if nothing does.
-func (g *Group) waitsFor() error { return cmp.Or(g.who.waitsFor(), g.refusal) }

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -14,37 +15,6 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
 )
-
-// An authority is a machine of package membership with its driver: a consent or a record. It is
-// guarded by the mutex of the Group.
-type authority interface {
-	// The inputs of the machine. A driver adds to some.
-	Tick(now int64) membership.Output
-	Met(now int64, peer dmutex.NodeID, life uint64) membership.Output
-	Lost(now int64, peer dmutex.NodeID) membership.Output
-	Handle(now int64, m membership.Message) (membership.Output, error)
-	Report(now int64, holds []membership.Hold, word *membership.Word) membership.Output
-	Trouble(now int64, epoch uint64) membership.Output
-	Leave(now int64) membership.Output
-	taken(now int64, by dmutex.NodeID, life uint64) membership.Output // a peer has met that life of this number
-	stranger(now int64) membership.Output                             // a node that is no peer has sent a frame
-
-	// now returns the time of an input, and tells the machine the wall clock. What a lease has not
-	// covered until now ends first, as an input may extend the lease.
-	now() int64
-
-	event(now int64, e membership.Event) // does what an event says that is not the same in both modes
-	halt(now int64)                      // this node takes no part in the group any more
-	departed(late error) error           // returns the error of a Close; late if its context has ended first
-	closed(released bool)                // ends what outlives the group, if all locks were released
-
-	// How it stands.
-	Deadline() int64 // when to Tick
-	View() membership.View
-	Missing(b []dmutex.NodeID) []dmutex.NodeID
-	waitsFor() error         // for what but members this node waits
-	status(now int64) *Lease // nil without one
-}
 
 // strict is the authority of the strict mode: the members agree.
 type strict struct {
@@ -97,10 +67,9 @@ func (c *strict) now() int64 {
 	return int64(c.group.Mail.Now().Age())
 }
 
-func (c *strict) halt(int64)                       {}
-func (c *strict) stranger(int64) membership.Output { return membership.Output{} }
-func (c *strict) status(int64) *Lease              { return nil }
-func (c *strict) closed(bool)                      {}
+func (c *strict) stands(int64) standing {
+	return standing{view: c.View(), missing: c.Missing(nil), why: c.told()}
+}
 
 // Met tells the peer the name of this process. It forgets the peer's: another process may have the number
 // now, and the peer tells its name, too.
@@ -119,8 +88,8 @@ func (c *strict) Handle(now int64, m membership.Message) (membership.Output, err
 	return out, err
 }
 
-// Leave is over at once for a life that was in no view, and has learnt of a higher one.
-func (c *strict) Leave(now int64) membership.Output {
+// leave is over at once for a life that was in no view, and has learnt of a higher one.
+func (c *strict) leave(now int64) membership.Output {
 	if c.Phase() == consent.Older {
 		c.group.finish()
 	}
@@ -135,13 +104,15 @@ func (c *strict) event(now int64, e membership.Event) {
 		g.doubted = true
 		g.Locks.Halt()
 		g.pause(now)
-		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.waitsFor()))
+		g.LogOften(slog.LevelWarn, "in doubt", slog.Any("err", c.told()))
 	case consent.Trusted:
 		g.doubted = false
 		g.settle(g.Locks.Resume())
 		g.mayAct(now)
 	case consent.Ended:
 		c.ended(e)
+	case taken:
+		g.apply(now, c.taken(now, e))
 	}
 }
 
@@ -172,15 +143,19 @@ func (c *strict) older(later uint64) {
 	}
 }
 
-func (c *strict) departed(late error) error {
+func (c *strict) depart(ctx context.Context) error {
+	g := c.group
+	late := g.leave(ctx, c.leave)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if late == nil {
 		return nil
 	}
 	return fmt.Errorf("close: members %v did not answer in time, so the others wait for this node to return: %w", c.Missing(nil), late)
 }
 
-// waitsFor says what this member is told, if it is in doubt.
-func (c *strict) waitsFor() error {
+// told says what this member is told, if it is in doubt.
+func (c *strict) told() error {
 	const until = ": nothing is granted until another member denies it; if none does within a second, this node stops"
 	switch by, later := c.Doubt(); {
 	case by == dmutex.None:
@@ -192,12 +167,12 @@ func (c *strict) waitsFor() error {
 	}
 }
 
-func (c *strict) taken(now int64, by dmutex.NodeID, life uint64) membership.Output {
+func (c *strict) taken(now int64, e taken) membership.Output {
 	switch g := c.group; {
 	case c.Phase() != consent.Outside && c.Phase() != consent.Older:
-		return c.Taken(now, by, life)
-	case life > g.life && former(life): // unless it answers when we have a higher one
-		c.rename(life)
+		return c.Taken(now, e.by, e.life)
+	case e.life > g.life && former(e.life): // unless it answers when we have a higher one
+		c.rename(e.life)
 	case now-g.rival > int64(rivalPatience):
 		g.stop(ErrNumberTaken)
 	}
@@ -235,4 +210,47 @@ func (c *strict) rename(above uint64) {
 			return c.Tick(now)
 		})
 	})
+}
+
+// Evict is node.Node.Evict. If ctx ends first, it returns ctx's error.
+func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
+	c, ok := g.who.(*strict)
+	if !ok {
+		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
+	}
+	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
+	gone, err := false, g.Locks.Why()
+	for err == nil {
+		var next <-chan struct{}
+		g.do(func(now int64) (say membership.Output) {
+			next = g.next
+			view := c.View().Nodes()
+			if len(view) > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
+				return slices.Contains(view, id) || !slices.Contains(g.cfg.Members, id)
+			}) {
+				gone = c.Phase() == consent.Acting
+				return say // such a view acts when it is due, and another would be due later
+			}
+			for _, id := range members {
+				newest := c.Newest(id)
+				if known, again := lives[id]; again && newest > known {
+					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
+					return say
+				}
+				lives[id] = newest
+			}
+			if !c.Evicting(members...) {
+				say, err = c.Evict(now, members...)
+			}
+			return say
+		})
+		g.Mail.Flush()
+		if gone {
+			return nil
+		}
+		if err == nil {
+			err = g.awaitView(ctx, next, time.After(time.Second)) // another's round may have come between
+		}
+	}
+	return err
 }
