@@ -313,10 +313,12 @@ func (s *Stream) Send(message []byte) error {
 	case s.Backlog()+len(message)+maxHead > Buffer:
 		return ErrFull
 	}
-	// Rather than grow, move down what is at most half: that pays for itself.
-	if s.start > 0 && s.start >= s.Backlog() && len(s.out)+len(message)+maxHead > cap(s.out) {
-		s.out = s.out[:copy(s.out, s.out[s.start:])]
-		s.start = 0
+	if need := len(message) + maxHead; len(s.out)+need > cap(s.out) {
+		out := s.out[:0] // rather than grow, move down what is at most half: that pays for itself
+		if s.start == 0 || s.start < s.Backlog() {
+			out = make([]byte, 0, s.Backlog()+max(s.Backlog(), need)) // append would grow by less, and copy a long backlog more often
+		}
+		s.out, s.start = append(out, s.out[s.start:]...), 0
 	}
 	s.out = appendBin(s.out, message)
 	s.sent++
