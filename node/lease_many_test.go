@@ -19,7 +19,7 @@ import (
 func manyLocks(t *testing.T, g *leaseGroup) (all []*member, held [2][]lock.Held) {
 	all = g.open(2)
 	for i, s := range all {
-		for k := range 600 {
+		for k := range 900 {
 			held[i] = append(held[i], s.acquire(fmt.Sprint(i, " holds ", k)))
 		}
 		s.OnBreath(func() { time.Sleep(leaseOf / 6) })
@@ -83,7 +83,7 @@ func TestLeaseManyHeld(t *testing.T) {
 func TestLeaseLapsesDuringAChange(t *testing.T) {
 	bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
 		all, held := manyLocks(t, g)
-		ctx := held[0][599].Context()
+		ctx := held[0][899].Context()
 		all[0].isolate(true)
 		left := all[0].Status().Lease.Remains
 		began := time.Now()
@@ -92,7 +92,7 @@ func TestLeaseLapsesDuringAChange(t *testing.T) {
 		require.ErrorIs(t, held[0][0].Err(), node.ErrLost)
 		all[0].isolate(false)
 		time.Sleep(10 * leaseOf)
-		for _, k := range []int{0, 299, 599} {
+		for _, k := range []int{0, 449, 899} {
 			require.NoError(t, all[1].acquire(fmt.Sprint("0 holds ", k)).Release())
 			require.NoError(t, held[1][k].Release())
 			require.NoError(t, all[0].acquire(fmt.Sprint("1 holds ", k)).Release())
@@ -105,12 +105,12 @@ func TestLeaseLapsesDuringAChange(t *testing.T) {
 func TestLeaseClosesDuringAChange(t *testing.T) {
 	bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
 		all, held := manyLocks(t, g)
-		ctx := held[0][599].Context()
+		ctx := held[0][899].Context()
 		require.NoError(t, all[0].Close(t.Context()))
 		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 		require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
 		began := time.Now()
-		for _, k := range []int{0, 299, 599} {
+		for _, k := range []int{0, 449, 899} {
 			require.NoError(t, all[1].acquire(fmt.Sprint("0 holds ", k)).Release())
 			require.NoError(t, held[1][k].Release())
 		}

@@ -254,8 +254,6 @@ func (l *record) excluded(now int64) {
 	g.Locks.Freeze(epoch, dmutex.Start{})
 	g.running.Go(func() { g.Locks.Frozen(epoch, false) }) // ends what waits for no other view
 	g.timers[give] = timers.Never
-	l.gaveBack(g.Locks.GiveBack(g.Locks.Lapses())) // no message is sent: the machines are gone, and the others wait out the lease
-	l.gaveBack(g.Locks.ReturnAll())
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
@@ -265,6 +263,8 @@ func (l *record) excluded(now int64) {
 	}
 	g.setPeers(nil)
 	g.running.Go(func() {
+		// No message is sent: the machines are gone, and the others wait out the lease. It is done before another life reports.
+		l.gaveBack(append(g.Locks.GiveBack(g.Locks.Lapses()), g.Locks.ReturnAll()...))
 		g.Mail.Rename(life) // when it returns, nothing of the former life's streams is being handled
 		g.Mail.SetPeers(nil)
 		g.do(func(now int64) membership.Output {

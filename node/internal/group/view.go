@@ -227,6 +227,7 @@ func (g *Group) act(e *membership.Acts) {
 			return none
 		})
 		g.Mail.Flush()
+		g.Locks.Sweep()
 	})
 }
 

@@ -28,7 +28,7 @@ func (t *Table) Handle(name []byte, m *trace.Message) {
 func (t *Table) handle(name []byte, m *trace.Message) {
 	if epoch := epochs.Of(m.Fence); t.acting && !t.late && epoch == t.epoch {
 		l := t.locks[string(name)] // does not allocate
-		if l == nil || l.machine == nil {
+		if l == nil || !l.lives() {
 			l = t.lock(string(name))
 		}
 		l.handle(m)

@@ -20,16 +20,22 @@ func TestKill(t *testing.T) {
 		{"claims of anybody", " && membership.MayClaim(w.Claims, t.start.Members, l.former()) &&", " &&", "TestClaimRefused"},
 		{"claims falsely", "!t.past.Refutes(w.Claims[len(w.Claims)-1], membership.Loan{Lock: l.name, Key: w.Key})", "true", "TestClaimRefused"},
 	})
+	machinetest.Kill(t, "waiter.go", []machinetest.Edit{
+		{"leaves those that come before a view acts", "			t.waiting[l.name] = struct{}{}\n", "			_ = t\n", "TestWaitsForTheNextView"},
+	})
 	machinetest.Kill(t, "lock.go", []machinetest.Edit{
 		{"a claim outlives its view", "if !w.Try && w.Claims == nil {", "if !w.Try {", "TestClaimEndsWithItsView"},
 		{"waits for no former", "(l.waits() || l.turns()) ||", "l.turns() ||", "TestClaimServesNobodyElse"},
+		{"a word about another view", "t.word != nil && t.word.Epoch == l.epoch {", "t.word != nil {", "TestMachineOfAnEarlierView"},
+		{"an earlier view's machine lives", "l.table.acts(l.epoch) }", "l.table.acting }", "TestMachineOfAnEarlierView"},
 		{"a claim waits for its former", "l.waiters[0].Claims == nil && (l.waits()", "true && (l.waits()", "TestClaimServesNobodyElse"},
 	})
 	machinetest.Kill(t, "table.go", []machinetest.Edit{
 		{"given back by an earlier operation", "return !u.over.After(sent) })", "return true })", "TestReturn"},
-		{"what is free before a view acts", "		t.free(f)\n	}\n	returned", "		_ = f\n	}\n	returned", "TestFreed"},
-		{"what was given back meanwhile stays", "carried.Contested(), returned)", "carried.Contested(), returned[:0])", "TestReleasedBeforeTheViewActs"},
-		{"what is overruled stays", "slices.Concat(carried.Contested(), returned)", "returned", "TestOverruled"},
+		{"what is free before a view acts", "		t.free(f)\n	}\n	names", "		_ = f\n	}\n	names", "TestFreed"},
+		{"what was given back meanwhile stays", "carried.Contested(), t.returned)", "carried.Contested())", "TestReleasedBeforeTheViewActs"},
+		{"what is overruled stays", "slices.Concat(carried.Contested(), t.returned)", "t.returned", "TestOverruled"},
+		{"leaves those that wait", "			t.waiting[l.name] = struct{}{}\n		}\n	}\n	if t.epoch", "		}\n	}\n	if t.epoch", "TestWaitsForTheNextView"},
 		{"acts without members", " || t.start.Self == dmutex.None {", " {", "TestActAfterExclusion"},
 		{"gives back what lapses later", "why.lapse <= lapses &&", "true &&", "TestGiveBackOfOneLapse"},
 	})

@@ -16,7 +16,8 @@ import (
 type lock struct {
 	table   *Table
 	name    string
-	machine dmutex.Machine // nil until it is needed in the view that acts; if none does, it is of the last, until freeze
+	machine dmutex.Machine // nil until it is needed in the view that acts; one of an earlier view stays until freeze
+	epoch   uint64         // of the view of the machine
 	one     [1]*Held       // the handle of the present grant, if there is one
 	several *[]*Held       // the handles, since callers share it; else nil
 	waiters []*Waiter      // first come, first served
@@ -49,7 +50,7 @@ func (l *lock) born() {
 	if err != nil {
 		panic("node: " + err.Error()) // it took a Start with these members, or the view would not act
 	}
-	l.machine = machine
+	l.machine, l.epoch = machine, t.epoch
 	if known := l.known(); known != l.holder {
 		l.holder, l.learned = known, t.acted
 	}
@@ -74,13 +75,16 @@ func (l *lock) born() {
 	}
 }
 
+// lives reports whether the lock has a machine in the view that acts.
+func (l *lock) lives() bool { return l.machine != nil && l.table.acts(l.epoch) }
+
 // freeze ends the machine of a view that is over. It comes before anything else that is done to the lock.
 func (l *lock) freeze() {
 	t := l.table
-	if t.acting || l.machine == nil {
+	if l.machine == nil || l.lives() {
 		return
 	}
-	if t.word != nil {
+	if t.word != nil && t.word.Epoch == l.epoch {
 		t.word.Note(l.name, l.machine, t.newborn(t.fresh.of(t.word), t.word, Home(l.name, t.word.Members), &free).bits)
 	}
 	l.drop()
@@ -107,10 +111,8 @@ func (l *lock) in(p dmutex.Phase) bool { return l.machine != nil && l.machine.Ph
 
 // drop takes the machine away.
 func (l *lock) drop() {
-	if l.machine != nil {
-		l.machine = nil
-		l.trace(trace.Event{What: trace.Forget})
-	}
+	l.machine = nil
+	l.trace(trace.Event{What: trace.Forget})
 }
 
 func (l *lock) handle(m *trace.Message) {
@@ -302,6 +304,7 @@ func (l *lock) rest() (fresh bool) {
 	}
 	if l.machine == nil {
 		delete(t.locks, l.name)
+		delete(t.waiting, l.name)
 		return true
 	}
 	if _, _, fresh = l.machine.Forget(); !fresh {

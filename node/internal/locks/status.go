@@ -2,6 +2,7 @@ package locks
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -101,7 +102,7 @@ func (t *Table) Alone(name string) (waited time.Duration, before, elsewhere bool
 			waited = max(1, t.cfg.Mail.Now().Sub(w.since))
 		}
 	}
-	return waited, before, t.acting && l.in(dmutex.Held) && l.shares() && l.sharer().Wanted()
+	return waited, before, l.lives() && l.in(dmutex.Held) && l.shares() && l.sharer().Wanted()
 }
 
 // drains returns in how long the locks that former members may hold go on at the latest.
@@ -111,7 +112,7 @@ func (t *Table) drains() time.Duration { return max(t.drainAt.Sub(t.cfg.Mail.Now
 func (t *Table) every() []*lock {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.all()
+	return slices.Collect(maps.Values(t.locks))
 }
 
 // InUse returns the locks that are not at rest.
@@ -137,7 +138,7 @@ func (l *lock) atRest() bool {
 	if l.isHeld() || len(l.waiters) > 0 {
 		return false
 	}
-	if l.machine == nil || !l.table.acting {
+	if !l.lives() {
 		return true
 	}
 	_, _, fresh := l.machine.Forget()
@@ -166,7 +167,7 @@ func (t *Table) Totals() (sum Totals) {
 	sum.MayHold = make(map[dmutex.NodeID]int)
 	for _, l := range t.every() {
 		t.mu.Lock()
-		if !l.atRest() && !l.isHeld() && l.machine != nil {
+		if !l.atRest() && !l.isHeld() && l.lives() {
 			excluded, _ := membership.Excluding(l.machine, t.start.Members)
 			for i, id := range t.start.Members {
 				if excluded>>i&1 == 0 && id != t.start.Self {
@@ -213,7 +214,7 @@ func (t *Table) Waits() map[string]time.Duration {
 func (t *Table) Lends(name string) (to dmutex.NodeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.locks[name]; l != nil && l.machine != nil && t.acting {
+	if l := t.locks[name]; l != nil && l.lives() {
 		if m, ok := l.machine.(dmutex.Lender); ok {
 			to = m.Lends()
 		}

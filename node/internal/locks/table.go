@@ -14,6 +14,7 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,7 +83,7 @@ type Table struct {
 	start   dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	walk   chan struct{} // full while a goroutine is in Frozen or in Act
-	breath func()        // see OnBreath
+	breath func()        // yields: else the scheduler stops a walk sooner or later while it has the mutex, and all wait for its next turn
 
 	carried  *membership.Carried // what was reported in the view, of the locks without a machine yet
 	word     *membership.Word    // about the last view that acted, as far as its machines have ended; see Frozen
@@ -91,6 +92,7 @@ type Table struct {
 	held     int                 // what this node has reported last
 	freed    []freed             // since a view acted last: see Freed
 	returned []string            // that were released, or lost, while no view acted: the view may have them as held
+	waiting  map[string]struct{} // what has had a waiter while no view acted, for the next one
 	cleared  uint64              // see Clear
 	drainAt  clock.Steady        // see Clear
 	fresh    newborns            // what new machines exclude
@@ -113,12 +115,11 @@ type Table struct {
 func New(cfg Config) *Table {
 	t := &Table{
 		cfg: cfg, rested: make(chan struct{}, 1), walk: make(chan struct{}, 1), locks: make(map[string]*lock),
-		fresh: make(newborns), uses: make(map[*Held]use),
+		fresh: make(newborns), uses: make(map[*Held]use), waiting: make(map[string]struct{}), breath: runtime.Gosched,
 	}
 	t.ended, t.cancel = context.WithCancelCause(context.Background())
 	t.SetTerm(leases.Term{})
-	lapsed := make(chan struct{})
-	t.lapsed.Store(&lapsed)
+	t.lapsed.Store(new(make(chan struct{})))
 	return t
 }
 
@@ -196,9 +197,6 @@ func (t *Table) Settle() {
 	}
 }
 
-// all returns all locks.
-func (t *Table) all() []*lock { return slices.Collect(maps.Values(t.locks)) }
-
 // chunk is how many locks are gone through until others get the mutex: so nothing waits for long, however
 // many there are.
 const chunk = 256
@@ -232,9 +230,7 @@ func (t *Table) breathe(n *int) {
 	}
 	f := t.breath
 	t.mu.Unlock()
-	if f != nil {
-		f()
-	}
+	f()
 	t.mu.Lock()
 }
 
@@ -258,8 +254,8 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) {
 
 // Frozen returns, after the Freeze of the view, what this node holds and, if grants have an end, what this node
 // knows of the view that acted here last, nil for none: again until the next one acts, for the outcome of a
-// call may come too late to be told. The word is whole if that is asked for, and else brief, which is quicker. Frozen
-// reports false if another Freeze came.
+// call may come too late to be told. The word is whole if that is asked for, and else brief, which is quicker: the machines
+// stay, in case that it is asked for later. Frozen reports false if another Freeze came.
 func (t *Table) Frozen(epoch uint64, whole bool) (holds []membership.Hold, word *membership.Word, frozen bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
@@ -273,12 +269,14 @@ func (t *Table) Frozen(epoch uint64, whole bool) (holds []membership.Hold, word 
 		if t.epoch != epoch {
 			return nil, nil, false
 		}
-		l.freeze()
-		switch {
-		case l.isHeld():
+		if whole || len(l.waiters) > 0 || t.cfg.Trace != nil {
+			l.freeze()
+		}
+		if l.isHeld() {
 			holds = append(holds, membership.Hold{Lock: l.name, Fence: l.held()[0].fence, Shared: l.shared})
-		case len(l.waiters) == 0:
-			delete(t.locks, l.name)
+		}
+		if len(l.waiters) > 0 || t.cfg.Trace != nil && l.isHeld() { // a trace says in each view who has the lock
+			t.waiting[l.name] = struct{}{}
 		}
 	}
 	if t.epoch != epoch {
@@ -288,14 +286,14 @@ func (t *Table) Frozen(epoch uint64, whole bool) (holds []membership.Hold, word 
 	t.rehandle(true)
 	if t.word != nil {
 		word = new(*t.word)
-		word.Brief = t.unborn != nil
+		word.Brief = !whole
 	}
 	return holds, word, true
 }
 
-// Act lets the machines of the view begin, with the holds that were reported. A machine is born when its lock
-// is first used. What former members may hold waits for Clear. It reports false if another Freeze came, also
-// one for no view in the same epoch.
+// Act lets the machines of the view begin after Frozen, with the holds that were reported. A machine is born when its lock
+// is first used. What former members may hold waits for Clear. Call Sweep some time later. Act reports false if another
+// Freeze came, also one for no view in the same epoch.
 func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membership.Past) (acts bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
@@ -312,21 +310,11 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 	for _, f := range t.freed {
 		t.free(f)
 	}
-	returned := t.returned
-	t.freed, t.returned = nil, nil
+	names := slices.AppendSeq(slices.Concat(carried.Contested(), t.returned), maps.Keys(t.waiting))
+	t.freed, t.returned, t.waiting = nil, nil, make(map[string]struct{})
 	clear(t.fresh)
-	for l := range t.each() {
-		if !t.acts(epoch) {
-			return false
-		}
-		traced := t.cfg.Trace != nil && l.isHeld() // its trace says in each view who has the lock
-		if traced || len(l.waiters) > 0 {
-			l.born()
-			l.settle()
-		}
-	}
 	n := 0
-	for _, name := range slices.Concat(carried.Contested(), returned) {
+	for _, name := range names {
 		if !t.acts(epoch) {
 			return false
 		}
@@ -349,6 +337,17 @@ func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membershi
 		t.cfg.Up.Trouble(epoch, errEarly)
 	}
 	return true
+}
+
+// Sweep forgets the machines of earlier views, and with them the locks that nobody here holds or waits for.
+func (t *Table) Sweep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for l := range t.each() {
+		if l.freeze(); l.machine == nil {
+			l.rest()
+		}
+	}
 }
 
 func (t *Table) acts(epoch uint64) bool { return t.acting && t.epoch == epoch }
@@ -391,8 +390,7 @@ func (t *Table) Lapse(why error) {
 	lost := t.loss(why)
 	lost.lapse = t.lapses.Add(1)
 	t.lose(lost)
-	next := make(chan struct{})
-	close(*t.lapsed.Swap(&next))
+	close(*t.lapsed.Swap(new(make(chan struct{}))))
 }
 
 // Lapsed is closed at the next Lapse.
@@ -431,6 +429,7 @@ func (t *Table) giveBack(may func(use) bool) (outcomes []Event) {
 	defer t.mu.Unlock()
 	owed := t.owed
 	t.owed = nil
+	n := 0
 	for _, h := range owed {
 		switch u := t.uses[h]; {
 		case !u.lost: // it was released
@@ -440,6 +439,7 @@ func (t *Table) giveBack(may func(use) bool) (outcomes []Event) {
 		default:
 			t.owed = append(t.owed, h)
 		}
+		t.breathe(&n)
 	}
 	return outcomes
 }

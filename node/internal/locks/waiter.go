@@ -90,6 +90,9 @@ func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Wai
 func (l *lock) wait(at int, w *Waiter) {
 	if len(l.waiters) == 0 {
 		l.waiters = w.alone[:0]
+		if t := l.table; !t.acting {
+			t.waiting[l.name] = struct{}{}
+		}
 	}
 	l.waiters = slices.Insert(l.waiters, at, w)
 }
