@@ -3,8 +3,6 @@ package node_test
 import (
 	"context"
 	"reflect"
-	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,22 +126,6 @@ func TestCloseWaitsForDoOfAStoppedNode(t *testing.T) {
 		require.ErrorContains(t, err, `the function that runs under lock "x" has not returned`)
 		close(stop)
 		require.ErrorIs(t, <-done, transport.ErrClosed)
-	})
-}
-
-// Do releases the lock if its function ends by runtime.Goexit, which t.FailNow calls.
-func TestDoOnGoexit(t *testing.T) {
-	each(t, both, func(t *testing.T, g *group) {
-		g.open(2)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_ = g.mutex(1, "x").Do(t.Context(), func(context.Context, uint64) error {
-				runtime.Goexit()
-				return nil
-			})
-		})
-		wg.Wait()
-		require.NoError(t, g.acquire(2, "x").Release())
 	})
 }
 

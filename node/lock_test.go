@@ -130,22 +130,6 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// LESSONS L35, L43, L50: the deadline of the context is the only one, and it limits the wait only.
-func TestDeadline(t *testing.T) {
-	each(t, both, func(t *testing.T, g *group) {
-		g.open(2)
-		held := g.acquire(1, "x")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		before := time.Now()
-		_, err := g.mutex(2, "x").Acquire(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, time.Minute, time.Since(before))
-		require.NoError(t, held.Err(), "the wait's deadline is not the hold's")
-		require.NoError(t, held.Release())
-	})
-}
-
 // A request that was withdrawn is taken up again by the next caller.
 func TestAcquireAfterCancel(t *testing.T) {
 	each(t, both, func(t *testing.T, g *group) {
@@ -223,74 +207,7 @@ func TestTryAcquireUnreachable(t *testing.T) {
 	})
 }
 
-// LESSONS L17, L26, L33: a handle releases its own grant and never another.
-func TestReleaseIsIdempotent(t *testing.T) {
-	each(t, both, func(t *testing.T, g *group) {
-		g.open(2)
-		first := g.acquire(1, "x")
-		require.NoError(t, first.Err())
-		require.NoError(t, first.Release())
-		second := g.acquire(1, "x")
-		require.NoError(t, first.Release())
-		require.NoError(t, first.Release())
-		require.ErrorIs(t, first.Err(), node.ErrReleased)
-		require.NoError(t, second.Err(), "the old handle has freed the new grant")
-		require.Greater(t, second.Fence(), first.Fence())
-		require.NoError(t, second.Release())
-	})
-}
-
 type key struct{}
-
-// LESSONS L16, L33: the handle's context ends with the hold and says why.
-func TestHeldContext(t *testing.T) {
-	each(t, both, func(t *testing.T, g *group) {
-		g.open(2)
-		acquire, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-		h, err := g.mutex(1, "x").Acquire(acquire)
-		require.NoError(t, err)
-		cancel()
-		ctx := h.Context()
-		require.Equal(t, "value", ctx.Value(key{}))
-		require.NoError(t, ctx.Err(), "the wait's context is not the hold's")
-		require.NoError(t, h.Release())
-		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased)
-		require.ErrorIs(t, context.Cause(h.Context()), node.ErrReleased)
-
-		h = g.acquire(2, "x")
-		require.NoError(t, h.Release())
-		require.ErrorIs(t, context.Cause(h.Context()), node.ErrReleased, "first asked for after the end")
-	})
-}
-
-// LESSONS L71: the lock is released only after the function has returned.
-func TestDo(t *testing.T) {
-	each(t, both, func(t *testing.T, g *group) {
-		g.open(2)
-		m := g.mutex(1, "x")
-		mine := errors.New("mine")
-		require.Equal(t, mine, m.Do(t.Context(), func(ctx context.Context, fence uint64) error {
-			require.EqualValues(t, 1, counter(fence))
-			require.NoError(t, ctx.Err())
-			require.Equal(t, dmutex.Held, m.Status().Phase)
-			return mine
-		}))
-		require.Panics(t, func() {
-			_ = m.Do(t.Context(), func(context.Context, uint64) error { panic("oops") })
-		})
-		require.NoError(t, m.Do(t.Context(), func(_ context.Context, fence uint64) error {
-			require.EqualValues(t, 3, counter(fence), "the panic has kept the lock")
-			return nil
-		}))
-		ctx, cancel := context.WithCancel(t.Context())
-		require.NoError(t, m.Do(ctx, func(ctx context.Context, _ uint64) error {
-			cancel()
-			require.ErrorIs(t, ctx.Err(), context.Canceled)
-			return nil
-		}))
-		require.ErrorIs(t, m.Do(ctx, func(context.Context, uint64) error { return nil }), context.Canceled)
-	})
-}
 
 // LESSONS L1, L5, L16: when a lock is lost, the context of its holder ends and says why.
 func TestDoLosesTheLock(t *testing.T) {
