@@ -25,7 +25,8 @@
 // say that the renewal is late. A member that the others do not hear from is excluded, and its locks
 // are freed when its lease has ended, or at once if the store is a [store.Prover]. If it still runs,
 // its locks are lost ([ErrExcluded]), and it rejoins by itself; its waiters keep waiting. If the record
-// is deleted or restored, members stop with [ErrRecord].
+// is deleted or restored, members stop with [ErrRecord], but if the store says that it has forgotten the record, they
+// join again, too.
 //
 // In the strict mode, that of [OpenStrict], the members are a fixed list of numbers. No member is ever
 // presumed dead: the group waits for one that is down, and it rejoins when it is back. An operator

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,14 +12,8 @@ import (
 
 // In the lease mode the record has the names of all members.
 func TestLeaseNames(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		for range 2 {
-			g.join()
-		}
-		for _, s := range g.all {
-			require.NoError(t, s.Ready(t.Context()))
-		}
-		time.Sleep(leaseOf / 10)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		g.open(2)
 		for _, n := range g.all {
 			st := n.Status()
 			require.Contains(t, st.Name, "/", "the host and the process")

@@ -20,10 +20,10 @@ import (
 func TestLeasePast(t *testing.T) {
 	for _, a := range append(slices.Clone(algorithms.All), algorithms.Algorithm{Name: "default"}) {
 		t.Run(a.Name, func(t *testing.T) {
-			bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
+			bubbleLease(t, a.Algorithm, func(t *testing.T, g *leaseGroup) {
 				one, died := g.openMortal()
 				two, diedToo := g.openMortal()
-				three := g.join()
+				three := g.start()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}

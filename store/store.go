@@ -10,6 +10,7 @@
 //   - sqlstore, for a database behind database/sql
 //   - natsstore, for a JetStream key-value bucket
 //   - etcdstore, a module of its own
+//   - redisstore, a module of its own
 //
 // storelock is a lock in a record of its own, for processes that form no group.
 //
@@ -51,6 +52,10 @@ type Store interface {
 	// answer can put two holders on one lock. If a plain read of the service does not
 	// promise this, Load must confirm by a write that the revision is still the last one.
 	//
+	// A store that can lose its records, and knows when it has, returns ErrForgotten in place of an
+	// empty value while somebody may rely on a record that it had, and once after it has begun anew. The revision is
+	// as for an empty value. No record that it had comes back, and no Swap from its revisions succeeds.
+	//
 	// The caller may modify the returned value.
 	Load(ctx context.Context) (value []byte, rev Revision, err error)
 
@@ -87,6 +92,11 @@ var ErrConflict = errors.New("store: conflict: the record has changed since it w
 // path, a value that is not a record, a missing permission. They stop a node that has not
 // acted yet. To a node that has acted, the store does not answer.
 var ErrUnusable = errors.New("store: unusable until this is mended")
+
+// ErrForgotten is wrapped by the error of a Load where there is no record, and there may have been one: the store has lost
+// what it had, as Redis does at a restart. A member of a group then goes on as another process, and the group begins anew:
+// it waits for a lease. A lock of storelock is not free until Load no longer says so.
+var ErrForgotten = errors.New("store: it has begun anew, and may have forgotten a record")
 
 // Memory is a record in memory. The zero Memory is empty and ready for use. It must not be
 // copied.

@@ -51,7 +51,8 @@ type Config struct {
 	Region   string // empty means us-east-1; for R2 auto
 	Bucket   string
 
-	// Credentials returns those of the user; it is asked for each request. nil means [FromEnvironment]. For
+	// Credentials returns those of the user; it is asked for each request. nil means
+	// those in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. For
 	// a role or a profile, ask Credentials.Retrieve of the configuration that the SDK of AWS loads, and pass its fields on.
 	Credentials func(ctx context.Context) (Credentials, error)
 
@@ -62,8 +63,8 @@ type Config struct {
 // Credentials sign a request. Token is empty unless they are temporary.
 type Credentials struct{ AccessKeyID, SecretAccessKey, SessionToken string }
 
-// FromEnvironment returns the credentials in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
-func FromEnvironment(context.Context) (Credentials, error) {
+// fromEnvironment returns the credentials in the environment.
+func fromEnvironment(context.Context) (Credentials, error) {
 	c := Credentials{os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"), os.Getenv("AWS_SESSION_TOKEN")}
 	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
 		return c, fmt.Errorf("%w: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or Config.Credentials", store.ErrUnusable)
@@ -94,7 +95,7 @@ func Open(ctx context.Context, cfg Config, name string) (store.Store, error) {
 	}
 	cfg.Region = cmp.Or(cfg.Region, "us-east-1")
 	if cfg.Credentials == nil {
-		cfg.Credentials = FromEnvironment
+		cfg.Credentials = fromEnvironment
 	}
 	if cfg.Client == nil {
 		cfg.Client = onerequest.Client(nil)

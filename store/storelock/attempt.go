@@ -301,6 +301,9 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	case errors.Is(err, store.ErrUnusable) && (a.Hold == nil || a.giveUpAt != 0): // asking again mends nothing
 		a.why = err
 		return
+	case errors.Is(err, store.ErrForgotten): // as if it did not answer, until no lease of a record that is lost can run
+		a.failed[op] = fmt.Errorf("a process may still hold it, whose lease has to end: %w", err)
+		a.note()
 	case parent.Err() == nil:
 		a.failed[op] = fmt.Errorf("the store does not answer: %w", err)
 		a.note()

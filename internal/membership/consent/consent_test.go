@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -219,7 +218,7 @@ func nonsense(t *testing.T, data []byte) {
 			m.Met(0, 2, 5)
 		}
 		m.Missing(nil)
-		if at := m.Deadline(); at < due.Never {
+		if at := m.Deadline(); at < never {
 			m.Tick(at)
 		}
 	}

@@ -1,7 +1,5 @@
 package consent
 
-import "github.com/dmutex/dmutex/internal/due"
-
 type verb uint8
 
 const (
@@ -40,8 +38,8 @@ func must(err error) {
 
 func later(at int64, now bool) int64 {
 	switch {
-	case at == due.Never:
-		return due.Never
+	case at == never:
+		return never
 	case now:
 		return 1
 	default:

@@ -76,7 +76,10 @@
 //
 // # The record
 //
-// A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting what it
+// A store that knows that it has begun anew says so (5.6). Then a member goes on as another life, as after an exclusion, and
+// the first to join makes a new record.
+//
+// A life that finds the record gone without such a word, or with a lower epoch than before, or contradicting what it
 // has read, stops: others may be using epochs or numbers for the second time. The epoch of each record is at
 // least the clock of its writer. So fences rise also from a lost record to a new one, and to an older
 // one that was put back, with a member that joins, if the clocks of the later writers do not stand

@@ -11,9 +11,9 @@ type (
 	// Joined tells that the record has given this life the number Self.
 	Joined struct{ Self dmutex.NodeID }
 
-	// Excluded tells that this life is no member any more: what it held is lost. The driver calls
-	// Rejoin with another life.
-	Excluded struct{}
+	// Excluded tells that this life is no member any more: what it held is lost. The others have excluded it, or
+	// the store has Forgotten all members. The driver calls Rejoin with another life.
+	Excluded struct{ Forgotten bool }
 
 	// Members tells that the Record has changed while this life is a member: its members are the
 	// peers from now on. Excludes says whether a member was excluded, and has not left.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -18,6 +17,9 @@ var errUnknown = errors.New("unknown")
 // AppendText appends the canonical state: machines of equal text behave alike, except for
 // the ends of leases, waits and pauses. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
+	if m.given > 0 {
+		b = canon.Number(b, "given=", uint64(m.given))
+	}
 	b = strconv.AppendUint(b, uint64(m.self), 10)
 	b = append(b, '#')
 	b = strconv.AppendUint(b, m.cfg.Life, 10)
@@ -36,7 +38,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		b = canon.Number(b, " asked=", uint64(m.asked))
 	}
 	b = canon.Flag(b, " stale", m.stale)
-	b = canon.Flag(b, " hinted", m.hintAt != due.Never)
+	b = canon.Flag(b, " hinted", m.hintAt != never)
 	if m.due != m.record.Unclean {
 		b = canon.Number(b, " due=", m.due)
 	}
@@ -49,7 +51,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	for _, g := range m.gone {
 		b = canon.Number(append(append(b, " gone "...), g.proof...), " unclean=", g.unclean)
 	}
-	b = canon.Flag(b, " trouble", m.troubleAt != due.Never)
+	b = canon.Flag(b, " trouble", m.troubleAt != never)
 	for _, h := range viewtest.Carried(m.in.Holdings...) {
 		b = canon.Number(b, " carried=", uint64(h.Node))
 		b = viewtest.AppendHolds(b, []membership.Hold{h.Hold})

@@ -51,6 +51,15 @@ func TestKill(t *testing.T) {
 	})
 	machinetest.Kill(t, "operate.go", []machinetest.Edit{
 		{"forgets an unknown join", "			m.asked = number // the join may have been done\n", "", "TestUnknownJoinIsMissed"},
+
+		// Rule 5.6: a store that has begun anew.
+		{"a forgotten life goes on", "if *m = fresh; spent {", "if *m = fresh; spent && m.ended() {", "TestForgotten"},
+		{"a forgotten life that may have joined goes on", "spent := m.self != dmutex.None || m.asked != dmutex.None", "spent := m.self != dmutex.None", "TestForgottenBeforeItJoins"},
+		{"what was cleared stays so", "clearing: clearing{drain: m.drain, wait: m.drain}", "clearing: m.clearing", "TestForgottenEpochs"},
+		{"fences fall", "fresh.cfg.Fence = max(m.cfg.Fence, epochs.Last(m.record.Epoch))", "fresh.cfg.Fence = max(m.cfg.Fence, 0*epochs.Last(m.record.Epoch))", "TestForgotten"},
+		{"a longer lease may run", "fresh.joinAt = max(m.joinAt, now+leases.Drain(m.record.Lease))", "_ = leases.Drain", "TestForgottenBeforeItJoins"},
+		{"numbers are given twice", "given: max(m.given, m.record.Highest, m.asked), ", "", "TestForgotten"},
+		{"forgets that it leaves", "leaving: m.leaving, ", "", "TestForgottenWhileItLeaves"},
 	})
 	machinetest.Kill(t, "rejoining.go", []machinetest.Edit{
 		{"missed, not given", "j.asked == dmutex.None || r.Highest < j.asked", "j.asked == dmutex.None", "TestMissed"},

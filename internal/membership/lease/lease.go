@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -33,6 +32,7 @@ type Machine struct {
 	speak protocol.Versions
 	now   int64         // of the last input
 	self  dmutex.NodeID // by the record; None while it is Outside
+	given dmutex.NodeID // the highest number that a record has given which the store has forgotten; None if there was none
 
 	term leases.Term // 5.2: confirmed by operations that have shown this life as a member, from when they were asked for
 
@@ -132,7 +132,7 @@ func (m *Machine) freed(former dmutex.NodeID, loan membership.Loan) {
 // Trouble asks for another view in place of that of the epoch, after an event that an algorithm does not
 // survive.
 func (m *Machine) Trouble(now int64, epoch uint64) membership.Output {
-	if m.member() && epoch == m.in.View.Epoch && m.troubleAt == due.Never {
+	if m.member() && epoch == m.in.View.Epoch && m.troubleAt == never {
 		m.troubleAt = m.in.ReplaceAt(now) + m.turn()
 	}
 	return m.flush(now)
@@ -218,7 +218,7 @@ func (m *Machine) join(now int64) {
 		}
 		r.drop(func(e Entry) bool { return e.Address != "" && e.Address == m.cfg.Address }) // this process listens there now
 		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings                                   // rule 5.7: others only if there is no member
-		r.Highest++
+		r.Highest = max(r.Highest, m.given) + 1                                             // no number is given twice
 		r.Members = append(r.Members, Entry{membership.Member{Node: r.Highest, Life: m.cfg.Life}, m.speak, m.proof, m.cfg.Address, m.cfg.Name})
 		m.swap(now, r)
 	}
@@ -248,14 +248,14 @@ func (m *Machine) swap(now int64, r Record) {
 func (m *Machine) nextChange() int64 {
 	switch {
 	case m.stale, m.spent, m.op != NoOperation:
-		return due.Never
+		return never
 	case m.self != dmutex.None:
 	case m.misfit(m.record.Members) != nil:
 		return m.joinAt
 	case m.runsOther():
 		return max(m.joinAt, m.since+m.wait)
 	case len(m.record.Members) >= membership.MaxMembers:
-		return due.Never
+		return never
 	default:
 		return m.joinAt
 	}
@@ -276,8 +276,8 @@ func (m *Machine) removeAt(p *peer) int64 {
 	if p.here && m.in.Reported && m.in.Lacks(p.node) {
 		at = max(m.in.InstalledAt, p.since) + m.cfg.Lease + m.grace()
 	}
-	if at == due.Never {
-		return due.Never
+	if at == never {
+		return never
 	}
 	return at + m.turn()
 }
@@ -307,7 +307,7 @@ func (m *Machine) learn(now, sent int64, r Record) {
 		m.becomeStopped(err)
 	} else {
 		if excluded {
-			m.becomeOutside(now)
+			m.becomeOutside(now, false)
 		}
 		if m.runsOther() || len(r.Members) >= membership.MaxMembers { // until others have joined, or one leaves
 			m.rumor(now)

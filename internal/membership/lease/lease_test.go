@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/leases"
@@ -99,7 +98,7 @@ func (l *ledger) join(t testing.TB, m *Machine) {
 	l.serve(m, 0)
 	for m.Phase() != Acting {
 		at := m.Deadline()
-		require.Less(t, at, int64(due.Never))
+		require.Less(t, at, int64(never))
 		m.Tick(at)
 		l.serve(m, at)
 	}
@@ -309,6 +308,111 @@ func (l *ledger) untilSwap(t *testing.T, m *Machine) {
 	}
 }
 
+// forget tells a machine that the store has begun anew, when it asks next.
+func (l *ledger) forget(t *testing.T, m *Machine) {
+	t.Helper()
+	l.value = nil
+	m.Tick(max(m.now, m.Deadline()))
+	op, _ := m.Operation()
+	require.Equal(t, Load, op)
+	m.Done(m.now, nil, ErrForgotten)
+}
+
+// A process whose store has begun anew goes on as another life. It makes a new record, above all that it has seen, and
+// waits as after an exclusion, whatever had been cleared before.
+func TestForgotten(t *testing.T) {
+	var l ledger
+	m := joined(t, &l, 9)
+	before := l.record(t)
+	require.Equal(t, before.Epoch, m.cleared)
+	l.forget(t, m)
+	require.Equal(t, Outside, m.Phase())
+	require.True(t, m.Spent())
+	require.Equal(t, dmutex.None, m.Self())
+	require.Empty(t, m.View())
+	at := m.now
+	require.Equal(t, 1, m.Exclusions())
+	l.serve(m, at)
+	after := l.record(t)
+	require.Equal(t, before.Epoch+1, after.Epoch)
+	require.Equal(t, after.Epoch, after.Unclean)
+	require.Equal(t, []membership.Member{{Node: 2, Life: 9 + 1<<32}}, after.view().Members, "no number is given twice")
+	require.Equal(t, Frozen, m.Phase())
+	for m.Phase() == Frozen {
+		next := m.Deadline()
+		m.Tick(next)
+		l.serve(m, next)
+	}
+	require.Equal(t, at+leases.Drain(testLease), m.now)
+}
+
+// What is cleared is about epochs that another record may count again: one that others have made, with clocks that stand behind.
+func TestForgottenEpochs(t *testing.T) {
+	var l ledger
+	l.put(t, Record{Epoch: 100, Unclean: 100, Unproved: 100, Cleared: 100, Lease: testLease, Settings: "ricart"})
+	m := joined(t, &l, 9)
+	l.forget(t, m)
+	l.put(t, Record{Epoch: 6, Unclean: 6, Unproved: 6, Lease: testLease, Settings: "ricart"})
+	l.serve(m, m.now)
+	require.Equal(t, Frozen, m.Phase())
+	require.Greater(t, l.record(t).Epoch, uint64(101))
+	until, _, all := m.Waits()
+	require.Equal(t, m.now+leases.Drain(testLease), until)
+	require.True(t, all)
+}
+
+// A life that was no member goes on, but not if it may have been one. It waits before it makes a record if a longer lease than its own
+// may run.
+func TestForgottenBeforeItJoins(t *testing.T) {
+	var l ledger
+	m := someLease(t, 9)
+	m.Tick(0)
+	m.Operation()
+	m.Done(0, nil, ErrForgotten)
+	l.serve(m, 0)
+	require.Equal(t, dmutex.NodeID(1), m.Self())
+	require.EqualValues(t, 9, m.cfg.Life, "there was nothing to forget")
+
+	m = someLease(t, 9)
+	m.Tick(0)
+	m.Operation()
+	m.Done(0, nil, nil)
+	op, _ := m.Operation()
+	require.Equal(t, Swap, op)
+	m.Done(0, nil, errUnknown)
+	l.forget(t, m)
+	require.True(t, m.Spent(), "the swap may have been done")
+
+	l.put(t, Record{Epoch: 6, Unclean: 6, Unproved: 6, Lease: 10 * testLease, Settings: "ricart", Highest: 1})
+	m = someLease(t, 9)
+	m.Tick(0)
+	m.Operation()
+	m.Done(0, l.value, nil)
+	l.forget(t, m)
+	require.False(t, m.Spent())
+	l.serve(m, m.now)
+	require.Empty(t, l.value)
+	at := m.now + leases.Drain(10*testLease)
+	m.Tick(at - 1)
+	l.serve(m, at-1)
+	require.Empty(t, l.value)
+	m.Tick(at)
+	l.serve(m, at)
+	require.NotEmpty(t, l.value)
+}
+
+// A life that leaves has left when the store has forgotten it.
+func TestForgottenWhileItLeaves(t *testing.T) {
+	var l ledger
+	m := joined(t, &l, 9)
+	m.Tick(m.Deadline())
+	op, _ := m.Operation()
+	require.Equal(t, Load, op)
+	m.Leave(m.now)
+	m.Done(m.now, nil, ErrForgotten)
+	require.Equal(t, Left, m.Phase())
+}
+
 // A record that cannot be relied on stops a life for good, and the error says why.
 func TestAlarm(t *testing.T) {
 	for why, change := range map[string]func(r *Record){
@@ -346,7 +450,7 @@ func TestAlarm(t *testing.T) {
 		require.ErrorIs(t, m.Err(), ErrRecord)
 		require.ErrorContains(t, m.Err(), why)
 		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
-		require.Equal(t, int64(due.Never), m.Deadline())
+		require.Equal(t, int64(never), m.Deadline())
 		op, _ = m.Operation()
 		require.Equal(t, NoOperation, op)
 	}
@@ -425,7 +529,7 @@ func TestExcludedFindsOtherSettings(t *testing.T) {
 			l.put(t, r)
 			m.Tick(m.now + testLease/3)
 			l.serve(m, m.now)
-			for m.Phase() != Acting && m.Deadline() < due.Never {
+			for m.Phase() != Acting && m.Deadline() < never {
 				m.Tick(m.Deadline())
 				l.serve(m, m.now)
 			}
@@ -633,12 +737,12 @@ func TestLeaveCleanly(t *testing.T) {
 func TestTrouble(t *testing.T) {
 	outsider := someLease(t, 8)
 	outsider.Trouble(0, 0)
-	require.Equal(t, int64(due.Never), outsider.troubleAt)
+	require.Equal(t, int64(never), outsider.troubleAt)
 	var l ledger
 	m, _, now := pair(t, &l)
 	epoch := m.View().Epoch
 	m.Trouble(now, epoch-1)
-	require.Equal(t, int64(due.Never), m.troubleAt, "it is about an older view")
+	require.Equal(t, int64(never), m.troubleAt, "it is about an older view")
 	m.Trouble(now, epoch)
 	at := m.troubleAt
 	require.Equal(t, now+membership.MinPause, at)
@@ -842,7 +946,7 @@ func TestStrangers(t *testing.T) {
 	a.Lost(now, 2)
 	require.Empty(t, a.Met(now, 2, 11).Messages, "another life under the number of a member")
 	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
-	require.True(t, a.hintAt != due.Never || a.op == Load)
+	require.True(t, a.hintAt != never || a.op == Load)
 	require.NotEmpty(t, a.Met(now, 2, 10).Messages, "it reports again")
 	require.Empty(t, a.Missing(nil))
 }
@@ -1149,7 +1253,7 @@ func FuzzHandle(f *testing.F) {
 			}
 			m.Missing(nil)
 			m.past.Holders("x", b[5]&1 != 0, m.cleared, func(w *membership.Word) uint64 { return w.Of })
-			if at := m.Deadline(); at < due.Never {
+			if at := m.Deadline(); at < never {
 				require.Greater(t, at, m.now)
 			}
 		}

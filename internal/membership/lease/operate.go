@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -13,7 +14,7 @@ import (
 // has read, empty if the store has none; of a Live, the name of the life that it has begun, empty
 // if the store proves nothing; and of a Look, the names of the lives, with blanks between. The driver
 // ends that life when this one is no member any more, or is Stopped, and its lease has ended, or all
-// that it held was released. Any error but ErrConflict means that the operation has failed, or was
+// that it held was released. Any error but ErrConflict and ErrForgotten means that the operation has failed, or was
 // not answered in time: then a swap may have been done.
 func (m *Machine) Done(now int64, value []byte, err error) membership.Output {
 	if m.op == NoOperation || m.ended() {
@@ -24,6 +25,9 @@ func (m *Machine) Done(now int64, value []byte, err error) membership.Output {
 	op, sent := m.finish(now, m.in.Pause(), m.cfg.Life, err)
 	switch {
 	case err == ErrConflict:
+	case err == ErrForgotten:
+		m.answered(now, sent)
+		m.forget(now)
 	case err != nil:
 		if number := m.next.number(m.cfg.Life); op == Swap && m.self == dmutex.None && number != dmutex.None {
 			m.asked = number // the join may have been done
@@ -64,6 +68,31 @@ func (m *Machine) read(now, sent int64, value []byte) {
 		m.becomeStopped(err)
 	default:
 		m.learn(now, sent, r)
+	}
+}
+
+// forget lets this process begin anew with a store that has begun anew (5.6). What it knows of epochs, numbers and leases is
+// about a record that never comes back, and another record may count them again. If this life was a member, or
+// may have been, the process goes on as another life, as after an exclusion. The members of the former record may not know yet
+// that it is lost: a new record counts as an exclusion of all of them, and this life makes none while a lease may
+// run that is longer than its own.
+func (m *Machine) forget(now int64) {
+	if m.record.Epoch == 0 && m.asked == dmutex.None {
+		return
+	}
+	fresh := Machine{
+		register: newRegister(m.cfg.Lease), clearing: clearing{drain: m.drain, wait: m.drain}, rejoining: m.rejoining,
+		cfg: m.cfg, speak: m.speak, given: max(m.given, m.record.Highest, m.asked), begun: m.begun, proof: m.proof, leaving: m.leaving, holding: m.holding,
+		troubleAt: never, term: leases.Term{Length: m.cfg.Lease},
+	}
+	fresh.cfg.Fence = max(m.cfg.Fence, epochs.Last(m.record.Epoch)) // fences rise also if the clock stands behind
+	if m.record.Lease > m.cfg.Lease {
+		fresh.joinAt = max(m.joinAt, now+leases.Drain(m.record.Lease))
+	}
+	fresh.in.Trip, fresh.in.Out = m.in.Trip, m.in.Out
+	spent := m.self != dmutex.None || m.asked != dmutex.None
+	if *m = fresh; spent {
+		m.becomeOutside(now, true)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -222,7 +221,7 @@ func (m *Machine) become(p Phase) {
 func (m *Machine) becomeFrozen(now int64) {
 	m.become(Frozen)
 	m.in.Install(now, m.record.view(), m.needsWord())
-	m.troubleAt = due.Never
+	m.troubleAt = never
 	m.adopt(now, &m.in.View, m.self)
 }
 
@@ -233,13 +232,13 @@ func (m *Machine) becomeActing() {
 	m.in.Act(&past)
 }
 
-// becomeOutside ends this life, by rule 5.5. What it held is lost.
-func (m *Machine) becomeOutside(now int64) {
+// becomeOutside ends this life: by rule 5.5, or because the store has forgotten it (5.6). What it held is lost.
+func (m *Machine) becomeOutside(now int64, forgotten bool) {
 	m.become(Outside)
 	m.spend(now)
 	m.in.Install(now, membership.View{}, false)
-	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, due.Never, due.Never, memory{}, leases.Term{Length: m.cfg.Lease}
-	m.in.Emit(Excluded{})
+	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, never, never, memory{}, leases.Term{Length: m.cfg.Lease}
+	m.in.Emit(Excluded{forgotten})
 }
 
 // becomeAnother lets the process go on as another life.

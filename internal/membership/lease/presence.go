@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -63,7 +62,7 @@ func (q *presence) loses(now int64, node dmutex.NodeID) bool {
 	if p == nil || !p.here {
 		return false
 	}
-	p.here, p.since, p.awayAt = false, now, due.Never
+	p.here, p.since, p.awayAt = false, now, never
 	return true
 }
 
@@ -80,7 +79,7 @@ func (q *presence) buries(now int64, node dmutex.NodeID, proved bool) {
 // of a peer counts: before, this life may have been cut off from both.
 func (q *presence) answered(now, sent int64) {
 	for i := range q.peers {
-		if p := &q.peers[i]; !p.here && p.awayAt == due.Never && p.since <= sent {
+		if p := &q.peers[i]; !p.here && p.awayAt == never && p.since <= sent {
 			p.awayAt = now
 		}
 	}
@@ -89,7 +88,7 @@ func (q *presence) answered(now, sent int64) {
 // unanswered notes that the store does not answer: this life may be cut off from the members, too.
 func (q *presence) unanswered() {
 	for i := range q.peers {
-		q.peers[i].awayAt = due.Never
+		q.peers[i].awayAt = never
 	}
 }
 
@@ -120,8 +119,8 @@ func (q *presence) excludeAt(p *peer, grace int64, novice bool) int64 {
 	switch {
 	case p.dead:
 		return p.since
-	case p.here || p.awayAt == due.Never:
-		return due.Never
+	case p.here || p.awayAt == never:
+		return never
 	}
 	times := q.away()
 	if novice {

@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -40,7 +39,7 @@ type Entry struct {
 	Speaks  protocol.Versions
 	Proof   string // names what the store proves to be over; empty if it proves nothing
 	Address string // means nothing to this package
-	Name    string // for people; see package names
+	Name    string // for people; see [IsName]
 }
 
 const (
@@ -137,7 +136,7 @@ func (r *Record) invalid() string {
 			return "its members are not in order"
 		case !canon.IsLife(m.Proof):
 			return "it names a proof that is none"
-		case !names.Is(m.Name):
+		case !membership.IsName(m.Name):
 			return "it has a name that cannot be shown"
 		case slices.ContainsFunc(r.Members[:i], func(e Entry) bool { return e.Life == m.Life }):
 			return "it names a life twice"

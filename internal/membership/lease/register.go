@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -37,7 +36,7 @@ type register struct {
 
 // newRegister returns the register of a life that has asked nothing yet.
 func newRegister(lease int64) register {
-	return register{stale: true, loadAt: math.MinInt64, renewAt: due.Never, hintAt: due.Never, most: lease / leases.Retry}
+	return register{stale: true, loadAt: math.MinInt64, renewAt: never, hintAt: never, most: lease / leases.Retry}
 }
 
 // Operation is what a [Machine] wants of the store.
@@ -61,6 +60,10 @@ func (r *register) begin(now int64, op Operation, value []byte) membership.Event
 // ErrConflict is the outcome of a swap that was not done, because the record has changed.
 var ErrConflict = errors.New("membership: the record has changed")
 
+// ErrForgotten is the outcome of a load of a store that has begun anew: what it has shown before never comes back, and no
+// swap from it succeeds.
+var ErrForgotten = errors.New("membership: the store has begun anew")
+
 // finish ends the operation under way. If it has failed, the record is loaded after a pause. Lives that
 // have lost a swap together pause at least so long, and each for another time, by Fibonacci hashing of
 // their numbers. A renewal may wait for that, so it is short.
@@ -72,6 +75,8 @@ func (r *register) finish(now, pause int64, life uint64, err error) (op Operatio
 		window := min(pause<<r.losses, r.most)
 		r.stale, r.loadAt = true, now+int64((life+uint64(r.losses))*0x9e3779b97f4a7c15>>24%uint64(window))
 		r.fails, r.losses = 0, min(r.losses+1, membership.MaxFails)
+	case err == ErrForgotten:
+		r.fails, r.stale, r.unsure = 0, false, false
 	case err != nil:
 		r.unsure = r.unsure || op == Swap
 		r.stale, r.loadAt = true, now+min(membership.MinPause<<r.fails, r.most)
@@ -88,7 +93,7 @@ func (r *register) finish(now, pause int64, life uint64, err error) (op Operatio
 func (r *register) nextLoad() int64 {
 	switch {
 	case r.op != NoOperation:
-		return due.Never
+		return never
 	case r.stale:
 		return r.loadAt
 	default:
@@ -98,7 +103,7 @@ func (r *register) nextLoad() int64 {
 
 // load begins a load.
 func (r *register) load(now int64) membership.Event {
-	r.prompted, r.hintAt = !r.stale && r.hintAt <= now, due.Never
+	r.prompted, r.hintAt = !r.stale && r.hintAt <= now, never
 	return r.begin(now, Load, nil)
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
@@ -33,6 +32,7 @@ type sim struct {
 
 	value   []byte // what the store has
 	version int
+	history int                      // how often it lost everything
 	swaps   int                      // that were tried
 	awayTo  int64                    // until when it answers nobody
 	numbers map[uint64]dmutex.NodeID // that it has given, by life
@@ -61,6 +61,8 @@ type simSetup struct {
 	proves  bool // the store can prove that a process is dead
 	loses   int  // so many of a hundred answers of the store are lost
 	forgets bool // a life forgets that an earlier join may have been done
+	wipes   bool // now and then the store loses everything, and says so
+	silent  bool // but does not say it to a process that may have a record from before
 
 	clients int    // that the members serve
 	mutant  string // a rule of theirs that is left out
@@ -81,6 +83,7 @@ type simNode struct {
 	pausedTo int64
 	awayTo   int64 // until when the store does not answer it
 	version  int   // the one that the life saw last
+	history  int   // that of the store when it last answered the process; -1 if it has not
 	op       int   // the count of the operation under way
 	holds    bool
 	fence    uint64
@@ -152,7 +155,7 @@ func (w *sim) life(i int) uint64 {
 
 func (w *sim) start(i int) {
 	life := w.life(i)
-	x := &simNode{process: life, born: w.now, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
+	x := &simNode{process: life, born: w.now, history: -1, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
 	m, err := New(Config{Life: life, Lease: simLease, Proves: w.proves, Serves: w.clients > 0})
 	if err != nil {
 		panic(err)
@@ -202,6 +205,9 @@ func (w *sim) place(life uint64) (int, *simNode) {
 func (w *sim) input(i int, do func(now int64) membership.Output) {
 	x := w.nodes[i]
 	w.check(x)
+	if w.wipes { // else a new record would have the epochs of a lost one
+		x.Clock(uint64(w.now / millisecond))
+	}
 	if w.forgets {
 		x.asked = dmutex.None
 	}
@@ -221,7 +227,7 @@ func (w *sim) input(i int, do func(now int64) membership.Output) {
 		w.after(w.between(0, second), 0, 0, func(*simNode) { w.start(i) })
 		return
 	}
-	if at := x.Deadline(); at != due.Never {
+	if at := x.Deadline(); at != never {
 		if due := x.born + int64(float64(at-x.leapt)/x.rate) + 1; due != x.timerAt {
 			x.timerAt = due
 			w.after(max(due-w.now, 0), i, x.process, func(x *simNode) {
@@ -368,10 +374,19 @@ func (w *sim) operate(i int, x *simNode, op Operation, value []byte) {
 		switch {
 		case w.now < w.awayTo || w.now < w.nodes[i].awayTo:
 		case op == Load:
-			value, version := w.value, w.version
+			value, version, history := w.value, w.version, w.history
 			answer(func(x *simNode) {
-				x.version = version
-				done(x, value, nil)
+				before := x.history
+				x.version, x.history = version, history
+				switch {
+				case before >= 0 && before != history && !w.silent, value == nil && history > 0:
+					if value != nil {
+						x.version = -1 // it is for a new record
+					}
+					done(x, nil, ErrForgotten)
+				default:
+					done(x, value, nil)
+				}
 			})
 		case op == Live:
 			answer(func(x *simNode) {
@@ -488,6 +503,9 @@ func (w *sim) chaos() {
 	}
 	i, j := w.IntN(w.n), w.IntN(w.n)
 	x := w.nodes[i]
+	if w.wipes && w.IntN(20) == 0 {
+		w.value, w.version, w.history = nil, w.version+1, w.history+1
+	}
 	switch w.IntN(8) {
 	case 0, 1, 2: // a node can reach the store and nobody else, or all others
 		down := w.IntN(2) == 0
@@ -613,9 +631,19 @@ func TestSimulateLostAnswers(t *testing.T) {
 	require.Contains(t, w.wrong, "a life is a member twice")
 }
 
+// The same holds if the store loses everything now and then, and says so. A process that is not told stops.
+func TestSimulateForgotten(t *testing.T) {
+	requireRight(t, simSetup{n: 5, rate: 0.01, wipes: true}, 1, 300_000)
+	requireRight(t, simSetup{n: 5, rate: 0.01, wipes: true, proves: true, loses: 30}, 1, 300_000)
+	requireRight(t, simSetup{n: 5, rate: 0.01, wipes: true, leaps: true}, 1, 300_000)
+	w, _ := simulate(simSetup{n: 5, rate: 0.01, wipes: true, silent: true}, 1, 300_000)
+	require.Contains(t, w.wrong, "stopped: ")
+}
+
 func TestSimulateLong(t *testing.T) {
 	machinetest.Long(t)
 	for seed := range uint64(10) {
+		requireRight(t, simSetup{n: 5, rate: 0.01, wipes: true, leaps: seed%2 > 0, proves: seed%4 > 1, loses: int(seed%3) * 20}, 100+seed, 3_000_000)
 		requireRight(t, simSetup{n: 5, rate: 0.01, leaps: seed%2 > 0, proves: seed%4 > 1, loses: int(seed%3) * 20}, 2+seed, 10_000_000)
 	}
 }

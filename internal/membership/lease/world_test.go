@@ -12,7 +12,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/leases"
@@ -47,6 +46,7 @@ type place struct {
 	lives    uint8 // how many there were
 	departed bool  // the last one has left
 	sight    sight
+	untold   bool // of a store that tells: it was wiped since this process has asked it last
 }
 
 // A sight is a question to the store about who lives. Each life has a life of the store,
@@ -61,6 +61,7 @@ type operation struct {
 	kind   uint8  // 0 if it does nothing
 	urgent bool   // it is not decided yet whether it is slow
 	record uint32 // that a load has read
+	forgot bool   // in place of that, it was told that the store has begun anew
 }
 
 const (
@@ -105,6 +106,7 @@ type setup struct {
 	unproved    int    // but not for this place, from 1
 	homed       bool   // each place has an address
 	swift       bool   // VIEW arrives at once
+	tells       bool   // the store says that it was wiped
 	faults      faults
 
 	alter     func(m *Machine, do verb, input func() membership.Output) membership.Output // breaks a rule of the machine
@@ -140,6 +142,9 @@ func (s setup) name() string {
 	}
 	if s.swift {
 		name += ", swift"
+	}
+	if s.tells {
+		name += ", tells"
 	}
 	return name
 }
@@ -265,7 +270,7 @@ func (w *world) AppendState(b []byte) []byte {
 	for _, p := range w.places {
 		b = little.AppendUint64(b, uint64(p.life)|uint64(p.op.record)<<32)
 		b = little.AppendUint64(b, uint64(p.ghost.read)|uint64(p.ghost.want)<<32)
-		b = append(b, p.op.kind, viewtest.Bit(p.op.urgent)|viewtest.Bit(p.departed)<<1, p.lives)
+		b = append(b, p.op.kind, viewtest.Bit(p.op.urgent)|viewtest.Bit(p.departed)<<1|viewtest.Bit(p.untold)<<2|viewtest.Bit(p.op.forgot)<<3, p.lives)
 		if w.proves {
 			b = append(append(b, byte(p.sight.unclean)), p.sight.lives[:]...)
 		}
@@ -341,7 +346,7 @@ func (w *world) Steps(list []action) []action {
 		if me.op.kind != 0 {
 			add(lose, i, 0)
 		}
-		if l.op == NoOperation && (l.stale || l.hintAt != due.Never || l.self != dmutex.None && (l.LeaseEnd() < l.cfg.Lease || l.read != w.record)) {
+		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.LeaseEnd() < l.cfg.Lease || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
 		if l.in.IsComplete() && l.phase != Acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
@@ -376,7 +381,7 @@ func (w *world) Steps(list []action) []action {
 		if w.left.exits > 0 && l.fence == 0 && !l.leaving {
 			add(leave, i, 0)
 		}
-		if w.left.alarms > 0 && l.phase == Acting && l.troubleAt == due.Never {
+		if w.left.alarms > 0 && l.phase == Acting && l.troubleAt == never {
 			add(alarm, i, 0)
 		}
 	}
@@ -453,6 +458,7 @@ func (w *world) do(a action) error {
 			me.departed = false
 		}
 		me.lives++
+		me.untold = false
 		return w.input(i, start, argument{life: w.number(i)})
 	case crash:
 		w.left.crashes--
@@ -468,6 +474,11 @@ func (w *world) do(a action) error {
 	case wipe:
 		w.left.wipes--
 		w.record = 0
+		for i := range w.places {
+			if p := &w.places[i]; w.tells {
+				p.untold, p.ghost = p.life != 0, ghost{}
+			}
+		}
 	case suspect:
 		return w.input(i, suspect, argument{node: dmutex.NodeID(a.j)})
 	case load, tick:
@@ -502,7 +513,7 @@ func (w *world) do(a action) error {
 		return w.input(i, lose, argument{})
 	case swap:
 		l := w.life(i)
-		if me.op = (operation{kind: lateSwap}); l.read == w.record || w.blind {
+		if me.op = (operation{kind: lateSwap}); l.read == w.record && !me.untold || w.blind {
 			me.op.kind = doneSwap
 			return w.write(l.want)
 		}
@@ -611,11 +622,14 @@ func (w *world) input(i int, do verb, arg argument) error {
 	}
 	switch t.opened {
 	case Load:
-		me.op = operation{openLoad, true, w.record}
+		me.op = operation{kind: openLoad, urgent: true, record: w.record}
+		if w.tells && (me.untold || w.record == 0 && w.left.wipes < w.faults.wipes) {
+			me.op.forgot, me.untold = true, false
+		}
 	case Swap:
-		me.op = operation{openSwap, true, 0}
+		me.op = operation{kind: openSwap, urgent: true}
 	case Live:
-		me.op = operation{openLive, true, 0}
+		me.op = operation{kind: openLive, urgent: true}
 	}
 	for _, id := range t.sent {
 		if w.alive(w.flight(id).to) && !slices.Contains(w.wire, id) {
@@ -800,6 +814,10 @@ func (w *model) run(key stepKey) (t step) {
 		switch key.arg.op.kind {
 		case openLoad:
 			l.read = key.arg.op.record
+			if key.arg.op.forgot {
+				input = func() membership.Output { return l.Done(0, nil, ErrForgotten) }
+				break
+			}
 			input = func() membership.Output { return l.Done(0, w.records.All[l.read].text, nil) }
 		case doneSwap:
 			l.read = l.want
@@ -965,10 +983,10 @@ func (l *leased) freeze() {
 	m.vain, m.prompted = 0, false
 	m.in.Trip, m.fails, m.losses, m.exclusions, m.flaps, m.in.Quarrel = 0, 0, 0, 0, 0, 0
 	m.loadAt, m.renewAt = 2, 2
-	if m.hintAt != due.Never {
+	if m.hintAt != never {
 		m.hintAt = 2
 	}
-	if m.troubleAt != due.Never {
+	if m.troubleAt != never {
 		m.troubleAt = 0
 	}
 	for i := range m.peers {

@@ -14,11 +14,11 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/storecall"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
@@ -179,16 +179,16 @@ func (l *record) follow(now int64, e membership.Event) {
 	case lease.Joined:
 		l.rename(e.Self)
 	case lease.Excluded:
-		l.excluded(now)
+		l.excluded(now, e.Forgotten)
 	case lease.Members:
 		l.meet(now, e)
 	case lease.Renewed:
 		l.renewed(now, e.Term)
 	case lease.Waiting:
 		if g.settle(g.Locks.Clear(e.Epoch, time.Duration(e.Until-now))); e.Until == 0 {
-			g.timers[say] = due.Never
+			g.timers[say] = timers.Never
 		}
-		g.timers[look] = due.Never
+		g.timers[look] = timers.Never
 		l.seek(now)
 	case lease.Freed:
 		g.Locks.Freed(e.Former, e.Loan)
@@ -210,7 +210,7 @@ func (l *record) follow(now int64, e membership.Event) {
 // rest ends what this node does for its lease.
 func (l *record) rest(now int64) {
 	g := l.group
-	g.timers[watch], g.timers[look], g.timers[say] = due.Never, due.Never, due.Never
+	g.timers[watch], g.timers[look], g.timers[say] = timers.Never, timers.Never, timers.Never
 	g.Locks.SetTerm(leases.Term{})
 	l.set(now)
 }
@@ -238,24 +238,31 @@ func (l *record) idle() bool {
 // rename makes this node speak under another number, or as nobody, to no peers yet.
 func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
-	l.group.timers[watch] = due.Never
+	l.group.timers[watch] = timers.Never
 	l.try(l.link.Become(self))
 }
 
+// errForgotten is why a hold is lost that the store has forgotten.
+var errForgotten = fmt.Errorf("%w: the group begins anew, and this process joins it again", store.ErrForgotten)
+
 // excluded ends a life of this node, by rule 5.5 of package membership. Its number names nobody at the
 // peers any more, and theirs name nobody here until it joins again.
-func (l *record) excluded(now int64) {
+func (l *record) excluded(now int64, forgotten bool) {
 	g := l.group
+	why, said := ErrExcluded, "excluded: the others go on without this process, which joins again"
+	if forgotten {
+		why, said = errForgotten, "the store has begun anew, and has forgotten the members: all locks are lost, and this process joins again"
+	}
 	g.Locks.SetTerm(leases.Term{}) // first, so that no grant slips in after the loss
-	l.lapse(now, ErrExcluded)
+	l.lapse(now, why)
 	l.retire(now)
 	g.cause, g.ready = nil, nil
 	epoch := g.Locks.Epoch()
 	g.Locks.Freeze(epoch, dmutex.Start{})
 	g.running.Go(func() { g.Locks.Frozen(epoch, false) }) // ends what waits for no other view
-	g.timers[give] = due.Never
+	g.timers[give] = timers.Never
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
-	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
+	g.Log(slog.LevelWarn, said)
 	l.rename(dmutex.None)
 	life := newLife(g.life)
 	for _, id := range g.Others() {
@@ -383,7 +390,7 @@ func (l *record) now() int64 {
 	leapt := slept - l.slept
 	l.slept = slept
 	l.Leapt(leapt)
-	if l.group.timers[give] != due.Never {
+	if l.group.timers[give] != timers.Never {
 		l.group.timers[give] += leapt // the holder has slept, too, or the clock was set
 	}
 	l.expire(now)
@@ -394,7 +401,7 @@ func (l *record) now() int64 {
 func (l *record) expire(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
-		g.timers[give] = due.Never
+		g.timers[give] = timers.Never
 		l.set(now)
 		return
 	}
@@ -425,7 +432,7 @@ func (l *record) lapse(now int64, why error) {
 // meanwhile has its own time.
 func (l *record) giveBack() {
 	g := l.group
-	g.timers[give] = due.Never
+	g.timers[give] = timers.Never
 	lapses := g.Locks.Lapses()
 	g.running.Go(func() {
 		l.gaveBack(g.Locks.GiveBack(lapses))

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/storecall"
+	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -59,6 +59,8 @@ func (l *record) operate(op lease.Operation, value []byte, rev store.Revision) {
 			err = nil
 		case op == lease.Swap && errors.Is(err, store.ErrConflict):
 			err = lease.ErrConflict
+		case op == lease.Load && errors.Is(err, store.ErrForgotten):
+			l.rev, err = got.rev, lease.ErrForgotten
 		case err != nil:
 			if l.err = err; errors.Is(err, store.ErrUnusable) && g.shown.Changes == 0 {
 				g.stop(err)
@@ -120,7 +122,7 @@ func (l *record) look() {
 				}
 			case waited: // until now
 				g.trace(trace.Event{What: trace.Dead, N: 1})
-				if g.timers[say] != due.Never {
+				if g.timers[say] != timers.Never {
 					g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 				}
 			}

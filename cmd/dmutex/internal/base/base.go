@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/store"
@@ -18,12 +19,12 @@ import (
 )
 
 // All is what every build has of [tool.Bases].
-var All = map[string]func(url string) (*tool.Base, error){"kube": Kube, "s3": S3}
+var All = map[string]func(url string, lease time.Duration) (*tool.Base, error){"kube": Kube, "s3": S3}
 
 // Kube opens kube://NAMESPACE, where Leases are the records of locks, or kube://NAMESPACE/NAME, a Lease that is the record
 // of a group. In a pod it asks the API server of the cluster, elsewhere that of ?server=, such as
 // http://127.0.0.1:8001 of kubectl proxy.
-func Kube(text string) (*tool.Base, error) {
+func Kube(text string, _ time.Duration) (*tool.Base, error) {
 	u, group, query, err := parse(text, "server")
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func Kube(text string) (*tool.Base, error) {
 // S3 opens s3://BUCKET or s3://BUCKET/PREFIX, where objects are the records of locks, or s3://BUCKET/NAME, an object that is
 // the record of a group. The service is that of AWS, or of ?endpoint= or AWS_ENDPOINT_URL; the region is that of
 // ?region=, AWS_REGION or AWS_DEFAULT_REGION.
-func S3(text string) (*tool.Base, error) {
+func S3(text string, _ time.Duration) (*tool.Base, error) {
 	u, key, query, err := parse(text, "endpoint", "region")
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func S3(text string) (*tool.Base, error) {
 		Endpoint: cmp.Or(query.Get("endpoint"), os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), "https://s3."+region+".amazonaws.com"),
 		Region:   region, Bucket: u.Host,
 	}
-	if _, err := s3store.FromEnvironment(context.Background()); err != nil {
+	if os.Getenv("AWS_ACCESS_KEY_ID") == "" || os.Getenv("AWS_SECRET_ACCESS_KEY") == "" {
 		return nil, errors.New("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 	}
 	prefix := ""
