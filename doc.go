@@ -40,13 +40,13 @@
 // member takes the same locks by package client, and one that needs no group takes a lock in one record
 // of a store by package storelock. All are a lock.Mutex, so code that uses a lock need not know which.
 // A lock can be shared by readers, and package semaphore lets up to k callers in. Packages filestore,
-// kubestore, s3store, sqlstore, natsstore and etcdstore keep the record of a group.
+// kubestore, s3store, sqlstore, natsstore, etcdstore and redisstore keep the record of a group.
 //
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
 // this one, lock, semaphore, locktest, node, filenode, kubenode, natsnode, sqlnode, nodehttp, client, natsclient, fence,
-// central, lamport, maekawa, ricart, ring, suzukikasami, store, filestore, kubestore, s3store, sqlstore, natsstore, etcdstore,
+// central, lamport, maekawa, ricart, ring, suzukikasami, store, filestore, kubestore, s3store, sqlstore, natsstore, etcdstore, redisstore,
 // storelock, memlink, tcplink, natslink, and the metrics prom and otel. The same holds for the flags
 // and exit statuses of the tool, and for the names of metrics and log keys.
 //

@@ -111,6 +111,8 @@ func TestClient(t *testing.T) {
 		require.Greater(t, time.Until(h.Until()), session/2)
 		require.Empty(t, granted)
 		require.NoError(t, h.Release())
+		require.NoError(t, h.Release(), "twice")
+		require.ErrorIs(t, h.Err(), lock.ErrReleased)
 		next := <-granted
 		require.Greater(t, next.Fence(), h.Fence())
 
@@ -125,9 +127,12 @@ func TestClient(t *testing.T) {
 		require.Greater(t, last.Fence(), next.Fence())
 		require.NoError(t, last.Release())
 
-		h = one.acquire("l")
-		require.Greater(t, h.Fence(), last.Fence())
-		require.NoError(t, h.Release())
+		broken := errors.New("broken")
+		err = one.Mutex("l").Do(t.Context(), func(ctx context.Context, fence uint64) error {
+			require.Greater(t, fence, last.Fence())
+			return broken
+		})
+		require.ErrorIs(t, err, broken)
 		synctest.Wait()
 		again, err := one.Mutex("l").TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -202,10 +207,11 @@ func TestWaiters(t *testing.T) {
 		a := w.open("a")
 		one := w.use("one")
 		h := one.acquire("l")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("enough"))
 		defer cancel()
 		_, err := one.Mutex("l").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "enough")
 		synctest.Wait()
 		require.Empty(t, a.client("one").WaitsFor)
 		var order []<-chan lock.Held

@@ -11,3 +11,6 @@ func (c *Client) Calls() int {
 	defer c.mu.Unlock()
 	return len(c.calls)
 }
+
+// NameOf is the name that a client has unless it is given one.
+var NameOf = nameOf

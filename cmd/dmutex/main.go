@@ -16,7 +16,7 @@
 //
 // A build with -tags nats can also use NATS: demo --link nats, run --store
 // nats://HOST:PORT/BUCKET, and serve --group nats://HOST:PORT/NAME; one with -tags postgres,
-// run --store and serve --group postgres://USER@HOST/DATABASE.
+// run --store and serve --group postgres://USER@HOST/DATABASE, and so on for etcd and redis.
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
 // 3 the command could not be completed. run passes on the status of its command,

@@ -127,8 +127,8 @@ func TestEnvironment(t *testing.T) {
 	status, _, stderr := invoke("run", "--lock=l", "--", "true")
 	require.Equal(t, 125, status)
 	require.Contains(t, stderr, "no store for consul://")
-	_, _, stderr = invoke("run", "--lock=l", "--store=redis://host", "--", "true")
-	require.Contains(t, stderr, "no store for redis://")
+	_, _, stderr = invoke("run", "--lock=l", "--store=zookeeper://host", "--", "true")
+	require.Contains(t, stderr, "no store for zookeeper://")
 }
 
 // A flag on the command line also wins over the variable of a flag that excludes it, and over one of its own that

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -26,7 +25,7 @@ func TestWakeIsInTime(t *testing.T) {
 		var at []time.Duration
 		one.tick = func(int64) int64 {
 			at = append(at, time.Since(start))
-			return due.Never
+			return never
 		}
 		for _, after := range []time.Duration{300, 700, 1650} {
 			one.Wake(after*time.Millisecond - time.Since(start))

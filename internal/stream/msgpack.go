@@ -3,9 +3,8 @@ package stream
 import (
 	"cmp"
 
-	"github.com/vmihailenco/msgpack/v5/msgpcode"
-
 	"github.com/dmutex/dmutex"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // Integers and byte strings in msgpack. Every value has exactly one encoding, the

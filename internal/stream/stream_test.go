@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/stretchr/testify/require"
 )
 
 const settings = "settings"

@@ -3,10 +3,12 @@
 package timers
 
 import (
+	"math"
 	"slices"
-
-	"github.com/dmutex/dmutex/internal/due"
 )
+
+// Never is the time of what is not to be done by time.
+const Never = math.MaxInt64
 
 // A Table has when each of up to six things is to be done: its owner has an enum for the indices, and
 // a seventh does not compile.
@@ -15,7 +17,7 @@ type Table [6]int64
 // New returns a Table of timers that are not set.
 func New() (t Table) {
 	for i := range t {
-		t[i] = due.Never
+		t[i] = Never
 	}
 	return t
 }
@@ -28,6 +30,6 @@ func (t *Table) Due(timer int, now int64) bool {
 	if now < t[timer] {
 		return false
 	}
-	t[timer] = due.Never
+	t[timer] = Never
 	return true
 }

@@ -159,7 +159,7 @@ func TestStores(t *testing.T) {
 			return strings.Contains(text, "storetest.Run(") && strings.Contains(text, "store/"+name+`"`)
 		}), "no test runs the suite with %s", name)
 	}
-	require.Equal(t, 6, stores, "count the new store")
+	require.Equal(t, 7, stores, "count the new store")
 }
 
 // read returns the texts of the files that match.

@@ -25,7 +25,7 @@ import (
 // Open opens etcd://HOST:PORT,HOST:PORT/PREFIX, where keys below the prefix are the records of locks, and the key of that
 // name, dmutex if there is none, is the record of a group. etcds:// is with TLS, and ?authority=, ?cert= and ?key= name its
 // files. It is what a build with etcd has in [tool.Bases].
-func Open(text string) (*tool.Base, error) {
+func Open(text string, _ time.Duration) (*tool.Base, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	rest, files, _ := strings.Cut(rest, "?")
 	user := ""

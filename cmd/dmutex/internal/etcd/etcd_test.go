@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,12 +17,12 @@ func TestOpen(t *testing.T) {
 		"etcds://u:secret@h:1?authority=/no/such": "/no/such",
 		"etcds://h:1?cert=/no/such":               "/no/such",
 	} {
-		_, err := Open(url)
+		_, err := Open(url, time.Second)
 		require.ErrorContains(t, err, want, url)
 		require.NotContains(t, err.Error(), "secret", url)
 	}
 	for url, group := range map[string]string{"etcd://a:1,b:1": "dmutex", "etcds://a:1/locks/invoices": "locks/invoices", "etcd://u:a@b/c@a:1/g/": "g"} {
-		b, err := Open(url)
+		b, err := Open(url, time.Second)
 		require.NoError(t, err, url)
 		require.Equal(t, group, b.Name)
 		b.Stop()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,7 +21,7 @@ import (
 
 // Open opens postgres://USER@HOST/DATABASE, where rows are the records of locks, and of the group whose name follows a #
 // or is dmutex. It is what a build with PostgreSQL has in [tool.Bases].
-func Open(text string) (*tool.Base, error) {
+func Open(text string, _ time.Duration) (*tool.Base, error) {
 	text, group, _ := strings.Cut(text, "#")
 	config, err := pgx.ParseConfig(text)
 	if err != nil {

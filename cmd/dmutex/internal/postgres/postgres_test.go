@@ -16,11 +16,11 @@ import (
 // Errors say what is wrong and do not quote the password. A wrong URL is refused, and a server that does not answer may
 // answer later. Records are tested in integration/postgres.
 func TestOpen(t *testing.T) {
-	_, err := Open("postgres://u:secret@h:port/d")
+	_, err := Open("postgres://u:secret@h:port/d", time.Second)
 	require.ErrorContains(t, err, "invalid port")
 	require.NotContains(t, err.Error(), "secret")
 
-	b, err := Open("postgres://u:secret@127.0.0.1:1/d#invoices")
+	b, err := Open("postgres://u:secret@127.0.0.1:1/d#invoices", time.Second)
 	require.NoError(t, err)
 	defer b.Stop()
 	require.Equal(t, "invoices", b.Name)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,7 +56,7 @@ func TestRunAtBase(t *testing.T) {
 // Long names of locks have records of their own.
 func TestLongNames(t *testing.T) {
 	cluster := kubetest.New(t)
-	b, err := base.Kube("kube://locks?server=" + cluster.URL)
+	b, err := base.Kube("kube://locks?server="+cluster.URL, time.Second)
 	require.NoError(t, err)
 	for _, last := range []string{"a", "b"} {
 		_, rev, err := b.Lock(strings.Repeat("L", 199) + last).Load(context.Background())

@@ -29,7 +29,7 @@ import (
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Store    *tool.Place   `xor:"place" env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, kube://NAMESPACE, s3://BUCKET/PREFIX, nats://HOST:PORT/BUCKET, postgres://USER@HOST/DATABASE, or etcd://HOST:PORT/PREFIX."`
+	Store    *tool.Place   `xor:"place" env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, kube://NAMESPACE, s3://BUCKET/PREFIX, nats://HOST:PORT/BUCKET, postgres://USER@HOST/DATABASE, etcd://HOST:PORT/PREFIX, or redis://HOST:PORT/PREFIX."`
 	At       []string      `xor:"place" env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, or nats://HOST:PORT/NAME, instead of --store: the lock is one of the group's."`
 	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
 	Permits  int           `env:"DMUTEX_PERMITS" default:"1" least:"1" most:"64" placeholder:"N" help:"Up to N may hold the lock at a time. The same in all runs."`
@@ -63,7 +63,7 @@ func (Cmd) Help() string {
 		`With --store the lock is one record in a store, and waiting processes are served in no order, in a directory about in theirs. With --at it is a lock of a group, which serves them in theirs.
 
 --store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. --store=postgres://USER@HOST/DATABASE is, too, and the table dmutex_groups is created; give the password in PGPASSWORD. ` +
-		`So are --store=kube://NAMESPACE, with Leases for a service account that may get, create and update them, --store=s3://BUCKET/PREFIX, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION or AWS_ENDPOINT_URL, and --store=etcd://HOST:PORT,HOST:PORT/PREFIX. ` +
+		`So are --store=kube://NAMESPACE, with Leases for a service account that may get, create and update them, --store=s3://BUCKET/PREFIX, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION or AWS_ENDPOINT_URL, --store=etcd://HOST:PORT,HOST:PORT/PREFIX, and --store=redis://HOST:PORT/PREFIX, with ?servers=N where replicas have the data, too. With Redis the first run after a restart of the server waits for --lease. ` +
 		`For another service, write a program with package storelock.
 
 --at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients, and --at=nats://HOST:PORT/NAME the group of that name which does so over NATS: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
@@ -243,7 +243,7 @@ const maxRecordName = 200
 func (c *Cmd) records() (open func(name string) (store.Store, error), stop func(), err error) {
 	switch {
 	case c.Store.URL != "":
-		base, err := c.Store.Base()
+		base, err := c.Store.Base(c.Lease)
 		if err != nil {
 			return nil, nil, fmt.Errorf("--store: %w", err)
 		}

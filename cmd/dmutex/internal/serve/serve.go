@@ -15,8 +15,8 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/metrics"
-	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/filenode"
 	"github.com/dmutex/dmutex/node/nodehttp"
@@ -25,9 +25,9 @@ import (
 
 // Cmd is dmutex serve.
 type Cmd struct {
-	Group     *tool.Place   `required:"" env:"DMUTEX_GROUP" placeholder:"URL" help:"The group: the file of its record or file:///file, if all members run on one machine, nats://HOST:PORT/NAME, kube://NAMESPACE/NAME, postgres://USER@HOST/DATABASE#NAME, etcd://HOST:PORT/NAME, or s3://BUCKET/NAME."`
+	Group     *tool.Place   `required:"" env:"DMUTEX_GROUP" placeholder:"URL" help:"The group: the file of its record or file:///file, if all members run on one machine, nats://HOST:PORT/NAME, kube://NAMESPACE/NAME, postgres://USER@HOST/DATABASE#NAME, etcd://HOST:PORT/NAME, redis://HOST:PORT/NAME, or s3://BUCKET/NAME."`
 	Listen    string        `env:"DMUTEX_LISTEN" placeholder:"HOST:PORT" help:"Where clients connect. Not needed if --group is at NATS, where clients are served, too."`
-	Meet      string        `env:"DMUTEX_MEET" placeholder:"HOST:PORT" help:"Where the other members connect, if --group is at kube://, postgres://, etcd:// or s3://."`
+	Meet      string        `env:"DMUTEX_MEET" placeholder:"HOST:PORT" help:"Where the other members connect, if --group is at kube://, postgres://, etcd://, redis:// or s3://."`
 	Advertise string        `env:"DMUTEX_ADVERTISE" placeholder:"HOST:PORT" help:"How they reach --meet, if its host is not the one to dial."`
 	HTTP      string        `name:"http" env:"DMUTEX_HTTP" placeholder:"HOST:PORT" help:"Where to show how the node stands, with /alive and /ready for probes, and /metrics for Prometheus."`
 	Name      string        `env:"DMUTEX_NAME" help:"What the other members call this one. The default is its host and process."`
@@ -50,7 +50,7 @@ func (Cmd) Help() string {
 		`which is made if it does not exist, and they meet over NATS. Clients find them there by dmutex run --at=nats://HOST:PORT/NAME.
 
 Elsewhere only the record is in the service, and members meet over TCP, at --meet. --group=kube://NAMESPACE/NAME is a Lease of Kubernetes; the service account may get, create and update leases. --group=postgres://USER@HOST/DATABASE#NAME is a row of the table dmutex_groups, called dmutex if there is no #NAME. ` +
-		`--group=etcd://HOST:PORT,HOST:PORT/NAME is a key. --group=s3://BUCKET/NAME is an object; AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION or AWS_ENDPOINT_URL, say whose and where. For another service, write a program with node.Config.Clients.
+		`--group=etcd://HOST:PORT,HOST:PORT/NAME and --group=redis://HOST:PORT/NAME are keys. --group=s3://BUCKET/NAME is an object; AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION or AWS_ENDPOINT_URL, say whose and where. For another service, write a program with node.Config.Clients.
 
 The first grant of a new group comes after --lease, and so it does after all members were killed. When one is killed, another takes over what its clients hold. What they do not claim there waits for a lease, even with a file, because they may live.
 
@@ -80,13 +80,13 @@ func (c *Cmd) Validate() error {
 	case anywhere(c.Meet) && c.Advertise == "":
 		return errors.New("give --advertise=HOST:PORT, where the other members reach this one: --meet names no host")
 	case c.Group.URL == "" && c.Meet+c.Advertise != "":
-		return errors.New("--meet and --advertise are for a group at kube://, postgres://, etcd:// or s3://: members whose record is in a file or at NATS meet there")
+		return errors.New("--meet and --advertise are for a group at kube://, postgres://, etcd://, redis:// or s3://: members whose record is in a file or at NATS meet there")
 	case c.Group.Servers != "" && tool.NATS == nil:
 		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
 	case c.Session != 0 && (c.Session < 100*time.Millisecond || c.Session > c.Lease):
 		return fmt.Errorf("--session=%v: choose 100ms to --lease, which is %v", c.Session, c.Lease)
-	case !names.Is(c.Name):
-		return fmt.Errorf("--name=%q: choose %s", c.Name, names.Rule)
+	case !membership.IsName(c.Name):
+		return fmt.Errorf("--name=%q: choose printable text of at most 64 bytes", c.Name)
 	case !known:
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, catalog.Names())
 	}
@@ -187,7 +187,7 @@ func anywhere(address string) bool {
 
 // meet is join for a group whose record is in a service, and whose members meet over TCP.
 func (c *Cmd) meet(ctx context.Context, cfg node.Config) (n *node.Node, leave func(), err error) {
-	base, err := c.Group.Base()
+	base, err := c.Group.Base(c.Lease)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("serve: --group: %w", err)

@@ -59,11 +59,12 @@ type Base struct {
 	Stop  func()                        // closes the connection
 }
 
-// Bases returns the base at a URL, by its scheme. A build lacks those that need a tag which it was not built with.
-var Bases = make(map[string]func(url string) (*Base, error))
+// Bases returns the base at a URL, by its scheme, for groups or locks with this lease. A build lacks those that need a tag
+// which it was not built with.
+var Bases = make(map[string]func(url string, lease time.Duration) (*Base, error))
 
 // tags are what a build needs for the base of a scheme.
-var tags = map[string]string{"postgres": "postgres", "postgresql": "postgres", "etcd": "etcd", "etcds": "etcd"}
+var tags = map[string]string{"postgres": "postgres", "postgresql": "postgres", "etcd": "etcd", "etcds": "etcd", "redis": "redis", "rediss": "redis"}
 
 // RecordName returns the name of the record of a lock, which every store takes: the letters, digits,
 // - and _ of the lock's name, and =XX for all other bytes.
@@ -87,13 +88,13 @@ type Place struct {
 }
 
 // Base opens what the URL names, without asking it anything yet.
-func (p *Place) Base() (*Base, error) {
+func (p *Place) Base(lease time.Duration) (*Base, error) {
 	scheme, _, _ := strings.Cut(p.URL, "://")
 	open := Bases[scheme]
 	if open == nil {
 		return nil, fmt.Errorf("this dmutex was built without %s://: add -tags %s, as in go install -tags %[2]s ./cmd/dmutex", scheme, tags[scheme])
 	}
-	return open(p.URL)
+	return open(p.URL, lease)
 }
 
 // Decode implements [kong.MapperValue].
@@ -133,7 +134,7 @@ func (p *Place) Parse(text string) error {
 	case Bases[scheme] != nil || tags[scheme] != "":
 		p.URL = text
 	default:
-		return fmt.Errorf("this tool has no store for %s://, only files, kube://, s3://, nats://, postgres:// and etcd://: for another, write a program", scheme)
+		return fmt.Errorf("this tool has no store for %s://, only files, kube://, s3://, nats://, postgres://, etcd:// and redis://: for another, write a program", scheme)
 	}
 	if *p == (Place{}) {
 		return errors.New("give a path")

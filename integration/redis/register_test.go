@@ -1,0 +1,151 @@
+//go:build unix
+
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/integration/servers"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/redisstore"
+)
+
+// An act is one operation on a register, or the restart of its server.
+type act struct {
+	record   string // empty for a restart
+	swaps    bool
+	from, to string // of a swap; a load has seen from. Empty is no record
+	outcome  outcome
+}
+
+type outcome uint8
+
+const (
+	done outcome = iota
+	conflict
+	unknown
+)
+
+// registerModel is a register that is empty after a restart. Its state is the value.
+var registerModel = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, _ any) (bool, any) {
+		value, a := state.(string), input.(act)
+		switch {
+		case a.record == "":
+			return true, ""
+		case !a.swaps:
+			return value == a.from, value
+		case a.outcome == conflict: // no record of one history is that of another
+			return value != a.from || a.from == "", value
+		case a.outcome == done:
+			return value == a.from, a.to
+		case value == a.from:
+			return true, a.to
+		}
+		return true, value // it was too late
+	},
+}
+
+// The records are registers, linearizable but for what a restart loses, while their server is killed and stopped.
+func TestRegister(t *testing.T) {
+	const records, workers, enough = 8, 8, 20_000
+	server := servers.StartRedis(t)
+	var mu sync.Mutex
+	history := make(map[string][]porcupine.Operation)
+	began := time.Now()
+	note := func(call int64, a act) {
+		op := porcupine.Operation{Input: a, Call: call, Return: int64(time.Since(began))}
+		if a.outcome == unknown {
+			op.Return = math.MaxInt64
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if a.record != "" {
+			history[a.record] = append(history[a.record], op)
+			return
+		}
+		for i := range records {
+			name := fmt.Sprint("r", i)
+			history[name] = append(history[name], op)
+		}
+	}
+	var count atomic.Int64
+	var working sync.WaitGroup
+	for w := range workers {
+		random := rand.New(rand.NewPCG(7, uint64(w)))
+		c := client(t, server.Address)
+		all := make([]store.Store, records)
+		for i := range all {
+			all[i] = open(t, c, redisstore.Config{Servers: 1, Lease: 100 * time.Millisecond}, fmt.Sprint("r", i))
+		}
+		working.Go(func() {
+			for n := 0; count.Load() < enough; n++ {
+				i := random.IntN(records)
+				name, s := fmt.Sprint("r", i), all[i]
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				call := int64(time.Since(began))
+				value, rev, err := s.Load(ctx)
+				if err != nil && !errors.Is(err, store.ErrForgotten) || strings.HasSuffix(string(rev), "?") {
+					cancel()
+					continue
+				}
+				note(call, act{record: name, from: string(value)})
+				count.Add(1)
+				if random.IntN(2) == 0 {
+					call, to := int64(time.Since(began)), fmt.Sprintf("%d.%d", w, n)
+					_, err := s.Swap(ctx, []byte(to), rev)
+					a := act{record: name, swaps: true, from: string(value), to: to}
+					switch {
+					case errors.Is(err, store.ErrConflict):
+						a.outcome = conflict
+					case err != nil:
+						a.outcome = unknown
+					}
+					note(call, a)
+					count.Add(1)
+				}
+				cancel()
+			}
+		})
+	}
+	for n := range int64(10) {
+		for count.Load() < (n+1)*enough/11 {
+			time.Sleep(time.Millisecond)
+		}
+		if n%3 == 2 {
+			server.Signal(syscall.SIGSTOP)
+			time.Sleep(150 * time.Millisecond)
+			server.Continue()
+			continue
+		}
+		call := int64(time.Since(began))
+		server.Crash()
+		server.Start()
+		note(call, act{})
+	}
+	working.Wait()
+	for name, ops := range history {
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(registerModel, ops, time.Minute), name)
+	}
+	t.Logf("%d operations, 7 restarts, 3 stops", count.Load())
+
+	wrong := []porcupine.Operation{
+		{Input: act{record: "r", swaps: true, to: "1"}, Call: 1, Return: 2},
+		{Input: act{record: "r", from: ""}, Call: 3, Return: 4},
+	}
+	require.False(t, porcupine.CheckOperations(registerModel, wrong), "it has forgotten without a restart")
+}
