@@ -47,8 +47,8 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/recordtext"
 )
 
 // A Machine is one attempt of one life to hold the lock once. Times are nanoseconds of a clock
@@ -366,15 +366,15 @@ func Free(text []byte, below uint64) bool {
 func read(text []byte) (r Record, err error) {
 	rest := string(text[min(len(header), len(text)):])
 	field := func() string {
-		canon.Word(&rest) // its name
-		return canon.Word(&rest)
+		recordtext.Word(&rest) // its name
+		return recordtext.Word(&rest)
 	}
 	r.Lock = field()
 	r.Fence, _ = strconv.ParseUint(field(), 10, 64)
 	r.Lease, _ = strconv.ParseInt(field(), 10, 64)
 	r.Holder, r.Name = field(), field()
 	if string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
-		r.Lease < leases.Min || r.Lease > leases.Max || !canon.IsLife(r.Holder) || !IsName(r.Name) {
+		r.Lease < leases.Min || r.Lease > leases.Max || !recordtext.IsLife(r.Holder) || !IsName(r.Name) {
 		return r, badRecord("it is not one of a lock: use another record, or delete it")
 	}
 	return r, nil

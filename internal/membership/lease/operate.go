@@ -4,10 +4,10 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/recordtext"
 )
 
 // Done gives the machine the outcome of the operation under way. The value is, of a Load, what it
@@ -36,7 +36,7 @@ func (m *Machine) Done(now int64, value []byte, err error) membership.Output {
 			m.unanswered()
 		}
 	case op == Live:
-		if m.begun, m.proof = true, string(value); !canon.IsLife(m.proof) {
+		if m.begun, m.proof = true, string(value); !recordtext.IsLife(m.proof) {
 			m.becomeStopped(dmutex.Misuse("membership: the store names a life " + strconv.Quote(m.proof) + ", not with 1 to 64 letters and digits"))
 		}
 	case op == Look:

@@ -6,11 +6,11 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
+	"github.com/dmutex/dmutex/internal/recordtext"
 )
 
 // ErrRecord is wrapped by the errors of a record that cannot be relied on: it is malformed, it
@@ -87,7 +87,7 @@ func (r *Record) UnmarshalText(text []byte) error {
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader) + ": stop all members, delete it, and start them again")
 	}
 	rest = rest[len(recordHeader):]
-	next := func() string { return canon.Word(&rest) }
+	next := func() string { return recordtext.Word(&rest) }
 	number := func() uint64 {
 		v, _ := strconv.ParseUint(next(), 10, 64)
 		return v
@@ -134,7 +134,7 @@ func (r *Record) invalid() string {
 		switch {
 		case m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node:
 			return "its members are not in order"
-		case !canon.IsLife(m.Proof):
+		case !recordtext.IsLife(m.Proof):
 			return "it names a proof that is none"
 		case !membership.IsName(m.Name):
 			return "it has a name that cannot be shown"
