@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -577,7 +578,7 @@ func (w *group) freeze(i int, former card) {
 	if m.machines[0] != nil {
 		m.own = membership.Word{Node: m.id, Epoch: former.epoch, Members: former.members}
 		for l := range w.locks {
-			m.own.Note(names[l], m.machines[l], w.newborn(&m.own))
+			carryover.Note(&m.own, names[l], m.machines[l], w.newborn(&m.own))
 		}
 		slices.SortFunc(m.own.Differs, func(a, b membership.Differ) int { return strings.Compare(a.Lock, b.Lock) })
 	}
@@ -607,7 +608,7 @@ func (w *group) freeze(i int, former card) {
 
 // newborn returns what the new machine of a free lock excludes.
 func (w *group) newborn(word *membership.Word) uint64 {
-	bits, _ := membership.Excluding(w.machine(word.Node, card{epoch: word.Epoch, members: word.Members}, dmutex.None), word.Members)
+	bits, _ := carryover.Excluding(w.machine(word.Node, card{epoch: word.Epoch, members: word.Members}, dmutex.None), word.Members)
 	return bits
 }
 
@@ -687,7 +688,7 @@ func (w *group) begin() (begun bool) {
 // former returns the former members that may hold a lock.
 func (w *group) former(i, l int) (ids []dmutex.NodeID) {
 	m := &w.members[i]
-	for _, f := range m.past.Holders(names[l], false, m.cleared, w.newborn) {
+	for _, f := range carryover.About(&m.past).Holders(names[l], false, m.cleared, w.newborn) {
 		ids = append(ids, f.Node)
 	}
 	return ids
@@ -760,7 +761,7 @@ func (w *group) ask(i, l int, t taken) {
 	}
 	former := w.former(i, l)
 	others := slices.ContainsFunc(former, func(id dmutex.NodeID) bool { return !slices.Contains(t.of, id) })
-	may := membership.MayClaim(t.of, m.knows.members, former) && (w.mutant == "believes-a-false-claim" || !m.past.Refutes(t.of[len(t.of)-1], membership.Loan{Lock: names[l], Key: t.via}))
+	may := carryover.MayClaim(t.of, m.knows.members, former) && (w.mutant == "believes-a-false-claim" || !carryover.About(&m.past).Refutes(t.of[len(t.of)-1], membership.Loan{Lock: names[l], Key: t.via}))
 	switch w.mutant {
 	case "passes-every-wait":
 		may = may || others

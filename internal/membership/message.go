@@ -57,10 +57,11 @@ type Hold struct {
 	Shared bool // with other lives
 }
 
-// A Holder is a hold and the member that reported it.
-type Holder struct {
-	Node dmutex.NodeID
-	Hold
+// A Holding is what a member of a view has reported.
+type Holding struct {
+	Node  dmutex.NodeID
+	Holds []Hold
+	Past  *Past // in the lease mode
 }
 
 // Kind says what a [Message] is.

@@ -26,7 +26,7 @@ type Installed struct {
 }
 
 // Acts tells that the View that was installed last acts: its locks begin, with the Holdings that its
-// members have reported, see [Carry], and what they know of the Past.
+// members have reported, see package carryover, and what they know of the Past.
 type Acts struct {
 	View     View
 	Holdings []Holding

@@ -20,8 +20,6 @@ type Word struct {
 	Differs []Differ
 	Alone   []Differ // where ExcludesAlone of the machine differs from its Excludes
 	Brief   bool     // it lacks locks in both, so it is told to nobody: see Installed
-
-	index [2]map[string]uint64 // the bits of Differs and of Alone, if it is Indexed
 }
 
 // A Differ is a lock for which a machine excludes others than a new one of a free lock.
@@ -123,40 +121,6 @@ const (
 	MaxWords  = 1 << 12
 )
 
-// Excluding returns which of the members a machine excludes, a bit for each, and in alone those for
-// which ExcludesAlone says otherwise.
-func Excluding(m dmutex.Machine, members []dmutex.NodeID) (bits, alone uint64) {
-	e, ok := m.(dmutex.Excluder)
-	sharer, shares := m.(dmutex.Sharer)
-	for i, id := range members {
-		excludes := ok && e.Excludes(id)
-		if excludes {
-			bits |= 1 << i
-		}
-		if shares && sharer.ExcludesAlone(id) != excludes {
-			alone |= 1 << i
-		}
-	}
-	return bits, alone
-}
-
-// Note adds what the machine of a lock knows to the word, where it differs from fresh, what that of a
-// free lock would say.
-func (w *Word) Note(lock string, m dmutex.Machine, fresh uint64) {
-	bits, alone := Excluding(m, w.Members)
-	w.Add(lock, bits, alone, fresh)
-}
-
-// Add is Note for a machine that was asked what it excludes.
-func (w *Word) Add(lock string, bits, alone, fresh uint64) {
-	if bits != fresh {
-		w.Differs = append(w.Differs, Differ{lock, bits ^ fresh})
-	}
-	if alone != 0 {
-		w.Alone = append(w.Alone, Differ{lock, alone})
-	}
-}
-
 // Place returns the place of a node in Members, and whether the word is about it.
 func (w *Word) Place(node dmutex.NodeID) (i int, about bool) {
 	i = slices.Index(w.Members, node)
@@ -165,36 +129,6 @@ func (w *Word) Place(node dmutex.NodeID) (i int, about bool) {
 
 // Lists returns Differs and Alone.
 func (w *Word) Lists() [2]*[]Differ { return [...]*[]Differ{&w.Differs, &w.Alone} }
-
-// bits returns what a list of the word says of a lock.
-func (w *Word) bits(k int, lock string) uint64 {
-	if index := w.index[k]; index != nil {
-		return index[lock]
-	}
-	for _, d := range *w.Lists()[k] {
-		if d.Lock == lock {
-			return d.Bits
-		}
-	}
-	return 0
-}
-
-// Indexed returns a past in which it is found at once what the words say of a lock.
-func (p Past) Indexed() *Past {
-	p.Words = slices.Clone(p.Words)
-	for i := range p.Words {
-		w := &p.Words[i]
-		for k, list := range w.Lists() {
-			w.index[k] = make(map[string]uint64, len(*list))
-			for _, d := range *list {
-				if _, again := w.index[k][d.Lock]; !again {
-					w.index[k][d.Lock] = d.Bits
-				}
-			}
-		}
-	}
-	return &p
-}
 
 // Size is about how many bytes the word takes.
 func (w *Word) Size() int {
@@ -205,15 +139,6 @@ func (w *Word) Size() int {
 		}
 	}
 	return n
-}
-
-// Holders returns the formers that may hold a lock, or with shares, that may hold it alone, but for
-// those that are cleared. fresh returns what the new machine of the lock, if free, excludes at the
-// node of a word.
-func (p *Past) Holders(lock string, shares bool, cleared uint64, fresh func(w *Word) uint64) []Former {
-	return slices.DeleteFunc(slices.Clone(p.Former), func(f Former) bool {
-		return f.Epoch <= cleared || f.Parting != nil && f.Parting.Key(lock) == "" || p.frees(f.Node, lock, shares, fresh)
-	})
 }
 
 // Free notes that a former member does not hold any more what it has lent by this loan.
@@ -232,40 +157,6 @@ func (p Past) Apart() Past {
 		p.Former[i].Parting = p.Former[i].Parting.Rest()
 	}
 	return p
-}
-
-// Refutes reports whether a former member has said that it has not lent this.
-func (p *Past) Refutes(node dmutex.NodeID, loan Loan) bool {
-	return slices.ContainsFunc(p.Former, func(f Former) bool {
-		return f.Node == node && f.Parting != nil && f.Parting.Key(loan.Lock) != loan.Key
-	})
-}
-
-func (p *Past) frees(node dmutex.NodeID, lock string, shares bool, fresh func(w *Word) uint64) bool {
-	for k := range p.Words {
-		w := &p.Words[k]
-		i, about := w.Place(node)
-		if !about {
-			continue
-		}
-		excludes := fresh(w)
-		if excludes ^= w.bits(0, lock); shares {
-			excludes ^= w.bits(1, lock)
-		}
-		if excludes>>i&1 != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// MayClaim is the rule of taking, see package clientsession: whether a member of a view takes the claim of
-// a client that holds a lock by the last of these, and has left the others for that one. former are those
-// that may hold the lock.
-func MayClaim(of, view, former []dmutex.NodeID) bool {
-	return len(of) > 0 && slices.Contains(former, of[len(of)-1]) &&
-		!slices.ContainsFunc(of, func(id dmutex.NodeID) bool { return slices.Contains(view, id) }) &&
-		!slices.ContainsFunc(former, func(id dmutex.NodeID) bool { return !slices.Contains(of, id) })
 }
 
 // Impossible says why no correct peer tells this in a view, and "" if one may.

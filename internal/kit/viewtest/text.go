@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 )
 
 // kindText returns the kind as the package comments write it.
@@ -126,9 +127,9 @@ func AppendWord(b []byte, w *membership.Word) []byte {
 }
 
 // Carried returns what goes on of the holdings, in the order of the locks' names.
-func Carried(holdings ...membership.Holding) (holders []membership.Holder) {
+func Carried(holdings ...membership.Holding) (holders []carryover.Holder) {
 	var starts []string
-	carry := membership.Carry(holdings)
+	carry := carryover.Of(holdings)
 	for lock := range carry.All() {
 		starts = append(starts, lock)
 	}
@@ -136,21 +137,21 @@ func Carried(holdings ...membership.Holding) (holders []membership.Holder) {
 	for _, lock := range starts {
 		var start dmutex.Start
 		carry.Start(lock, &start)
-		var goes []membership.Holder
+		var goes []carryover.Holder
 		for _, of := range holdings {
 			shares := slices.Contains(start.Sharers, of.Node)
 			for _, h := range of.Holds {
-				k := slices.IndexFunc(goes, func(g membership.Holder) bool { return g.Node == of.Node })
+				k := slices.IndexFunc(goes, func(g carryover.Holder) bool { return g.Node == of.Node })
 				switch {
 				case h.Lock != lock || h.Shared != shares || !shares && start.Holder != of.Node:
 				case k < 0:
-					goes = append(goes, membership.Holder{Node: of.Node, Hold: h})
+					goes = append(goes, carryover.Holder{Node: of.Node, Hold: h})
 				case h.Fence > goes[k].Fence:
-					goes[k] = membership.Holder{Node: of.Node, Hold: h}
+					goes[k] = carryover.Holder{Node: of.Node, Hold: h}
 				}
 			}
 		}
-		slices.SortFunc(goes, func(a, b membership.Holder) int {
+		slices.SortFunc(goes, func(a, b carryover.Holder) int {
 			return cmp.Or(cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node))
 		})
 		holders = append(holders, goes...)

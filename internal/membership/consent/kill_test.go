@@ -59,7 +59,7 @@ func TestKill(t *testing.T) {
 		{"complete, asked for this view", "if p.asked == m.highest && p.asked > m.in.View.Epoch {", "if p.asked == m.highest {", "TestRules"},
 	})
 	machinetest.Kill(t, "phase.go", []machinetest.Edit{
-		{"handle, ended", "decline, ignored, ignored, ignored)", "decline, decline, decline, decline)", "TestRules"},
+		{"handle, ended", "decline, ignored, ignored, ignored}", "decline, decline, decline, decline}", "TestRules"},
 		{"promises in doubt", "prepare, decline,", "prepare, prepare,", "TestDoubt"},
 		{"decides in doubt", "promise, answers,", "promise, promise,", "TestDoubt"},
 		{"install, admonish", "		m.admonish(&m.members[i])\n", "", "TestRules"},

@@ -50,46 +50,24 @@ var (
 
 // table has the kinds of the strict mode. A life refuses all others. It is filled as the program begins, since
 // reactions send, and what is sent is looked up here. A promise that is sent in doubt was made before.
-var table []row
+var table map[membership.Kind]row
 
 func init() {
-	table = []row{
-		//                      Outside  Frozen   Acting   Doubting Left     Older    Stopped
-		membership.Prepare:  on(prepare, prepare, prepare, decline, ignored, ignored, ignored).unless((*Machine).wrongPrepare).sentIn(Outside, Frozen, Acting, Doubting),
-		membership.Promise:  on(promise, promise, promise, answers, ignored, ignored, ignored).unless((*Machine).wrongPromise).sentIn(Outside, Frozen, Acting, Doubting),
-		membership.Refuse:   on(refusal, refusal, refusal, refusal, ignored, ignored, ignored).unless((*Machine).wrongViews).sentIn(Outside, Frozen, Acting, Doubting, Left, Older, Stopped),
-		membership.Decide:   on(decided, decided, decided, decided, ignored, ignored, ignored).unless((*Machine).wrongView).sentIn(Outside, Frozen, Acting),
-		membership.Report:   on(reports, reports, reports, reports, ignored, ignored, ignored).unless((*Machine).wrongReport).sentIn(Frozen, Acting, Doubting),
-		membership.Complete: on(goingOn, goingOn, goingOn, goingOn, ignored, ignored, ignored).unless((*Machine).wrongComplete).sentIn(Frozen, Acting, Doubting),
+	table = map[membership.Kind]row{
+		//                                  Outside  Frozen   Acting   Doubting Left     Older    Stopped
+		membership.Prepare:  {[...]reaction{prepare, prepare, prepare, decline, ignored, ignored, ignored}, (*Machine).wrongPrepare, []Phase{Outside, Frozen, Acting, Doubting}},
+		membership.Promise:  {[...]reaction{promise, promise, promise, answers, ignored, ignored, ignored}, (*Machine).wrongPromise, []Phase{Outside, Frozen, Acting, Doubting}},
+		membership.Refuse:   {[...]reaction{refusal, refusal, refusal, refusal, ignored, ignored, ignored}, (*Machine).wrongViews, []Phase{Outside, Frozen, Acting, Doubting, Left, Older, Stopped}},
+		membership.Decide:   {[...]reaction{decided, decided, decided, decided, ignored, ignored, ignored}, (*Machine).wrongView, []Phase{Outside, Frozen, Acting}},
+		membership.Report:   {[...]reaction{reports, reports, reports, reports, ignored, ignored, ignored}, (*Machine).wrongReport, []Phase{Frozen, Acting, Doubting}},
+		membership.Complete: {[...]reaction{goingOn, goingOn, goingOn, goingOn, ignored, ignored, ignored}, (*Machine).wrongComplete, []Phase{Frozen, Acting, Doubting}},
 	}
-}
-
-func on(outside, frozen, acting, doubting, left, older, stopped reaction) row {
-	return row{by: [phases]reaction{outside, frozen, acting, doubting, left, older, stopped}}
-}
-
-func (r row) unless(wrong func(m *Machine, p *member, msg *membership.Message) string) row {
-	r.wrong = wrong
-	return r
-}
-
-func (r row) sentIn(all ...Phase) row {
-	r.sent = all
-	return r
-}
-
-// rowOf returns what is done with a kind, the zero row with a kind that is refused.
-func rowOf(kind membership.Kind) (r row) {
-	if int(kind) < len(table) {
-		r = table[kind]
-	}
-	return r
 }
 
 // Handle takes a message from the life of the peer that was met last. It returns [dmutex.ErrPeer]
 // for a message that no correct peer sends, and then has changed nothing.
 func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, error) {
-	p, r, why := m.member(msg.From), rowOf(msg.Kind), "its kind is unknown"
+	p, r, why := m.member(msg.From), table[msg.Kind], "its kind is unknown"
 	if r.wrong != nil {
 		why = cmp.Or(m.wrongMessage(p, &msg), r.wrong(m, p, &msg))
 	}
@@ -179,7 +157,7 @@ func (m *Machine) wrongComplete(p *member, msg *membership.Message) string {
 }
 
 func (m *Machine) send(msg membership.Message) {
-	if !slices.Contains(rowOf(msg.Kind).sent, m.phase) {
+	if !slices.Contains(table[msg.Kind].sent, m.phase) {
 		panic("membership: message of kind " + strconv.Itoa(int(msg.Kind)) + " in phase " + strconv.Itoa(int(m.phase)))
 	}
 	msg.From = m.me().node

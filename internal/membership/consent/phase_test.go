@@ -35,7 +35,7 @@ func TestTable(t *testing.T) {
 	for phase, s := range lives {
 		for kind := range membership.Kinds + 1 {
 			what := fmt.Sprintf("kind %d in phase %v", kind, phase)
-			row := rowOf(kind)
+			row := table[kind]
 			msg := membership.Message{Kind: kind, From: 2, To: 1}
 			_, err := s.Clone().Handle(0, msg)
 			switch {

@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 )
 
 // A soloist is one life of a group of three, alone with the test, which plays its
@@ -372,7 +373,7 @@ var rules = []struct {
 		s.enters(20, second)
 		s.hears(from(20).report(second, membership.Hold{Lock: "b", Fence: 1<<22 + 1}), from(20).report(second, membership.Hold{Lock: "d", Fence: 1<<22 + 1}))
 		s.hears(from(30).report(second, membership.Hold{Lock: "a", Fence: 1<<22 + 1}), from(30).report(second, membership.Hold{Lock: "c", Fence: 1<<22 + 1}))
-		require.Equal(t, []membership.Holder{{Node: 3, Hold: membership.Hold{Lock: "a", Fence: 1<<22 + 1}}, {Node: 2, Hold: membership.Hold{Lock: "b", Fence: 1<<22 + 1}}}, viewtest.Carried(s.in.Holdings...))
+		require.Equal(t, []carryover.Holder{{Node: 3, Hold: membership.Hold{Lock: "a", Fence: 1<<22 + 1}}, {Node: 2, Hold: membership.Hold{Lock: "b", Fence: 1<<22 + 1}}}, viewtest.Carried(s.in.Holdings...))
 	}},
 	// A hold of one view may be released in the next.
 	{"a report is of its view", func(t *testing.T) {

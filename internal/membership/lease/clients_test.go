@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 )
 
 // A simClient is a client of the group, with its side of the session as it is shipped and a clock of its own.
@@ -312,12 +313,12 @@ func (w *sim) want(x *simNode, s *simSession, l *simLoan) {
 		return
 	}
 	var former []dmutex.NodeID
-	for _, f := range x.past.Holders("x", false, x.cleared, unborn) {
+	for _, f := range carryover.About(&x.past).Holders("x", false, x.cleared, unborn) {
 		former = append(former, f.Node)
 	}
 	last, lock := l.of[len(l.of)-1], w.locks[x.view]
-	if x.phase != Acting || lock == nil || lock.holder != 0 || !w.mayGrant(x) || x.past.Refutes(last, membership.Loan{Lock: "x", Key: l.key}) ||
-		!membership.MayClaim(l.of, x.in.Complete.Nodes(), former) {
+	if x.phase != Acting || lock == nil || lock.holder != 0 || !w.mayGrant(x) || carryover.About(&x.past).Refutes(last, membership.Loan{Lock: "x", Key: l.key}) ||
+		!carryover.MayClaim(l.of, x.in.Complete.Nodes(), former) {
 		w.member(x, s, func(int64) { s.Refuse(l.number, clientsession.Failed, "") })
 		return
 	}
@@ -370,7 +371,7 @@ func (w *sim) serve(x *simNode) {
 		}
 	}
 	if lock := w.locks[x.view]; x.phase == Acting && lock != nil && lock.holder == 0 && w.mayGrant(x) && len(x.waits) > 0 && w.luck.IntN(3) > 0 &&
-		len(x.past.Holders("x", false, x.cleared, unborn)) == 0 {
+		len(carryover.About(&x.past).Holders("x", false, x.cleared, unborn)) == 0 {
 		l := x.waits[0]
 		x.waits = x.waits[1:]
 		w.lend(x, w.session(x, l.session), lock, l)

@@ -10,18 +10,20 @@ import (
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "../past.go", []machinetest.Edit{
 		// The last word.
-		{"a last word frees nothing", "f.Parting != nil && f.Parting.Key(lock) == \"\" ||", "", "TestLastWord"},
-		{"what is lent is free", "f.Parting != nil && f.Parting.Key(lock) == \"\"", "f.Parting != nil", "TestLastWord"},
 		{"any claim ends the wait", "found && w.Lent[i] == loan {", "found {", "TestLastWord"},
 		{"the claim of another member ends the wait", "f.Node == node {\n			f.Parting.End", "true {\n			f.Parting.End", "TestLastWord"},
-		{"a false claim is believed", "f.Parting.Key(loan.Lock) != loan.Key", "false", "TestLastWord"},
-		{"every claim is refuted", "f.Parting.Key(loan.Lock) != loan.Key", "true", "TestLastWord"},
-		{"refutes without a word", "f.Node == node && f.Parting != nil && f.Parting.Key(loan", "f.Node == node && f.Parting.Key(loan", "TestLastWord"},
 		{"told loans come back", "slices.DeleteFunc(slices.Clone(w.Lent)", "slices.DeleteFunc(w.Lent", "TestLastWord"},
 		{"a word that is over is told", "return l.Key == \"\" })}", "return false })}", "TestLastWord"},
 		{"what one of two leaves", "if other.Key(l.Lock) != \"\" {", "if true {", "TestLastWord"},
 		{"what acts changes", "	p.Former = slices.Clone(p.Former)\n	for i := range p.Former {\n		p.Former[i].Parting = p.Former[i].Parting.Rest()\n	}\n", "", "TestLastWord"},
 		{"unordered", "w.Lent[i-1].Lock >= w.Lent[i].Lock", "false", "TestPastBounds"},
+	})
+	machinetest.Kill(t, "../carryover/past.go", []machinetest.Edit{
+		{"a last word frees nothing", "f.Parting != nil && f.Parting.Key(lock) == \"\" ||", "", "TestLastWord"},
+		{"what is lent is free", "f.Parting != nil && f.Parting.Key(lock) == \"\"", "f.Parting != nil", "TestLastWord"},
+		{"a false claim is believed", "f.Parting.Key(loan.Lock) != loan.Key", "false", "TestLastWord"},
+		{"every claim is refuted", "f.Parting.Key(loan.Lock) != loan.Key", "true", "TestLastWord"},
+		{"refutes without a word", "f.Node == node && f.Parting != nil && f.Parting.Key(loan", "f.Node == node && f.Parting.Key(loan", "TestLastWord"},
 	})
 	machinetest.Kill(t, "memory.go", []machinetest.Edit{
 		{"tells a brief word", "a.told <= own.Epoch && !own.Brief {", "a.told <= own.Epoch {", "TestBriefWord"},

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
 
@@ -1252,7 +1253,7 @@ func FuzzHandle(f *testing.F) {
 				l.serve(m, now)
 			}
 			m.Missing(nil)
-			m.past.Holders("x", b[5]&1 != 0, m.cleared, func(w *membership.Word) uint64 { return w.Of })
+			carryover.About(&m.past).Holders("x", b[5]&1 != 0, m.cleared, func(w *membership.Word) uint64 { return w.Of })
 			if at := m.Deadline(); at < never {
 				require.Greater(t, at, m.now)
 			}
@@ -1311,7 +1312,7 @@ func TestPartsAndMoves(t *testing.T) {
 	acts := out.Events[slices.IndexFunc(out.Events, func(e membership.Event) bool { _, acts := e.(membership.Acts); return acts })].(membership.Acts)
 	past := acts.Past
 	for lock, waits := range map[string]int{"x": 1, "y": 1, "z": 0} {
-		require.Len(t, past.Holders(lock, false, a.cleared, fresh), waits, lock)
+		require.Len(t, carryover.About(past).Holders(lock, false, a.cleared, fresh), waits, lock)
 	}
 
 	freed := func(out membership.Output) (loans []membership.Loan) {

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -338,19 +339,19 @@ func TestLastWord(t *testing.T) {
 
 	m.recall([]*membership.Past{told, {Former: []membership.Former{{Node: 2, Epoch: 2}}}, m.tell(1)}, 2, 1)
 	require.Zero(t, m.blind, "it is known what the former has")
-	require.Empty(t, m.past.Holders("x", false, 1, fresh), "one of them knows that it is free")
-	require.Empty(t, m.past.Holders("z", false, 1, fresh))
-	require.Len(t, m.past.Holders("y", false, 1, fresh), 1)
-	require.False(t, m.past.Refutes(2, y))
-	require.True(t, m.past.Refutes(2, membership.Loan{Lock: "y", Key: "one"}))
-	require.True(t, m.past.Refutes(2, x))
-	require.False(t, (&membership.Past{Former: []membership.Former{{Node: 4, Epoch: 2}}}).Refutes(4, x), "it has said no last word")
+	require.Empty(t, carryover.About(&m.past).Holders("x", false, 1, fresh), "one of them knows that it is free")
+	require.Empty(t, carryover.About(&m.past).Holders("z", false, 1, fresh))
+	require.Len(t, carryover.About(&m.past).Holders("y", false, 1, fresh), 1)
+	require.False(t, carryover.About(&m.past).Refutes(2, y))
+	require.True(t, carryover.About(&m.past).Refutes(2, membership.Loan{Lock: "y", Key: "one"}))
+	require.True(t, carryover.About(&m.past).Refutes(2, x))
+	require.False(t, carryover.About(&membership.Past{Former: []membership.Former{{Node: 4, Epoch: 2}}}).Refutes(4, x), "it has said no last word")
 	m.past.Free(3, y)
-	require.Len(t, m.past.Holders("y", false, 1, fresh), 1, "another member has not lent it")
+	require.Len(t, carryover.About(&m.past).Holders("y", false, 1, fresh), 1, "another member has not lent it")
 	acts := m.past.Apart()
 	m.frees(2, y)
-	require.Len(t, acts.Holders("y", false, 1, fresh), 1, "the view that acts is told by itself")
-	require.Empty(t, m.past.Holders("y", false, 1, fresh))
+	require.Len(t, carryover.About(&acts).Holders("y", false, 1, fresh), 1, "the view that acts is told by itself")
+	require.Empty(t, carryover.About(&m.past).Holders("y", false, 1, fresh))
 
 	m.recall([]*membership.Past{{Former: []membership.Former{{Node: 2, Epoch: 2, Parting: &membership.Parting{}}}}}, 2, 1)
 	require.Empty(t, m.past.Former, "it has nothing")

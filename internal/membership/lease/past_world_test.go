@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -91,7 +92,7 @@ type wakeNode struct {
 	out      uint64              // when it was excluded, 0 if it was not
 	dead     bool                // it does nothing anymore
 	ended    bool                // its lease has
-	carried  []membership.Holder // that were reported in its view
+	carried  []carryover.Holder  // that were reported in its view
 	last     *membership.Parting // its last word; what it holds then is lent to a client
 	heard    uint64              // who has heard that: a bit for each node
 }
@@ -132,7 +133,7 @@ func newWake(s wakeSetup) *wake {
 	return w
 }
 
-func (w *wake) start(v *membership.View, self dmutex.NodeID, carried []membership.Holder) dmutex.Start {
+func (w *wake) start(v *membership.View, self dmutex.NodeID, carried []carryover.Holder) dmutex.Start {
 	s := dmutex.Start{Self: self, Members: v.Nodes(), Home: v.Members[w.home%len(v.Members)].Node, Fence: epochs.First(v.Epoch), Limit: epochs.Last(v.Epoch)}
 	for _, h := range carried {
 		if h.Shared {
@@ -144,7 +145,7 @@ func (w *wake) start(v *membership.View, self dmutex.NodeID, carried []membershi
 	return s
 }
 
-func (w *wake) born(i int, carried []membership.Holder) (err error) {
+func (w *wake) born(i int, carried []carryover.Holder) (err error) {
 	p := &w.nodes[i]
 	p.carried = carried
 	p.machine, err = w.algorithm(w.start(&w.views[p.view].View, dmutex.NodeID(i+1), carried))
@@ -158,7 +159,7 @@ func (w *wake) fresh(word *membership.Word) uint64 {
 		if v := &w.views[k].View; v.Epoch == word.Epoch {
 			m, err := w.algorithm(w.start(v, word.Node, nil))
 			must(err)
-			bits, _ := membership.Excluding(m, word.Members)
+			bits, _ := carryover.Excluding(m, word.Members)
 			return bits
 		}
 	}
@@ -169,7 +170,7 @@ func (w *wake) fresh(word *membership.Word) uint64 {
 func (w *wake) free(i int) bool {
 	p := &w.nodes[i]
 	shares := p.sharing || w.broken == readersFree
-	return w.broken == noTable || p.sharing && w.broken == writersFree || len(p.past.Holders("x", shares, p.cleared, w.fresh)) == 0
+	return w.broken == noTable || p.sharing && w.broken == writersFree || len(carryover.About(&p.past).Holders("x", shares, p.cleared, w.fresh)) == 0
 }
 
 func (w *wake) Clone(*wake) *wake {
@@ -507,7 +508,7 @@ func (w *wake) install(i, k int) {
 			if s, ok := m.(dmutex.Sharer); ok && w.broken == readersExcluded {
 				m = aloneOnly{m, s}
 			}
-			word.Note("x", m, w.fresh(word))
+			carryover.Note(word, "x", m, w.fresh(word))
 		}
 	} else if w.broken == idleWord && p.view >= 0 && p.earlier != nil {
 		word = &membership.Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}

@@ -45,40 +45,23 @@ var (
 
 // table has the kinds of the lease mode. A life refuses all others, and sends a kind in the phases in which it
 // takes it. It is filled as the program begins, since reactions send, and what is sent is looked up here.
-var table []row
+var table map[membership.Kind]row
 
 func init() {
-	table = []row{
-		//                     Outside  Frozen   Acting   Left     Stopped
-		membership.Decide:  on(ignored, knowsOf, knowsOf, ignored, ignored).unless((*Machine).wrongView),
-		membership.Report:  on(ignored, reports, reports, ignored, ignored).unless((*Machine).wrongReport),
-		membership.Cleared: on(ignored, cleared, cleared, ignored, ignored).unless((*Machine).wrongMessage),
-		membership.Part:    on(ignored, parting, parting, ignored, ignored).unless((*Machine).wrongMessage),
-		membership.Moved:   on(ignored, movesTo, movesTo, ignored, ignored).unless((*Machine).wrongMove),
+	table = map[membership.Kind]row{
+		//                                 Outside  Frozen   Acting   Left     Stopped
+		membership.Decide:  {[...]reaction{ignored, knowsOf, knowsOf, ignored, ignored}, (*Machine).wrongView},
+		membership.Report:  {[...]reaction{ignored, reports, reports, ignored, ignored}, (*Machine).wrongReport},
+		membership.Cleared: {[...]reaction{ignored, cleared, cleared, ignored, ignored}, (*Machine).wrongMessage},
+		membership.Part:    {[...]reaction{ignored, parting, parting, ignored, ignored}, (*Machine).wrongMessage},
+		membership.Moved:   {[...]reaction{ignored, movesTo, movesTo, ignored, ignored}, (*Machine).wrongMove},
 	}
-}
-
-func on(outside, frozen, acting, left, stopped reaction) row {
-	return row{by: [phases]reaction{outside, frozen, acting, left, stopped}}
-}
-
-func (r row) unless(wrong func(m *Machine, p *peer, msg *membership.Message) string) row {
-	r.wrong = wrong
-	return r
-}
-
-// rowOf returns what is done with a kind, the zero row with a kind that is refused.
-func rowOf(kind membership.Kind) (r row) {
-	if int(kind) < len(table) {
-		r = table[kind]
-	}
-	return r
 }
 
 // Handle takes a message from a member, which is a sign of life, too. It returns [dmutex.ErrPeer] for a
 // message that no correct peer sends, and then has changed nothing.
 func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, error) {
-	p, r, why := m.peer(msg.From), rowOf(msg.Kind), ""
+	p, r, why := m.peer(msg.From), table[msg.Kind], ""
 	react := r.by[m.phase]
 	switch {
 	case r.wrong == nil:
@@ -200,7 +183,7 @@ func (m *Machine) sendAll(msg membership.Message) {
 }
 
 // sends reports whether this life sends messages of a kind in its phase.
-func (m *Machine) sends(kind membership.Kind) bool { return rowOf(kind).by[m.phase] != nil }
+func (m *Machine) sends(kind membership.Kind) bool { return table[kind].by[m.phase] != nil }
 
 // turns has the phases that a life may turn to. From Outside it turns to the same if it was excluded before it
 // knew that it had joined.

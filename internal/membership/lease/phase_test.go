@@ -29,7 +29,7 @@ func TestTable(t *testing.T) {
 		m.Tick(m.now)
 		for kind := range membership.Kinds + 1 {
 			what := fmt.Sprintf("kind %d in phase %v", kind, phase)
-			before, row := text(m), rowOf(kind)
+			before, row := text(m), table[kind]
 			out, err := m.Handle(m.now, membership.Message{Kind: kind, From: 3 - m.Self()%2, To: m.Self()})
 			switch {
 			case row.wrong == nil:

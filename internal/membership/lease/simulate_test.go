@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -469,7 +470,7 @@ func (w *sim) use(i int, x *simNode) {
 		}
 	case lock.holder == x.cfg.Life:
 		lock.holder = 0
-	case lock.holder == 0 && w.mayGrant(x) && len(x.past.Holders("x", false, x.cleared, unborn)) == 0:
+	case lock.holder == 0 && w.mayGrant(x) && len(carryover.About(&x.past).Holders("x", false, x.cleared, unborn)) == 0:
 		lock.holder, x.holds, x.fence = x.cfg.Life, true, epochs.First(x.view)+1
 		w.grants++
 		w.begins(fmt.Sprint(i+1), x.view, func(y *simNode, _ *simClient) bool { return y == x })

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -965,7 +966,7 @@ func (w *model) word(l *leased) *membership.Word {
 
 // free reports whether no former member may hold the lock.
 func (w *model) free(l *leased) bool {
-	return len(l.past.Holders("x", false, l.cleared, func(*membership.Word) uint64 { return 0 })) == 0
+	return len(carryover.About(&l.past).Holders("x", false, l.cleared, func(*membership.Word) uint64 { return 0 })) == 0
 }
 
 func (w *model) holds(l *leased) []membership.Hold {

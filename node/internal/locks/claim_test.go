@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -79,7 +80,7 @@ func TestClaimRefused(t *testing.T) {
 		"of nobody that may hold": {Want{Claims: []dmutex.NodeID{4}}, func(*testing.T, *Table) {}, false},
 		"nothing is granted":      {Want{Claims: of}, func(_ *testing.T, table *Table) { table.Halt() }, false},
 		"another one may hold it": {Want{Claims: of}, func(_ *testing.T, table *Table) {
-			table.past = &membership.Past{Former: append(table.past.Former, membership.Former{Node: 4, Epoch: 1})}
+			table.past = carryover.About(&membership.Past{Former: append(table.past.Former, membership.Former{Node: 4, Epoch: 1})})
 		}, false},
 		"it is asked for": {Want{Claims: of}, func(t *testing.T, table *Table) {
 			_, _, err := table.Join(t.Context(), "x", Want{Claims: of}, func(*Waiter) {})

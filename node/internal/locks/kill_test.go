@@ -17,7 +17,7 @@ func TestKill(t *testing.T) {
 		{"claims what this node has", "!w.Shares && !l.isHeld() && l.in(dmutex.Idle)", "!w.Shares", "TestClaimRefused"},
 		{"claims before a lease", "l.in(dmutex.Idle) && t.grants() &&", "l.in(dmutex.Idle) &&", "TestClaimRefused"},
 		{"claims behind a sharer", " && !l.turns() && ", " && ", "TestClaimBehindSharer"},
-		{"claims of anybody", " && membership.MayClaim(w.Claims, t.start.Members, l.former()) &&", " &&", "TestClaimRefused"},
+		{"claims of anybody", " && carryover.MayClaim(w.Claims, t.start.Members, l.former()) &&", " &&", "TestClaimRefused"},
 		{"claims falsely", "!t.past.Refutes(w.Claims[len(w.Claims)-1], membership.Loan{Lock: l.name, Key: w.Key})", "true", "TestClaimRefused"},
 	})
 	machinetest.Kill(t, "waiter.go", []machinetest.Edit{

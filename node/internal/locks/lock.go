@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/message"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/trace"
@@ -85,7 +86,7 @@ func (l *lock) freeze() {
 		return
 	}
 	if t.word != nil && t.word.Epoch == l.epoch {
-		t.word.Note(l.name, l.machine, t.newborn(t.fresh.of(t.word), t.word, Home(l.name, t.word.Members), &free).bits)
+		carryover.Note(t.word, l.name, l.machine, t.newborn(t.fresh.of(t.word), t.word, Home(l.name, t.word.Members), &free).bits)
 	}
 	l.drop()
 	l.listed, l.used = false, false

@@ -3,10 +3,12 @@ package locks
 import (
 	"slices"
 
+	"time"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
-	"time"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 )
 
 // Newborns are what new machines exclude at the node of a word, which epoch and node name.
@@ -29,7 +31,7 @@ func (n newborns) of(w *membership.Word) map[newborn]excluded {
 	return n[key]
 }
 
-// An excluded is what a machine excludes, see membership.Excluding.
+// An excluded is what a machine excludes, see carryover.Excluding.
 type excluded struct{ bits, alone uint64 }
 
 // foresee adds to the word what the machines would know that were not needed in its view, without
@@ -47,7 +49,7 @@ func (t *Table) foresee() {
 	for name, carried := range unborn.All() {
 		home := Home(name, more.Members)
 		would := t.newborn(known, &more, home, carried)
-		more.Add(name, would.bits, would.alone, t.newborn(known, &more, home, &free).bits)
+		carryover.Add(&more, name, would.bits, would.alone, t.newborn(known, &more, home, &free).bits)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,12 +81,12 @@ func (t *Table) birth(w *membership.Word, home dmutex.NodeID, carried *dmutex.St
 		return t.birth(w, home, &free)
 	}
 	if err == nil { // else no correct peer has such a word
-		would.bits, would.alone = membership.Excluding(m, w.Members)
+		would.bits, would.alone = carryover.Excluding(m, w.Members)
 	}
 	return would
 }
 
-// former is rule 5a of package membership: it returns the former members that may hold the lock so that its
+// former is rule 5a of package lease: it returns the former members that may hold the lock so that its
 // first waiter, or else a call that wants it alone, has to wait.
 func (l *lock) former() (ids []dmutex.NodeID) {
 	t, name := l.table, l.name

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/maekawa"
 )
 
@@ -80,9 +81,9 @@ func TestWriterBeforeFormerGivesUp(t *testing.T) {
 	view(table, 2, 1)
 	table.Act(2, nil, nil)
 	former := []membership.Former{{Node: 3, Epoch: 1}}
-	table.past = &membership.Past{Former: former}
+	table.past = carryover.About(&membership.Past{Former: former})
 	w, next := table.later(t, "x", false), table.later(t, "x", true)
-	table.past = &membership.Past{}
+	table.past = carryover.About(&membership.Past{})
 	require.False(t, next.Over())
 	w.GiveUp(errors.New("too long"))
 	require.True(t, next.Over(), "it does not go on waiting")
@@ -96,7 +97,7 @@ func TestClaimBehindSharer(t *testing.T) {
 	table.Act(2, nil, nil)
 	table.later(t, "x", true).GiveUp(errors.New("too long"))
 	require.True(t, table.locks["x"].machine.Pending())
-	table.past = &membership.Past{Former: []membership.Former{{Node: 3, Epoch: 1}}}
+	table.past = carryover.About(&membership.Past{Former: []membership.Former{{Node: 3, Epoch: 1}}})
 	w, _, _ := table.Join(t.Context(), "x", Want{Claims: []dmutex.NodeID{3}}, func(*Waiter) {})
 	_, err := w.Result()
 	require.ErrorIs(t, err, ErrClaim)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 )
 
 // Status is how this node sees one lock.
@@ -168,7 +168,7 @@ func (t *Table) Totals() (sum Totals) {
 	for _, l := range t.every() {
 		t.mu.Lock()
 		if !l.atRest() && !l.isHeld() && l.lives() {
-			excluded, _ := membership.Excluding(l.machine, t.start.Members)
+			excluded, _ := carryover.Excluding(l.machine, t.start.Members)
 			for i, id := range t.start.Members {
 				if excluded>>i&1 == 0 && id != t.start.Self {
 					sum.MayHold[id]++

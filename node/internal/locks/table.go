@@ -25,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -85,10 +86,10 @@ type Table struct {
 	walk   chan struct{} // full while a goroutine is in Frozen or in Act
 	breath func()        // yields: else the scheduler stops a walk sooner or later while it has the mutex, and all wait for its next turn
 
-	carried  *membership.Carried // what was reported in the view, of the locks without a machine yet
+	carried  *carryover.Holds    // what was reported in the view, of the locks without a machine yet
 	word     *membership.Word    // about the last view that acted, as far as its machines have ended; see Frozen
-	unborn   *membership.Carried // carried, of that view
-	past     *membership.Past    // of the view
+	unborn   *carryover.Holds    // carried, of that view
+	past     *carryover.Past     // of the view
 	held     int                 // what this node has reported last
 	freed    []freed             // since a view acted last: see Freed
 	returned []string            // that were released, or lost, while no view acted: the view may have them as held
@@ -297,16 +298,17 @@ func (t *Table) Frozen(epoch uint64, whole bool) (holds []membership.Hold, word 
 func (t *Table) Act(epoch uint64, holdings []membership.Holding, past *membership.Past) (acts bool) {
 	t.walk <- struct{}{}
 	defer func() { <-t.walk }()
-	carried := membership.Carry(holdings)
+	carried := carryover.Of(holdings)
+	var known *carryover.Past
 	if past != nil {
-		past = past.Indexed()
+		known = carryover.Indexed(past)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.epoch != epoch || t.acting || t.start.Self == dmutex.None {
 		return false
 	}
-	t.acting, t.late, t.acted, t.past, t.carried, t.word, t.unborn = true, true, t.cfg.Mail.Now(), past, carried, nil, nil
+	t.acting, t.late, t.acted, t.past, t.carried, t.word, t.unborn = true, true, t.cfg.Mail.Now(), known, carried, nil, nil
 	for _, f := range t.freed {
 		t.free(f)
 	}

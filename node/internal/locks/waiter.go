@@ -7,6 +7,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/membership/carryover"
 )
 
 // A Want says how a call wants a lock.
@@ -17,7 +18,7 @@ type Want struct {
 	// Claims says that a client holds the lock by the last of these former members, and has left the
 	// others for that one. The claim comes before all other waiters, who wait for the former members,
 	// and its request serves nobody else. It is over at once with ErrClaim unless this node may take
-	// it, see [membership.MayClaim], and with ErrViewChanged when the view ends. If the last of them has said
+	// it, see [carryover.MayClaim], and with ErrViewChanged when the view ends. If the last of them has said
 	// what it has lent, the Key is that of this loan.
 	Claims []dmutex.NodeID
 	Key    string
@@ -100,7 +101,7 @@ func (l *lock) wait(at int, w *Waiter) {
 // claimable reports whether the first waiter, a claim, may request the lock.
 func (l *lock) claimable() bool {
 	w, t := l.waiters[0], l.table
-	return !w.Shares && !l.isHeld() && l.in(dmutex.Idle) && t.grants() && !l.turns() && membership.MayClaim(w.Claims, t.start.Members, l.former()) &&
+	return !w.Shares && !l.isHeld() && l.in(dmutex.Idle) && t.grants() && !l.turns() && carryover.MayClaim(w.Claims, t.start.Members, l.former()) &&
 		!t.past.Refutes(w.Claims[len(w.Claims)-1], membership.Loan{Lock: l.name, Key: w.Key})
 }
 

@@ -1,4 +1,4 @@
-package membership
+package carryover
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 // Each condition is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestKill(t *testing.T) {
-	machinetest.Kill(t, "carried.go", []machinetest.Edit{
+	machinetest.Kill(t, "carryover.go", []machinetest.Edit{
 		{"the first report of a lock", "[]Holder{c.holder(first)}", "[]Holder{c.holder(first)}[:0]", "TestHeardOnce"},
 		{"reported once, and again", "				c.goes[first.of][first.at] = false\n", "", "TestHeardOnce"},
 		{"heard again", "closed || slices.ContainsFunc(kept,", "closed || false && slices.ContainsFunc(kept,", "TestHeardOnce"},

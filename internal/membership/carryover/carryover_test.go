@@ -1,4 +1,4 @@
-package membership
+package carryover
 
 import (
 	"slices"
@@ -7,14 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // A lock's machine begins with those that hold the lock, whether one member has reported it or several. A lock
 // that was forgotten is held by nobody.
 func TestCarried(t *testing.T) {
-	c := Carry([]Holding{
-		{Node: 1, Holds: []Hold{{"a", 1, false}, {"b", 2, true}, {"c", 5, false}, {"e", 1, true}}},
-		{Node: 2, Holds: []Hold{{"b", 2, true}, {"c", 4, false}, {"d", 1, false}}},
+	c := Of([]membership.Holding{
+		{Node: 1, Holds: []membership.Hold{hold("a", 1, false), hold("b", 2, true), hold("c", 5, false), hold("e", 1, true)}},
+		{Node: 2, Holds: []membership.Hold{hold("b", 2, true), hold("c", 4, false), hold("d", 1, false)}},
 		{Node: 3},
 	})
 	want := map[string]dmutex.Start{
@@ -50,8 +51,8 @@ func TestCarried(t *testing.T) {
 // A member that reports a lock several times is heard once, with its latest hold. What the other
 // members hold goes on as if it had reported the lock once, in whatever order the reports came.
 func TestHeardOnce(t *testing.T) {
-	shared := func(node dmutex.NodeID, fence uint64) Holder { return Holder{node, Hold{"x", fence, true}} }
-	alone := func(node dmutex.NodeID, fence uint64) Holder { return Holder{node, Hold{"x", fence, false}} }
+	shared := func(node dmutex.NodeID, fence uint64) Holder { return Holder{node, hold("x", fence, true)} }
+	alone := func(node dmutex.NodeID, fence uint64) Holder { return Holder{node, hold("x", fence, false)} }
 	for name, tt := range map[string]struct{ reported, want []Holder }{
 		"nobody twice":           {[]Holder{shared(1, 6), shared(2, 5), alone(3, 4), shared(4, 3)}, []Holder{shared(1, 6), shared(2, 5)}},
 		"the same":               {[]Holder{shared(1, 6), shared(1, 6), shared(2, 6)}, []Holder{shared(1, 6), shared(2, 6)}},
@@ -61,7 +62,7 @@ func TestHeardOnce(t *testing.T) {
 		"a later one alone":      {[]Holder{shared(1, 6), alone(1, 7), shared(2, 6)}, []Holder{alone(1, 7)}},
 		"alone, twice":           {[]Holder{alone(1, 6), alone(1, 5), shared(2, 4)}, []Holder{alone(1, 6)}},
 		"after one that is over": {[]Holder{shared(1, 6), alone(2, 5), alone(2, 4), shared(1, 3)}, []Holder{shared(1, 6)}},
-		"two locks":              {[]Holder{{1, Hold{"w", 6, true}}, {1, Hold{"w", 6, false}}, shared(1, 6)}, []Holder{{1, Hold{"w", 6, true}}, shared(1, 6)}},
+		"two locks":              {[]Holder{{1, hold("w", 6, true)}, {1, hold("w", 6, false)}, shared(1, 6)}, []Holder{{1, hold("w", 6, true)}, shared(1, 6)}},
 	} {
 		for k := range len(tt.reported) {
 			in := slices.Concat(tt.reported[k:], tt.reported[:k])
@@ -73,16 +74,16 @@ func TestHeardOnce(t *testing.T) {
 }
 
 // each returns the holdings of members that have reported one hold each.
-func each(holders []Holder) (holdings []Holding) {
+func each(holders []Holder) (holdings []membership.Holding) {
 	for _, h := range holders {
-		holdings = append(holdings, Holding{Node: h.Node, Holds: []Hold{h.Hold}})
+		holdings = append(holdings, membership.Holding{Node: h.Node, Holds: []membership.Hold{h.Hold}})
 	}
 	return holdings
 }
 
 // goingOn returns what goes on of the holdings, in the order of the locks' names.
-func goingOn(holdings []Holding) (holders []Holder) {
-	c := Carry(holdings)
+func goingOn(holdings []membership.Holding) (holders []Holder) {
+	c := Of(holdings)
 	var locks []string
 	for lock := range c.All() {
 		locks = append(locks, lock)
@@ -95,4 +96,8 @@ func goingOn(holdings []Holding) (holders []Holder) {
 		holders = append(holders, c.several[lock]...)
 	}
 	return holders
+}
+
+func hold(lock string, fence uint64, shared bool) membership.Hold {
+	return membership.Hold{Lock: lock, Fence: fence, Shared: shared}
 }

@@ -1,4 +1,6 @@
-package membership
+// Package carryover is what the locks of a view have from the views before it: who holds a lock, and which
+// former members may.
+package carryover
 
 import (
 	"cmp"
@@ -6,20 +8,20 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
-// A Holding is what a member of a view has reported.
-type Holding struct {
-	Node  dmutex.NodeID
-	Holds []Hold
-	Past  *Past // in the lease mode
+// A Holder is a hold and the member that reported it.
+type Holder struct {
+	Node dmutex.NodeID
+	membership.Hold
 }
 
-// Carried has the holds that go on in a view: of each lock the one with the highest fence, and if that
+// Holds are those that go on in a view: of each lock the one with the highest fence, and if that
 // shares all that follow it up to one that does not. A member that has reported the lock several times is
 // heard once. The locks are in no order of their names: members may hold many, and sorting them takes long.
-type Carried struct {
-	holdings []Holding
+type Holds struct {
+	holdings []membership.Holding
 	goes     [][]bool            // whether each of them goes on, as the only one of its lock
 	at       map[string]spot     // where each lock was reported first
 	several  map[string][]Holder // the locks that were reported several times
@@ -29,14 +31,14 @@ type Carried struct {
 // A spot is where a hold stands in the holdings.
 type spot struct{ of, at uint32 }
 
-// Carry returns what goes on of what the members of a view have reported. It keeps that, and nobody may
+// Of returns what goes on of what the members of a view have reported. It keeps that, and nobody may
 // change it.
-func Carry(holdings []Holding) *Carried {
+func Of(holdings []membership.Holding) *Holds {
 	count := 0
 	for _, of := range holdings {
 		count += len(of.Holds)
 	}
-	c := &Carried{holdings: holdings, at: make(map[string]spot, count), several: make(map[string][]Holder)}
+	c := &Holds{holdings: holdings, at: make(map[string]spot, count), several: make(map[string][]Holder)}
 	for i, of := range holdings {
 		c.goes = append(c.goes, make([]bool, len(of.Holds)))
 		for k := range of.Holds {
@@ -60,7 +62,7 @@ func Carry(holdings []Holding) *Carried {
 	return c
 }
 
-func (c *Carried) holder(p spot) Holder {
+func (c *Holds) holder(p spot) Holder {
 	of := &c.holdings[p.of]
 	return Holder{of.Node, of.Holds[p.at]}
 }
@@ -91,7 +93,7 @@ func goOn(holders []Holder) []Holder {
 
 // All are the locks that are held, but for those that were forgotten, each with a Start that has only its
 // holder, or those that share it. The next one has the same Start.
-func (c *Carried) All() iter.Seq2[string, *dmutex.Start] {
+func (c *Holds) All() iter.Seq2[string, *dmutex.Start] {
 	return func(yield func(string, *dmutex.Start) bool) {
 		var start dmutex.Start
 		next := func(lock string, holders ...Holder) bool {
@@ -117,10 +119,10 @@ func (c *Carried) All() iter.Seq2[string, *dmutex.Start] {
 }
 
 // Contested are the locks that several members have reported: some of them may not go on.
-func (c *Carried) Contested() []string { return c.names }
+func (c *Holds) Contested() []string { return c.names }
 
 // Start gives the start of a lock's machine its holder, or those that share it.
-func (c *Carried) Start(lock string, start *dmutex.Start) {
+func (c *Holds) Start(lock string, start *dmutex.Start) {
 	if p, reported := c.at[lock]; reported && c.goes[p.of][p.at] {
 		c.holder(p).start(start)
 	}
@@ -138,7 +140,7 @@ func (h Holder) start(start *dmutex.Start) {
 }
 
 // Forget takes a lock out.
-func (c *Carried) Forget(lock string) {
+func (c *Holds) Forget(lock string) {
 	if p, reported := c.at[lock]; reported {
 		c.goes[p.of][p.at] = false
 	}
