@@ -12,9 +12,11 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/dmutex/dmutex/store/etcdstore"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/natsstore"
+	"github.com/dmutex/dmutex/store/redisstore"
 	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/linktest"
@@ -46,8 +49,7 @@ func (w *worker) openStores(nc *nats.Conn) {
 	}
 }
 
-// stores returns a function that opens the store of a group: in a file, in PostgreSQL, in etcd
-// or in JetStream.
+// stores returns a function that opens the store of a group: in a file, a database, etcd, Redis or JetStream.
 func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
 	ctx := context.Background()
 	switch kind, where, _ := strings.Cut(t.Store, ":"); kind {
@@ -62,6 +64,19 @@ func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{where}, Logger: zap.NewNop()})
 		must(err)
 		return func(group string) (store.Store, error) { return etcdstore.Open(client, group) }
+	case "mariadb":
+		cfg := mysql.NewConfig()
+		cfg.Net, cfg.Addr, cfg.User, cfg.DBName, cfg.Logger = "unix", where, "root", "mysql", &mysql.NopLogger{}
+		connector, err := mysql.NewConnector(cfg)
+		must(err)
+		db := sql.OpenDB(connector)
+		db.SetMaxOpenConns(len(t.Algorithms))
+		return func(group string) (store.Store, error) { return sqlstore.Open(ctx, db, sqlstore.MySQL, group) }
+	case "redis":
+		client := redis.NewClient(&redis.Options{Addr: where, MaxRetries: -1, ContextTimeoutEnabled: true})
+		return func(group string) (store.Store, error) {
+			return redisstore.Open(ctx, client, redisstore.Config{Servers: 1, Lease: t.Lease}, group)
+		}
 	default:
 		js, err := jetstream.New(nc)
 		must(err)

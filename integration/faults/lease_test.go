@@ -61,6 +61,8 @@ const (
 	overJetStream  setting = "NATS, JetStream"
 	withPostgreSQL setting = "TCP, PostgreSQL"
 	withEtcd       setting = "TCP, etcd"
+	withMariaDB    setting = "TCP, MariaDB"
+	withRedis      setting = "TCP, Redis"
 )
 
 // A service can be stopped and started.
@@ -95,11 +97,17 @@ func newLeaseGroup(t *testing.T, over setting, n int, algorithms ...string) *lea
 		f.outside = f.server
 		f.createBucket()
 	case withPostgreSQL:
-		db := &database{servers.StartPostgres(t), true}
-		f.job.Store, f.outside = "postgres:"+db.DSN("postgres"), db
+		db := servers.StartPostgres(t)
+		f.job.Store, f.outside = "postgres:"+db.DSN("postgres"), &crashing{db, true}
 	case withEtcd:
 		address, _ := servers.StartEtcd(t, dir)
 		f.job.Store = "etcd:" + address
+	case withMariaDB:
+		db := servers.StartMariaDB(t)
+		f.job.Store, f.outside = "mariadb:"+db.Socket(), &crashing{db, true}
+	case withRedis: // whose record is gone when it starts again
+		r := servers.StartRedis(t)
+		f.job.Store, f.outside = "redis:"+r.Address, &crashing{r, true}
 	}
 	for range n {
 		f.join()
@@ -107,20 +115,23 @@ func newLeaseGroup(t *testing.T, over setting, n int, algorithms ...string) *lea
 	return f
 }
 
-// A database is a service that crashes.
-type database struct {
-	*servers.Postgres
+// A crashing is a server that is a service: it is stopped by a crash.
+type crashing struct {
+	server interface {
+		Start()
+		Crash()
+	}
 	running bool
 }
 
-func (d *database) start()          { d.Start(); d.running = true }
-func (d *database) isRunning() bool { return d.running }
+func (d *crashing) start()          { d.server.Start(); d.running = true }
+func (d *crashing) isRunning() bool { return d.running }
 
-func (d *database) stop() bool {
+func (d *crashing) stop() bool {
 	if !d.running {
 		return false
 	}
-	d.Crash()
+	d.server.Crash()
 	d.running = false
 	return true
 }
@@ -480,6 +491,8 @@ func TestLeaseProof(t *testing.T) { survive(t, withProof) }
 func TestLeaseJetStream(t *testing.T)  { unlessLong(t); survive(t, overJetStream) }
 func TestLeasePostgreSQL(t *testing.T) { unlessLong(t); survive(t, withPostgreSQL) }
 func TestLeaseEtcd(t *testing.T)       { unlessLong(t); survive(t, withEtcd) }
+func TestLeaseMariaDB(t *testing.T)    { unlessLong(t); survive(t, withMariaDB) }
+func TestLeaseRedis(t *testing.T)      { unlessLong(t); survive(t, withRedis) }
 
 func survive(t *testing.T, over setting) {
 	unlessShort(t)
