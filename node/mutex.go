@@ -127,7 +127,9 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 			} else {
 				m.awaitGrant(ctx, w)
 			}
-			h, err = w.Result()
+			if h, err = w.Result(); m.txn == nil { // else it may be told yet that it is a victim
+				w.Free()
+			}
 		}
 		if err != locks.ErrViewChanged {
 			return h, public(m.name, err)

@@ -61,10 +61,11 @@ func (l *lock) born() {
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Sharers: start.Sharers, Home: start.Home, Phase: machine.Phase(), Shared: l.in(dmutex.Held) && l.shares()})
 	if l.sharer() == nil {
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-			if w.Shares {
-				w.finish(nil, ErrUnshared)
+			shares := w.Shares
+			if shares {
+				w.finish(nil, ErrUnshared) // from now on it is its caller's
 			}
-			return w.Shares
+			return shares
 		})
 	}
 	if l.isHeld() && machine.Phase() != dmutex.Held { // another member has reported a later grant

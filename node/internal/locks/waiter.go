@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
@@ -38,6 +39,15 @@ type Waiter struct {
 	ready chan struct{} // of a goroutine that waits
 	held  *Held         // if it is over, one of these is set
 	err   error
+}
+
+// waiters are those of calls that are over, so that a wait allocates nothing but its channel.
+var waiters = sync.Pool{New: func() any { return new(Waiter) }}
+
+// Free gives back a Waiter whose wait is over, and which nobody else knows.
+func (w *Waiter) Free() {
+	*w = Waiter{}
+	waiters.Put(w)
 }
 
 // Join makes a call wait for a lock, and grants it at once if that needs no answer. The handle has the
@@ -76,7 +86,8 @@ func (t *Table) Join(ctx context.Context, name string, want Want, tell func(*Wai
 	case w.over():
 		w, h, err = nil, w.held, w.err
 	default:
-		w = new(t.joining)
+		w = waiters.Get().(*Waiter)
+		*w = t.joining
 		l.waiters = l.waiters[:len(l.waiters)-1]
 		l.wait(len(l.waiters), w)
 		w.ready, w.tell = make(chan struct{}), func(w *Waiter) { close(w.ready) }
