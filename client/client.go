@@ -27,30 +27,29 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	mrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -76,8 +75,8 @@ type Config struct {
 	// its RemoteAddr is "nats", Dial is called with that address to connect with the same member again.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
-	// Name is what the members call this client, at most 64 bytes. Empty stands for the names of
-	// host and program, and the process number.
+	// Name is what the members call this client: up to 64 bytes of printable text. If it is empty, it is the names
+	// of host and program, cut if need be, and the process ID, with slashes between them.
 	Name string
 
 	// Logger gets records of the sessions and their ends, and of members that are not reached. Nil
@@ -127,13 +126,13 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	if cfg.Name == "" {
 		host, _ := os.Hostname()
-		cfg.Name = nameOf(cmp.Or(host, "?"), filepath.Base(os.Args[0]), os.Getpid())
+		cfg.Name = names.Of(host, filepath.Base(os.Args[0]), os.Getpid())
 	}
 	switch {
 	case len(cfg.Members) == 0 || slices.Contains(cfg.Members, ""):
 		return nil, errors.New("client: Config.Members is empty, or one of them is: give the addresses of members")
-	case len(cfg.Name) > clientlink.MaxWord:
-		return nil, fmt.Errorf("client: Config.Name has %d bytes: at most %d are allowed", len(cfg.Name), clientlink.MaxWord)
+	case !names.Is(cfg.Name):
+		return nil, fmt.Errorf("client: Config.Name is %q: choose %s", cfg.Name, names.Rule)
 	case cfg.Dial != nil && cfg.TLS != nil:
 		return nil, errors.New("client: Config.TLS has no meaning with Config.Dial: let Dial do it")
 	case cfg.Dial == nil:
@@ -153,14 +152,8 @@ func New(cfg Config) (*Client, error) {
 	mrand.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
 	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), log: latelog.New(cfg.Logger), begun: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.timer = time.AfterFunc(math.MaxInt64, func() { c.input(c.m.Tick) })
+	c.timer = time.AfterFunc(due.Never, func() { c.input(c.m.Tick) })
 	return c, nil
-}
-
-// nameOf names a process. Of a name that is too long it keeps the end, in which the pods of a deployment differ.
-func nameOf(host, program string, pid int) string {
-	name := fmt.Sprintf("%s/%.20s/%d", host, program, pid)
-	return strings.ToValidUTF8(name[max(len(name)-clientlink.MaxWord, 0):], "")
 }
 
 // Mutex returns the lock of that name, 1 to 255 bytes. Callers of one client are served in the

@@ -11,6 +11,3 @@ func (c *Client) Calls() int {
 	defer c.mu.Unlock()
 	return len(c.calls)
 }
-
-// NameOf is the name that a client has unless it is given one.
-var NameOf = nameOf

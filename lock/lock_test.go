@@ -236,7 +236,7 @@ func isFree(t *testing.T, m lock.Mutex, after lock.Held) {
 	require.NoError(t, h.Release())
 }
 
-// Release ends its handle and no other, and may be repeated.
+// LESSONS L16, L17, L26, L33: Release ends its handle and no other, says why, and may be repeated.
 func TestRelease(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		require.Equal(t, "x", s.one.Name())
@@ -257,16 +257,20 @@ func TestRelease(t *testing.T) {
 		if !h.Until().IsZero() {
 			require.False(t, h.Until().After(time.Now()))
 		}
-		next := acquire(t, s.two)
-		require.Greater(t, next.Fence(), h.Fence())
-		require.NoError(t, h.Release(), "again")
-		require.NoError(t, next.Err())
-		require.NoError(t, next.Release())
-		require.ErrorIs(t, h.Err(), lock.ErrReleased)
+		for _, m := range []lock.Mutex{s.two, s.one} {
+			next := acquire(t, m)
+			require.Greater(t, next.Fence(), h.Fence())
+			require.NoError(t, h.Release(), "again")
+			require.NoError(t, next.Err())
+			require.NoError(t, next.Release())
+			require.ErrorIs(t, h.Err(), lock.ErrReleased)
+			require.ErrorIs(t, context.Cause(next.Context()), lock.ErrReleased, "asked for after the end")
+		}
 	})
 }
 
-// TryAcquire does not wait for a holder, and Acquire does, until its context ends.
+// LESSONS L35, L43, L50: TryAcquire does not wait for a holder, and Acquire does, until its context ends. That is the
+// only deadline, and it bounds the wait only.
 func TestWait(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		why := errors.New("never mind")
@@ -294,6 +298,15 @@ func TestWait(t *testing.T) {
 			require.ErrorIs(t, err, why)
 			require.ErrorContains(t, err, `lock "x"`)
 			require.True(t, none == nil)
+
+			began = time.Now()
+			late, cancelLate := context.WithTimeoutCause(t.Context(), 3*lease, why)
+			none, err = m.Acquire(late)
+			cancelLate()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, why)
+			require.True(t, none == nil)
+			require.Equal(t, 3*lease, time.Since(began))
 		}
 		require.NoError(t, h.Err())
 		granted := make(chan lock.Held)
@@ -335,12 +348,13 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// Do returns the error of its function, and releases the lock however the function ends.
+// LESSONS L71: Do returns the error of its function, and releases the lock when the function has ended, however it does.
 func TestDo(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		broken := errors.New("broken")
 		ctx, cancel := context.WithCancel(t.Context())
 		require.Equal(t, broken, s.one.Do(ctx, func(ctx context.Context, fence uint64) error {
+			require.NoError(t, ctx.Err())
 			cancel()
 			<-ctx.Done()
 			_, err := s.two.TryAcquire(t.Context())

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,11 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -28,38 +32,115 @@ import (
 // leaseOf is the lease in these tests.
 const leaseOf = 10 * time.Second
 
-// A leaseGroup is a group with a store.
-type leaseGroup struct {
+// A mode is how the members of a group agree on who is one.
+type mode int
+
+const (
+	leased mode = 1 << iota // by the record of a store, see node.Open
+	strict                  // by the consent of all, see node.OpenStrict
+	both   = leased | strict
+)
+
+// each runs a test in a synctest bubble (fake time; no goroutine may be left), over a network without delay, in
+// each of the modes and with every algorithm, or with some where tests are to be quick.
+func each(t *testing.T, modes mode, test func(t *testing.T, g *group)) {
+	for _, a := range algorithms.Some() {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, modes, a.Algorithm, memlink.Config{}, test)
+		})
+	}
+}
+
+// bubble runs a test in each of the modes.
+func bubble(t *testing.T, modes mode, a dmutex.Algorithm, cfg memlink.Config, test func(t *testing.T, g *group)) {
+	for _, m := range []mode{leased, strict} {
+		if modes&m == 0 {
+			continue
+		}
+		run := func(t *testing.T) {
+			if m == leased {
+				nodetest.Today()
+			}
+			net, err := memlink.New(cfg)
+			require.NoError(t, err)
+			g := &group{t: t, mode: m, net: net, algorithm: a}
+			t.Cleanup(func() { // also if the test fails
+				for len(g.all) > 0 {
+					g.all[0].close()
+				}
+			})
+			test(t, g)
+		}
+		if modes == m {
+			synctest.Test(t, run)
+		} else {
+			t.Run(m.String(), func(t *testing.T) { synctest.Test(t, run) })
+		}
+	}
+}
+
+func (m mode) String() string { return map[mode]string{leased: "leased", strict: "strict"}[m] }
+
+// eachLease runs a test with leases, over a network that takes a millisecond.
+func eachLease(t *testing.T, test func(t *testing.T, g *group)) {
+	for _, a := range algorithms.Some() {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			bubbleLease(t, a.Algorithm, test)
+		})
+	}
+}
+
+func bubbleLease(t *testing.T, a dmutex.Algorithm, test func(t *testing.T, g *group)) {
+	bubble(t, leased, a, memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, test)
+}
+
+// A group is some processes on one memlink network.
+type group struct {
 	t         *testing.T
+	mode      mode
 	net       *memlink.Network
-	store     store.Memory
+	store     store.Memory // in the mode with leases
 	algorithm dmutex.Algorithm
 	deadlock  time.Duration
-	prove     func(store.Store) store.Store // wraps the store of a process, unless this is nil
+	prove     func(store.Store) store.Store                     // wraps the store of a process, unless this is nil
+	wrap      func(transport.DynamicLink) transport.DynamicLink // likewise its link
 	log       *slog.Logger
 	trace     *trace.Recorder // of the next process
 	name      string          // likewise
 	clients   *node.Clients   // likewise
-	all       []*member
+	observer  *node.Observer  // likewise, instead of the one that records the member's states and holds
+	recorders []*trace.Recorder
+	members   []dmutex.NodeID // in the strict mode those of the group, else those that open has begun
+
+	mu  sync.Mutex // guards observer, trace and all, where several goroutines start processes, or look for one
+	all []*member  // those that were not closed, as they began
 }
 
-// A member is a node with a link and a store that can be cut off.
+// A member is a process with a link and a store that can be cut off.
 type member struct {
 	*node.Node
-	group  *leaseGroup
+	group  *group
+	id     dmutex.NodeID // its number when the group began, and its place on the network in the strict mode
+	self   dmutex.NodeID // its number in the strict mode
 	store  *outagetest.Store
 	link   transport.DynamicLink
+	host   transport.Host // what the link tells may be told by the test, too
 	cut    atomic.Bool
+	frames atomic.Int64 // that it has sent, and their bytes
+	bytes  atomic.Int64
+	stuck  atomic.Pointer[chan struct{}] // unless nil, Send waits until the channel is closed
 	told   told
 	mu     sync.Mutex
 	states []node.LeaseState
 	holds  []node.Event
 }
 
-// cuttable is a link that can be cut off, and records what it was told.
-type cuttable struct {
+// A tapped link can be cut off, and records what it was told.
+type tapped struct {
 	outagetest.Link
-	told *told
+	s *member
 }
 
 // told is what a link was told.
@@ -69,73 +150,145 @@ type told struct {
 	peers  map[dmutex.NodeID]bool
 }
 
-func (l cuttable) Become(self dmutex.NodeID) error {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	l.told.selves, l.told.peers = append(l.told.selves, self), make(map[dmutex.NodeID]bool)
+func (l tapped) Open(host transport.Host) error {
+	l.s.host = host
+	return l.Link.Open(host)
+}
+
+func (l tapped) Send(to dmutex.NodeID, frame []byte) error {
+	l.s.frames.Add(1)
+	l.s.bytes.Add(int64(len(frame)))
+	if stuck := l.s.stuck.Load(); stuck != nil {
+		<-*stuck
+	}
+	return l.Link.Send(to, frame)
+}
+
+func (l tapped) Become(self dmutex.NodeID) error {
+	l.s.told.mu.Lock()
+	defer l.s.told.mu.Unlock()
+	l.s.told.selves, l.s.told.peers = append(l.s.told.selves, self), make(map[dmutex.NodeID]bool)
 	return l.DynamicLink.Become(self)
 }
 
-func (l cuttable) SetPeer(id dmutex.NodeID, address string) error {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	l.told.peers[id] = true
+func (l tapped) SetPeer(id dmutex.NodeID, address string) error {
+	l.s.told.mu.Lock()
+	defer l.s.told.mu.Unlock()
+	l.s.told.peers[id] = true
 	return l.DynamicLink.SetPeer(id, address)
 }
 
-func (l cuttable) RemovePeer(id dmutex.NodeID) {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	delete(l.told.peers, id)
+func (l tapped) RemovePeer(id dmutex.NodeID) {
+	l.s.told.mu.Lock()
+	defer l.s.told.mu.Unlock()
+	delete(l.s.told.peers, id)
 	l.DynamicLink.RemovePeer(id)
 }
 
-// eachLease runs a test with every algorithm, or with some where tests are to be quick.
-func eachLease(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
-	for _, a := range algorithms.Some() {
-		t.Run(a.Name, func(t *testing.T) { bubbleLease(t, a.Algorithm, test) })
+// open starts the members 1..n, or n more in a group with leases, and waits until all are one group.
+func (g *group) open(n int) []*member {
+	first := len(g.all)
+	for i := range n {
+		g.members = append(g.members, dmutex.NodeID(first+i+1))
 	}
+	for _, id := range g.members[len(g.members)-n:] {
+		g.start(id)
+	}
+	for _, s := range g.all {
+		require.NoError(g.t, s.Ready(g.t.Context()))
+		for len(s.Status().View.Members) < len(g.all) || !s.Status().View.Acts {
+			time.Sleep(leaseOf / 100)
+		}
+	}
+	return g.all
 }
 
-func bubbleLease(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, g *leaseGroup)) {
-	synctest.Test(t, func(t *testing.T) {
-		nodetest.Today()
-		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
-		require.NoError(t, err)
-		g := &leaseGroup{t: t, net: net, algorithm: algorithm}
-		defer func() {
-			for len(g.all) > 0 {
-				g.all[0].close()
-			}
-		}()
-		test(t, g)
-	})
+// start starts the member with that number. With leases, a new group gives the numbers in this order, and the
+// process of a member that has ended gets another number.
+func (g *group) start(id dmutex.NodeID) *member {
+	s := &member{group: g, id: id, self: id}
+	return s.open(g.config(s))
 }
 
-// start adds a process.
-func (g *leaseGroup) start() *member {
-	s := &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
+// startWith starts a member with other settings.
+func (g *group) startWith(id dmutex.NodeID, cfg node.Config) *member {
+	s := &member{group: g, id: id, self: id}
+	if g.mode == leased {
+		cfg.Lease = leaseOf
+	}
+	return s.open(cfg)
+}
+
+// join starts one more process of a group with leases.
+func (g *group) join() *member {
+	s := &member{group: g}
+	return s.open(g.config(s))
+}
+
+// open starts the process.
+func (s *member) open(cfg node.Config) *member {
+	g := s.group
+	if s.id != dmutex.None { // the test has closed it
+		g.mu.Lock()
+		g.all = slices.DeleteFunc(g.all, func(o *member) bool { return o.id == s.id })
+		g.mu.Unlock()
+	}
 	var err error
-	way := store.Store(s.store)
-	if g.prove != nil {
-		way = g.prove(way)
+	if g.mode == strict {
+		s.Node, err = node.OpenStrict(g.t.Context(), s.self, g.members, s.newLink(), cfg)
+	} else {
+		if s.store == nil {
+			s.store = outagetest.New(g.t, &g.store, outagetest.Faults{})
+		}
+		way := store.Store(s.store)
+		if g.prove != nil {
+			way = g.prove(way)
+		}
+		s.Node, err = node.Open(g.t.Context(), way, s.newLink(), cfg)
 	}
-	s.Node, err = node.Open(g.t.Context(), way, s.newLink(), g.config(s))
 	require.NoError(g.t, err)
+	g.mu.Lock()
 	g.all = append(g.all, s)
+	g.mu.Unlock()
+	if g.mode == leased && s.id != dmutex.None {
+		synctest.Wait() // the record has its number
+	}
 	return s
+}
+
+// place is where the process is on the network. With leases, the link learns that from the record.
+func (s *member) place() dmutex.NodeID {
+	if s.group.mode == strict {
+		return s.id
+	}
+	return dmutex.None
 }
 
 // newLink makes the link of a process.
 func (s *member) newLink() transport.DynamicLink {
-	s.link = cuttable{outagetest.Link{DynamicLink: s.group.net.Link(dmutex.None), Cut: &s.cut}, &s.told}
+	s.link = tapped{outagetest.Link{DynamicLink: s.group.net.Link(s.place()), Cut: &s.cut}, s}
+	if s.group.wrap != nil {
+		return s.group.wrap(s.link)
+	}
 	return s.link
 }
 
-func (g *leaseGroup) config(s *member) node.Config {
-	return node.Config{
-		Name: g.name, Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log, Trace: g.trace, Clients: g.clients,
-		Observer: &node.Observer{
+func (g *group) config(s *member) node.Config {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	cfg := node.Config{
+		Name: g.name, Algorithm: g.algorithm, Deadlock: g.deadlock, Logger: g.log, Trace: g.trace, Clients: g.clients, Observer: g.observer,
+	}
+	g.observer, g.trace = nil, nil
+	if s.id != dmutex.None {
+		cfg.Name = fmt.Sprint("web-", s.id)
+	}
+	if g.mode == strict {
+		return cfg
+	}
+	cfg.Lease = leaseOf
+	if cfg.Observer == nil {
+		cfg.Observer = &node.Observer{
 			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -146,27 +299,27 @@ func (g *leaseGroup) config(s *member) node.Config {
 				defer s.mu.Unlock()
 				s.holds = append(s.holds, h)
 			},
-		},
-	}
-}
-
-// open starts n processes, and waits until they are one group.
-func (g *leaseGroup) open(n int) []*member {
-	for range n {
-		g.start()
-	}
-	for _, s := range g.all {
-		for len(s.Status().View.Members) < n || !s.Status().View.Acts {
-			time.Sleep(leaseOf / 100)
 		}
 	}
-	return g.all
+	return cfg
+}
+
+// node returns the member with that number, nil if it was closed.
+func (g *group) node(id dmutex.NodeID) *member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.IndexFunc(g.all, func(s *member) bool { return s.id == id }); i >= 0 {
+		return g.all[i]
+	}
+	return nil
 }
 
 // isolate cuts a process off from the others and from the store.
 func (s *member) isolate(on bool) {
 	s.cut.Store(on)
-	s.store.Outage(on)
+	if s.store != nil {
+		s.store.Outage(on)
+	}
 }
 
 // crash ends a process without a farewell.
@@ -177,17 +330,58 @@ func (s *member) crash() {
 	require.Less(s.group.t, time.Since(began), time.Second) // Close does not wait for the store
 }
 
-func (s *member) close() {
+// forget leaves a process to the test that has closed it.
+func (s *member) forget() {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
 	s.group.all = slices.DeleteFunc(s.group.all, func(o *member) bool { return o == s })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+}
+
+// close closes a process. In the strict mode peers or the link may be gone, so it does not insist on the
+// farewell.
+func (s *member) close() {
+	defer s.forget()
+	patience := time.Minute
+	if s.group.mode == strict {
+		patience = time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	dead := s.cut.Load() || s.group.t.Failed()
 	if dead {
 		cancel()
 	}
-	if err := s.Close(ctx); !dead && !errors.Is(err, node.ErrRecord) {
+	switch err := s.Close(ctx); {
+	case err == nil, dead, errors.Is(err, node.ErrRecord):
+	case s.group.mode == strict && errors.Is(err, transport.ErrClosed):
+	case s.group.mode == strict:
+		require.ErrorIs(s.group.t, err, context.DeadlineExceeded)
+	default:
 		require.NoError(s.group.t, err)
 	}
+}
+
+// close closes a process.
+func (g *group) close(id dmutex.NodeID) { g.node(id).close() }
+
+// crash ends a process without a farewell. Then it heals the network.
+func (g *group) crash(id dmutex.NodeID) {
+	g.node(id).crash()
+	g.net.Heal()
+}
+
+// closeLink closes the link of a node, which notices it when it sends to all.
+func (g *group) closeLink(id dmutex.NodeID) {
+	require.NoError(g.t, g.node(id).link.Close())
+	_ = g.mutex(id, "x").Ask(g.t.Context())
+	synctest.Wait()
+}
+
+func (g *group) mutex(id dmutex.NodeID, name string) *node.Mutex { return g.node(id).Mutex(name) }
+
+func (g *group) acquire(id dmutex.NodeID, name string) lock.Held {
+	g.t.Helper()
+	return g.node(id).acquire(name)
 }
 
 func (s *member) acquire(name string) lock.Held {
@@ -203,6 +397,10 @@ type outcome struct {
 	err  error
 }
 
+func (g *group) acquireLater(ctx context.Context, id dmutex.NodeID, name string) <-chan outcome {
+	return g.node(id).acquireLater(ctx, name)
+}
+
 func (s *member) acquireLater(ctx context.Context, name string) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
@@ -211,4 +409,25 @@ func (s *member) acquireLater(ctx context.Context, name string) <-chan outcome {
 	}()
 	synctest.Wait()
 	return out
+}
+
+// nameAt returns the name of a lock with that home.
+func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home {
+			return name
+		}
+	}
+}
+
+// counter is the part of a fence that counts within the epoch.
+func counter(fence uint64) uint32 {
+	return uint32(fence - epochs.First(epochs.Of(fence)))
+}
+
+// build makes this process another build, until the test ends.
+func build(t *testing.T, oldest, newest uint64) {
+	was := protocol.Spoken
+	protocol.Spoken = protocol.Versions{Oldest: oldest, Newest: newest}
+	t.Cleanup(func() { protocol.Spoken = was })
 }

@@ -35,7 +35,7 @@ func TestLeaseCrashBounds(t *testing.T) {
 	} {
 		for _, holds := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, holding %v", name, holds), func(t *testing.T) {
-				bubbleLease(t, nil, func(t *testing.T, g *leaseGroup) {
+				bubbleLease(t, nil, func(t *testing.T, g *group) {
 					var all [3]*member
 					var died [3]func(dmutex.NodeID)
 					if tt.proof {
@@ -45,7 +45,7 @@ func TestLeaseCrashBounds(t *testing.T) {
 						if tt.death {
 							all[i], died[i] = g.openMortal()
 						} else {
-							all[i] = g.start()
+							all[i] = g.join()
 						}
 					}
 					var members []dmutex.NodeID

@@ -73,13 +73,13 @@ func TestWallClockOfMember(t *testing.T) {
 	} {
 		for others := range 2 {
 			t.Run(name, func(t *testing.T) {
-				bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+				bubbleLease(t, central.New, func(t *testing.T, g *group) {
 					d := newDoor()
 					g.clients = &node.Clients{Listeners: []net.Listener{d}}
-					s := g.start()
+					s := g.join()
 					for range others {
 						g.clients = &node.Clients{Listeners: []net.Listener{newDoor()}}
-						g.start()
+						g.join()
 					}
 					require.NoError(t, s.Ready(t.Context()))
 					c, err := client.New(client.Config{Members: []string{"s"}, Dial: d.dial})
@@ -129,7 +129,7 @@ func TestWallClockOfHolder(t *testing.T) {
 	} {
 		for who, stepped := range map[string]int{"holder": 0, "waiter": 1} {
 			t.Run(name+", "+who, func(t *testing.T) {
-				bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+				bubbleLease(t, central.New, func(t *testing.T, g *group) {
 					all := g.open(2)
 					held := all[0].acquire("x")
 					ended, granted := make(chan time.Time, 1), make(chan time.Time, 1)
@@ -172,7 +172,7 @@ func TestUntilOfLostLock(t *testing.T) {
 		"a little later": {func(s *member, _ lock.Held) { s.StepWall(int64(s.Status().Lease.Remains)) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, central.New, func(t *testing.T, g *group) {
 				s := g.open(1)[0]
 				held := s.acquire("x")
 				time.Sleep(leaseOf / 2)

@@ -30,7 +30,7 @@ func (l mortal) Open(host transport.Host) error {
 }
 
 // openMortal starts a process with a mortal link. A call of died reports the death of a peer.
-func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
+func (g *group) openMortal() (s *member, died func(peer dmutex.NodeID)) {
 	s = &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
 	apart := time.Duration(0)
 	var err error
@@ -44,9 +44,9 @@ func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
 // A member is excluded at once when the link reports its death. Its locks are free when its lease
 // has ended, a third and an eighth of a lease sooner than without the report.
 func TestLeaseDeath(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		one, died := g.openMortal()
-		two := g.start()
+		two := g.join()
 		two.acquire("x")
 		waiting := one.acquireLater(t.Context(), "x")
 		began := time.Now()
@@ -65,7 +65,7 @@ func TestLeaseDeath(t *testing.T) {
 // the record are dead. The first lock is granted when the leases have ended.
 func TestLeaseDeathOfAll(t *testing.T) {
 	for _, apart := range []time.Duration{0, leaseOf / 10, leaseOf / 3} {
-		bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, central.Witnessed, func(t *testing.T, g *group) {
 			former := slices.Clone(g.open(3))
 			var numbers []dmutex.NodeID
 			for _, s := range former {
@@ -98,9 +98,9 @@ func TestLeaseDeathOfAll(t *testing.T) {
 // A reported death counts even if the store does not answer and the member was heard a moment
 // before: the member is excluded when the store is back.
 func TestLeaseDeathWithoutStore(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		one, died := g.openMortal()
-		two := g.start()
+		two := g.join()
 		two.acquire("x")
 		one.store.Outage(true)
 		two.crash()
@@ -120,9 +120,9 @@ func TestLeaseDeathWithoutStore(t *testing.T) {
 // The link may be wrong or late: the member is excluded, and rejoins. A report about a former
 // number, about a member that has left, or about no member has no effect.
 func TestLeaseDeathIsWrong(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		one, died := g.openMortal()
-		two := g.start()
+		two := g.join()
 		require.NoError(t, two.acquire("x").Release())
 		number := two.Self()
 		died(9) // no member
@@ -151,9 +151,9 @@ func TestLeaseDeathIsWrong(t *testing.T) {
 
 // A member that was reported dead stays a member if it is heard before the store can be told.
 func TestLeaseDeathIsDenied(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		one, died := g.openMortal()
-		two := g.start()
+		two := g.join()
 		require.NoError(t, two.acquire("x").Release())
 		time.Sleep(leaseOf) // until frames are rare
 		one.store.Outage(true)
@@ -172,10 +172,10 @@ func TestLeaseDeathIsDenied(t *testing.T) {
 func TestLeaseRestartAfterDeath(t *testing.T) {
 	for _, deaths := range []bool{true, false} {
 		t.Run(fmt.Sprintf("deaths %v", deaths), func(t *testing.T) {
-			bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, central.New, func(t *testing.T, g *group) {
 				one, died := g.openMortal()
 				two, diedToo := g.openMortal()
-				three := g.start()
+				three := g.join()
 				var members []dmutex.NodeID
 				for _, s := range []*member{one, two, three} {
 					require.NoError(t, s.Ready(t.Context()))
@@ -191,7 +191,7 @@ func TestLeaseRestartAfterDeath(t *testing.T) {
 				dead := three.Self()
 				began := time.Now()
 				three.crash()
-				four := g.start()
+				four := g.join()
 				time.Sleep(leaseOf / 50)
 				require.Len(t, one.Status().View.Members, 4, "four has joined")
 				require.False(t, one.Status().View.Acts)

@@ -22,7 +22,7 @@ import (
 // A member waits as long as ever for the lease of another, even if its own wall clock is set
 // forward.
 func TestLeaseClockSetForward(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		for all[0].Status().Lease.Remains < leaseOf*15/16-5*time.Millisecond { // just renewed
 			time.Sleep(time.Millisecond)
@@ -45,7 +45,7 @@ func TestLeaseClockSetForward(t *testing.T) {
 // In the last sixteenth of its lease a holder stops, and nobody gets its locks, even if it has lost
 // only the store and not the other members.
 func TestLeaseMarginIsKept(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		held := all[0].acquire("x")
 		next := all[1].acquireLater(t.Context(), "x")
@@ -62,7 +62,7 @@ func TestLeaseMarginIsKept(t *testing.T) {
 // When the last sixteenth of the lease is over, the lock is given back at once, at whatever time
 // the lease ended.
 func TestLeaseGivenBack(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(2)
 		for range 5 {
 			held := all[0].acquire("x")
@@ -93,7 +93,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 				all := slices.Clone(g.open(2))
 				var leads, most atomic.Int32
 				lead := func(ctx context.Context, epoch uint64) error {
@@ -124,7 +124,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 
 // If a transaction is released during an Acquire, the Acquire goes on when the lease ends.
 func TestLeaseTransactionReleased(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		b := all[1].acquire("b")
 		txn := all[0].Txn()
@@ -154,7 +154,7 @@ func TestLeaseTransactionReleased(t *testing.T) {
 // lock.
 func TestLeaseTransactionLoses(t *testing.T) {
 	for _, during := range []bool{false, true} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			all := slices.Clone(g.open(2))
 			b := all[1].acquire("b")
 			txn := all[0].Txn()
@@ -190,7 +190,7 @@ func (c *askedContext) Err() error {
 
 // Right after a sleep of the computer, a handle says that its lock is lost.
 func TestLeaseErrAfterSleep(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(1))
 		held := all[0].acquire("x")
 		all[0].StepWall(int64(time.Hour))
@@ -200,7 +200,7 @@ func TestLeaseErrAfterSleep(t *testing.T) {
 
 // Right after a sleep of the computer, Status says that the lease has ended.
 func TestLeaseStatusAfterSleep(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := g.open(1)[0]
 		s.StepWall(int64(time.Hour))
 		st := s.Status()
@@ -211,7 +211,7 @@ func TestLeaseStatusAfterSleep(t *testing.T) {
 
 // Close does not wait if the record is bad, and returns ErrRecord.
 func TestLeaseCloseBadRecord(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		_, rev, err := g.store.Load(t.Context())
 		require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestLeaseCloseBadRecord(t *testing.T) {
 
 // A closed node has no lease.
 func TestLeaseStatusOfClosed(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 		n, err := node.Open(t.Context(), s.store, s.newLink(), g.config(s))
 		require.NoError(t, err)
@@ -238,7 +238,7 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 // renews its lease in time again.
 func TestLeaseAfterSleep(t *testing.T) {
 	for _, lease := range []time.Duration{leaseOf, time.Hour} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			n, err := node.Open(t.Context(), &g.store, g.net.Link(dmutex.None), node.Config{Algorithm: g.algorithm, Lease: lease})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, n.Close(t.Context())) }()
@@ -259,7 +259,7 @@ func TestLeaseAfterSleep(t *testing.T) {
 
 // Close waits for the function of a leader that has lost its lease.
 func TestLeaseCloseLeader(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(1))
 		running := false
 		done := make(chan bool)
@@ -286,7 +286,7 @@ func TestLeaseCloseLeader(t *testing.T) {
 
 // An Observer is told why a hold was lost, even if Close comes in the last sixteenth of the lease.
 func TestLeaseClosedInItsMargin(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := g.open(2)[0]
 		held := s.acquire("x")
 		s.StepWall(int64(s.Status().Lease.Remains))
@@ -299,7 +299,7 @@ func TestLeaseClosedInItsMargin(t *testing.T) {
 
 // A closed node tells its Observer nothing.
 func TestLeaseNothingAfterClose(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		all[0].acquire("x")
 		require.NoError(t, all[0].link.Close())
@@ -323,7 +323,7 @@ func TestLeaseNothingAfterClose(t *testing.T) {
 
 // Strangers make a member load the record, but not more often than 50 times a second.
 func TestLeaseStrangers(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		counting := &countingStore{Store: &g.store}
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 		n, err := node.Open(t.Context(), counting, s.newLink(), g.config(s))
@@ -342,7 +342,7 @@ func TestLeaseStrangers(t *testing.T) {
 // The renewal of a lease in its last sixteenth brings back no lost lock, and ends no lock that was
 // acquired since.
 func TestLeaseRenewedInItsMargin(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(2)
 		lost := all[0].acquire("x")
 		all[0].StepWall(int64(all[0].Status().Lease.Remains))
@@ -361,7 +361,7 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 // A leader that is gone leads no more, even at a node that was in no active view with it. Such a
 // node has heard of the leader before its own view acted, and then that view was replaced.
 func TestLeaseUnknownLeader(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := g.open(1)[0]
 		s.Hear("boss", 77, epochs.First(s.Status().View.Epoch))
 		g.open(2)

@@ -38,7 +38,7 @@ func (f *amnesiac) Load(ctx context.Context) ([]byte, store.Revision, error) {
 // When the store has forgotten the record, the locks are lost, and the members form a group again by themselves, in which
 // locks are granted after a lease. Waiters keep waiting, and fences rise.
 func TestLeaseForgotten(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		var histories atomic.Int64
 		histories.Store(1)
 		g.prove = func(s store.Store) store.Store { return &amnesiac{Store: s, histories: &histories} }

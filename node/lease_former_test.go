@@ -16,12 +16,12 @@ import (
 // A member that was excluded keeps its name where a lock waits for it: in errors, in the status and
 // in the log, also at a process that joined after that, and at the process itself in its next life.
 func TestFormerNames(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		log := new(nodetest.Journal)
 		g.log = log.Logger()
 		for i := range 3 {
 			g.name = fmt.Sprint("web-", i+1)
-			g.start()
+			g.join()
 		}
 		one, two, three := g.all[0], g.all[1], g.all[2]
 		for len(one.Status().View.Members) < 3 || !one.Status().View.Acts {
@@ -53,7 +53,7 @@ func TestFormerNames(t *testing.T) {
 		says(two, who)
 		require.Contains(t, log.String(), `left="[`+who+`]"`)
 		g.name = "web-4"
-		four := g.start()
+		four := g.join()
 		require.NoError(t, four.Ready(t.Context()))
 		says(four, who)
 		require.NoError(t, one.acquire(theirs).Release())

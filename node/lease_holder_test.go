@@ -16,7 +16,7 @@ import (
 // A member that was excluded while it asked who holds a lock, and is in no view for a while, asks again
 // instead of saying that nobody does.
 func TestLeaseHolderExcluded(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		held := all[1].acquire("x")
 		exclude := func() {

@@ -1,9 +1,7 @@
 package node_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -39,7 +38,7 @@ func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
 func TestLeaseLateTimer(t *testing.T) {
 	for name, ask := range map[string]func(lock.Held) error{"Err": (lock.Held).Err, "Release": (lock.Held).Release} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 				var stuck atomic.Bool
 				released := make(chan struct{})
 				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
@@ -88,12 +87,12 @@ func (l mumLink) Trouble(to dmutex.NodeID) error {
 // A hold ends with the lease also while a link keeps those waiting who ask for its trouble, which the log
 // does when members are missing.
 func TestLeaseEndsWhileLinkIsMum(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		var mum atomic.Bool
 		speak := make(chan struct{})
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		var log bytes.Buffer
-		g.log = slog.New(slog.NewTextHandler(&log, nil))
+		var log nodetest.Journal
+		g.log = log.Logger()
 		var err error
 		s.Node, err = node.Open(t.Context(), s.store, mumLink{s.newLink(), &mum, speak}, g.config(s))
 		require.NoError(t, err)
@@ -103,7 +102,7 @@ func TestLeaseEndsWhileLinkIsMum(t *testing.T) {
 		held := s.acquire("x")
 		mum.Store(true)
 		s.cut.Store(true)
-		g.start() // a member more, which s does not hear
+		g.join() // a member more, which s does not hear
 		time.Sleep(leaseOf / 4)
 		s.store.Outage(true)
 		ends := held.Until()
@@ -135,7 +134,7 @@ func TestLeaseLateClose(t *testing.T) {
 				}
 				return ricart.New(s)
 			}
-			bubbleLease(t, algorithm, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
 				s := g.open(1)[0]
 				held := s.acquire("x")
 				gate = make(chan bool)

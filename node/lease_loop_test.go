@@ -15,9 +15,9 @@ import (
 // A process that crashes again and again, and is excluded each time, does not delay locks that it
 // never held. The lock of an earlier crash is free when the lease of that holder has ended.
 func TestLeaseCrashLoop(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		one, died := g.openMortal()
-		two := g.start()
+		two := g.join()
 		for _, s := range g.all {
 			require.NoError(t, s.Ready(t.Context()))
 		}
@@ -37,7 +37,7 @@ func TestLeaseCrashLoop(t *testing.T) {
 		crash(two)
 		waiting := one.acquireLater(t.Context(), name)
 		for range 10 {
-			s := g.start()
+			s := g.join()
 			time.Sleep(leaseOf / 8)
 			crash(s)
 			time.Sleep(leaseOf / 8)

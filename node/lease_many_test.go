@@ -16,7 +16,7 @@ import (
 
 // manyLocks starts two members that hold many locks. To go through these takes each of them several
 // seconds. Then it starts a third.
-func manyLocks(t *testing.T, g *leaseGroup) (all []*member, held [2][]lock.Held) {
+func manyLocks(t *testing.T, g *group) (all []*member, held [2][]lock.Held) {
 	all = g.open(2)
 	for i, s := range all {
 		for k := range 900 {
@@ -24,7 +24,7 @@ func manyLocks(t *testing.T, g *leaseGroup) (all []*member, held [2][]lock.Held)
 		}
 		s.OnBreath(func() { time.Sleep(leaseOf / 6) })
 	}
-	g.start()
+	g.join()
 	time.Sleep(leaseOf / 100)
 	require.False(t, all[0].Status().View.Acts)
 	return all, held
@@ -50,7 +50,7 @@ func worst(all []*member, until func() bool) (remains, silent time.Duration) {
 // Renewals and signs of life do not wait until a change of the view has gone through all locks, however long
 // that takes: here longer than from one renewal to the next.
 func TestLeaseManyHeld(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all, held := manyLocks(t, g)
 		began := time.Now()
 		remains, silent := worst(all, func() bool { return all[0].Status().View.Acts && all[1].Status().View.Acts })
@@ -81,7 +81,7 @@ func TestLeaseManyHeld(t *testing.T) {
 // A lease that ends while a change of the view goes through the locks ends what is held in time. A member that
 // comes back then has no locks, and its former ones are free.
 func TestLeaseLapsesDuringAChange(t *testing.T) {
-	bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.Witnessed, func(t *testing.T, g *group) {
 		all, held := manyLocks(t, g)
 		ctx := held[0][899].Context()
 		all[0].isolate(true)
@@ -103,7 +103,7 @@ func TestLeaseLapsesDuringAChange(t *testing.T) {
 // A member that closes while a change of the view goes through its locks gives them all back, and its lease is
 // looked after until it has left.
 func TestLeaseClosesDuringAChange(t *testing.T) {
-	bubbleLease(t, central.Witnessed, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.Witnessed, func(t *testing.T, g *group) {
 		all, held := manyLocks(t, g)
 		ctx := held[0][899].Context()
 		require.NoError(t, all[0].Close(t.Context()))
@@ -123,7 +123,7 @@ func TestLeaseClosesDuringAChange(t *testing.T) {
 // until its hold has lapsed, and is free then; so does one that is given back between the changes. What its member
 // does not hold is never waited for.
 func TestLeaseBirthsOverTwoChanges(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(2)
 		const locks = 8
 		name := func(k int) string { return fmt.Sprint("lock ", k) }
@@ -132,7 +132,7 @@ func TestLeaseBirthsOverTwoChanges(t *testing.T) {
 			held = append(held, all[1].acquire(name(k)))
 		}
 		change := func(members int, gone ...*member) { // by one that joins
-			g.start()
+			g.join()
 			for _, s := range g.all {
 				for !slices.Contains(gone, s) && (len(s.Status().View.Members) != members || !s.Status().View.Acts) {
 					time.Sleep(leaseOf / 100)

@@ -40,7 +40,7 @@ func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) 
 // Rule 5.5: a process whose join was done without an answer, and which the others have excluded before it knew,
 // goes on as another life: it joins under another number, and its callers get their locks.
 func TestJoinMissed(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		one := g.open(1)[0]
 		s := &member{group: g}
 		way := &forgetful{Store: &g.store}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,8 +13,14 @@ import (
 
 // In the lease mode the record has the names of all members.
 func TestLeaseNames(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
-		g.open(2)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		for range 2 {
+			g.join()
+		}
+		for _, s := range g.all {
+			require.NoError(t, s.Ready(t.Context()))
+		}
+		time.Sleep(leaseOf / 10)
 		for _, n := range g.all {
 			st := n.Status()
 			require.Contains(t, st.Name, "/", "the host and the process")

@@ -59,12 +59,12 @@ func TestLeaseOrderAtThirdMember(t *testing.T) {
 	}
 	for _, algorithm := range []dmutex.Algorithm{lamport.New, maekawa.New, suzukikasami.New} {
 		for seed := range seeds {
-			bubbleLease(t, algorithm, func(t *testing.T, g *leaseGroup) { anyOrder(t, g, seed) })
+			bubbleLease(t, algorithm, func(t *testing.T, g *group) { anyOrder(t, g, seed) })
 		}
 	}
 }
 
-func anyOrder(t *testing.T, g *leaseGroup, seed uint64) {
+func anyOrder(t *testing.T, g *group, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 2))
 	defer func() {
 		if t.Failed() {

@@ -20,10 +20,10 @@ import (
 func TestLeasePast(t *testing.T) {
 	for _, a := range append(slices.Clone(algorithms.All), algorithms.Algorithm{Name: "default"}) {
 		t.Run(a.Name, func(t *testing.T) {
-			bubbleLease(t, a.Algorithm, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
 				one, died := g.openMortal()
 				two, diedToo := g.openMortal()
-				three := g.start()
+				three := g.join()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}

@@ -124,7 +124,7 @@ func (l memoryLife) Close() error {
 }
 
 // proving makes the stores of processes that start later prove deaths.
-func (g *leaseGroup) proving() *registry {
+func (g *group) proving() *registry {
 	r := &registry{lives: make(map[string]chan struct{}), ends: make(map[string]time.Time)}
 	g.prove = func(s store.Store) store.Store { return &prover{Store: s, registry: r} }
 	return r
@@ -136,13 +136,13 @@ const soon = leaseOf / 40
 // With proofs, nobody waits for a new record, however many processes find it at once.
 func TestProofNewRecord(t *testing.T) {
 	for n := 1; n <= 5; n++ {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
 			var log nodetest.Journal
 			g.log = log.Logger()
 			began := time.Now()
 			for range n {
-				g.start()
+				g.join()
 			}
 			for _, s := range g.all {
 				require.NoError(t, s.acquire("x").Release())
@@ -160,7 +160,7 @@ func TestProofNewRecord(t *testing.T) {
 			require.Empty(t, r.living())
 
 			began = time.Now() // again
-			require.NoError(t, g.start().acquire("x").Release())
+			require.NoError(t, g.join().acquire("x").Release())
 			require.Less(t, time.Since(began), soon)
 		})
 	}
@@ -169,7 +169,7 @@ func TestProofNewRecord(t *testing.T) {
 // The locks of a dead process, and all others, are free at once, even if the link does not report
 // the death.
 func TestProofOfDeath(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		g.proving()
 		var log nodetest.Journal
 		g.log = log.Logger()
@@ -186,7 +186,7 @@ func TestProofOfDeath(t *testing.T) {
 			require.Contains(t, strings.Join(log.Take(), "\n"), "peer's process has ended")
 
 			began = time.Now()
-			require.NoError(t, g.start().acquire("x").Release()) // its life begins while the others look
+			require.NoError(t, g.join().acquire("x").Release()) // its life begins while the others look
 			require.Less(t, time.Since(began), soon)
 		}
 	})
@@ -194,14 +194,14 @@ func TestProofOfDeath(t *testing.T) {
 
 // If all processes are killed, the next one does not wait for their leases.
 func TestProofOfAll(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		g.proving()
 		for _, s := range slices.Clone(g.open(3)) {
 			s.acquire("x" + s.Self().String())
 			s.crash()
 		}
 		began := time.Now()
-		s := g.start()
+		s := g.join()
 		for _, name := range []string{"x1", "x2", "x3"} {
 			require.NoError(t, s.acquire(name).Release())
 		}
@@ -213,7 +213,7 @@ func TestProofOfAll(t *testing.T) {
 // that they are dead. While one lives, or where nothing is proved, a process with other settings stops.
 func TestProofOtherSettings(t *testing.T) {
 	for _, tc := range []struct{ lives, proves bool }{{false, true}, {true, true}, {false, false}} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
 			all := slices.Clone(g.open(3))
 			for _, s := range all[1:] {
@@ -222,7 +222,7 @@ func TestProofOtherSettings(t *testing.T) {
 			if !tc.lives {
 				all[0].crash()
 			}
-			others := &leaseGroup{t: t, net: g.net, algorithm: central.New}
+			others := &group{t: t, net: g.net, algorithm: central.New}
 			var opened []*node.Node
 			for range 3 {
 				s := &member{group: others}
@@ -251,9 +251,9 @@ func TestProofOtherSettings(t *testing.T) {
 // A process that is only cut off is not dead, so the others wait for its lease. When it is back it
 // has another life, and the next death is proved.
 func TestProofOfNothing(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
-		require.NoError(t, g.start().Ready(nodetest.ContextFor(t, soon))) // it has the first life
+		require.NoError(t, g.join().Ready(nodetest.ContextFor(t, soon))) // it has the first life
 		all := slices.Clone(g.open(2))
 		one, two, three := all[0], all[1], all[2]
 		held, former := one.acquire("x"), one.Self()
@@ -283,7 +283,7 @@ func TestProofOfNothing(t *testing.T) {
 
 // A process that was cut off and excluded long ago does not delay the proof of another death.
 func TestProofBesideCutOff(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
 		all := slices.Clone(g.open(3))
 		all[0].isolate(true)
@@ -303,9 +303,9 @@ func TestProofBesideCutOff(t *testing.T) {
 
 // A proof is final: late messages of a dead process do not bring it back.
 func TestProofIsFinal(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
-		require.NoError(t, g.start().Ready(nodetest.ContextFor(t, soon))) // it has the first life
+		require.NoError(t, g.join().Ready(nodetest.ContextFor(t, soon))) // it has the first life
 		all := slices.Clone(g.open(1))
 		one, two := all[0], all[1]
 		require.NoError(t, two.acquire("x").Release())
@@ -313,7 +313,7 @@ func TestProofIsFinal(t *testing.T) {
 		require.NoError(t, memoryLife{r, "life1"}.Close())
 		time.Sleep(leaseOf / 100)
 		g.prove = nil
-		g.start() // one, proved dead, reports in the view with this process
+		g.join() // one, proved dead, reports in the view with this process
 		time.Sleep(leaseOf / 5)
 		require.Zero(t, one.Status().Lease.Exclusions)
 		two.store.Outage(false)
@@ -326,9 +326,9 @@ func TestProofIsFinal(t *testing.T) {
 // stopped yet. The death of the process ends the wait of the others.
 func TestProofOfExcluded(t *testing.T) {
 	for _, dies := range []bool{true, false} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
-			require.NoError(t, g.start().Ready(nodetest.ContextFor(t, soon)))
+			require.NoError(t, g.join().Ready(nodetest.ContextFor(t, soon)))
 			all := slices.Clone(g.open(1))
 			one, two := all[0], all[1]
 			held := one.acquire("x")
@@ -359,10 +359,10 @@ func TestProofOfExcluded(t *testing.T) {
 // A process waits for all that live and are not members: they may be about to join, or hold locks
 // by a record that was lost. The life of a process that cannot join ends.
 func TestProofOfStrangers(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
 		stranger := r.begin()
-		one := g.start()
+		one := g.join()
 		require.ErrorIs(t, one.Ready(nodetest.ContextFor(t, leaseOf/2)), context.DeadlineExceeded)
 		require.NoError(t, stranger.Close())
 		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
@@ -380,7 +380,7 @@ func TestProofOfStrangers(t *testing.T) {
 		held := one.acquire("x")
 		one.isolate(true)
 		g.put("") // the record is lost
-		two := g.start()
+		two := g.join()
 		two.acquire("x")
 		require.ErrorIs(t, held.Err(), node.ErrLost)
 	})
@@ -389,14 +389,14 @@ func TestProofOfStrangers(t *testing.T) {
 // If there is no proof, or it does not come, the lease decides. Close does not wait for a proof.
 func TestProofIsMissing(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
 			r.hangs = hangs
 			g.prove = func(s store.Store) store.Store { return &prover{s, r, !hangs} }
 			var log nodetest.Journal
 			g.log = log.Logger()
 			began := time.Now()
-			require.NoError(t, g.start().acquire("x").Release())
+			require.NoError(t, g.join().acquire("x").Release())
 			require.GreaterOrEqual(t, time.Since(began), leaseOf)
 			require.Equal(t, !hangs, strings.Contains(strings.Join(log.Take(), "\n"), "cannot prove"))
 			all := slices.Clone(g.open(3))
@@ -420,13 +420,13 @@ func TestProofIsMissing(t *testing.T) {
 
 // If a member has no proof, the others wait for its lease, even if they have proofs.
 func TestProofIsMissingForOne(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		g.proving()
 		has := g.prove
-		one := g.start()
+		one := g.join()
 		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 		g.prove = func(s store.Store) store.Store { return s }
-		two := g.start()
+		two := g.join()
 		g.prove = has
 		held := two.acquire("x")
 		next := one.acquireLater(t.Context(), "x")
@@ -440,7 +440,7 @@ func TestProofIsMissingForOne(t *testing.T) {
 // without a proof.
 func TestProofIsNotAskedInVain(t *testing.T) {
 	for _, blind := range []bool{true, false} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
 			stranger := r.begin()
 			r.blind = blind
@@ -458,12 +458,12 @@ func TestProofIsNotAskedInVain(t *testing.T) {
 			require.NoError(t, stranger.Close())
 		})
 	}
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
-		one := g.start()
+		one := g.join()
 		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 		g.prove = nil
-		two := g.start()
+		two := g.join()
 		two.acquire("x")
 		next := one.acquireLater(t.Context(), "x")
 		before := r.looks.Load()
@@ -475,7 +475,7 @@ func TestProofIsNotAskedInVain(t *testing.T) {
 
 // A life that ends while the store is being asked is asked about at once.
 func TestProofDuringLook(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
 		r.slow = 40 * time.Millisecond
 		all := slices.Clone(g.open(3))
@@ -492,7 +492,7 @@ func TestProofDuringLook(t *testing.T) {
 
 // A life whose watch fails is watched again.
 func TestProofAfterFailure(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		r := g.proving()
 		r.fails = 4
 		all := slices.Clone(g.open(2))
@@ -510,9 +510,9 @@ func TestProofAfterFailure(t *testing.T) {
 // has ended.
 func TestProofOutlivesNode(t *testing.T) {
 	for _, stops := range []bool{true, false} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
-			one := g.start()
+			one := g.join()
 			require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 			renewed := time.Now()
 			release := make(chan struct{})

@@ -26,10 +26,10 @@ import (
 func TestSharedDeath(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, algorithm, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
 				one, died := g.openMortal()
 				two, diedToo := g.openMortal()
-				three := g.start()
+				three := g.join()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}
@@ -82,10 +82,10 @@ func TestSharedDeath(t *testing.T) {
 func TestCarriedHolds(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New, "ricart": ricart.New, "lamport": lamport.New} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, algorithm, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
 				one, died := g.openMortal()
 				two, diedToo := g.openMortal()
-				three := g.start()
+				three := g.join()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}
@@ -100,7 +100,7 @@ func TestCarriedHolds(t *testing.T) {
 					require.NoError(t, err)
 					held[name] = h
 				}
-				four := g.start()
+				four := g.join()
 				require.NoError(t, four.Ready(t.Context()))
 				time.Sleep(leaseOf / 10)
 
@@ -137,7 +137,7 @@ func TestSilentReader(t *testing.T) {
 		for _, shared := range []bool{false, true} {
 			for _, dead := range []bool{false, true} { // the home of the lock
 				t.Run(fmt.Sprintf("%s, a survivor shares it %v, its home is dead %v", a.Name, shared, dead), func(t *testing.T) {
-					bubbleLease(t, a.Algorithm, func(t *testing.T, g *leaseGroup) {
+					bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
 						all := slices.Clone(g.open(3))
 						members := []dmutex.NodeID{all[0].Self(), all[1].Self(), all[2].Self()}
 						name := "x"

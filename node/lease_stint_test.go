@@ -52,7 +52,7 @@ func (l *haunted) Open(host transport.Host) error {
 }
 
 // exclude takes a member out of the record, even while others change the record.
-func (g *leaseGroup) exclude(id dmutex.NodeID) {
+func (g *group) exclude(id dmutex.NodeID) {
 	g.t.Helper()
 	for id != dmutex.None {
 		value, rev, err := g.store.Load(g.t.Context())
@@ -79,7 +79,7 @@ func (g *leaseGroup) exclude(id dmutex.NodeID) {
 // both, the report of the holder was lost: two nodes held a lock with one fence, or no node ever
 // got it.
 func TestLeaseStints(t *testing.T) {
-	bubbleLease(t, lamport.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, lamport.New, func(t *testing.T, g *group) {
 		a := g.open(1)[0]
 		b := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 		link := &haunted{DynamicLink: b.newLink(), keeps: true}

@@ -49,7 +49,7 @@ func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision)
 // store is left behind.
 func TestLeaseStuckStore(t *testing.T) {
 	for _, joined := range []bool{true, false} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			stuck := &stuckStore{Store: &g.store, released: make(chan struct{})}
 			stuck.stuck.Store(!joined)
 			s := &member{group: g}
@@ -94,7 +94,7 @@ func (s *leftStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
 // What a store returns after it was left behind is dropped. With the race detector this test shows that
 // nobody looks at it any more.
 func TestLeaseLeftBehindStore(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		left := &leftStore{Store: &g.store}
 		s := &member{group: g}
 		n, err := node.Open(t.Context(), left, s.newLink(), g.config(s))
@@ -135,7 +135,7 @@ func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision
 // If only an operator can mend the store, a node that has not acted yet stops at once.
 func TestLeaseUnusableStore(t *testing.T) {
 	for _, loads := range []bool{true, false} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			denied := &deniedStore{Store: &g.store}
 			denied.loads.Store(loads)
 			denied.swaps.Store(!loads)
@@ -157,7 +157,7 @@ func TestLeaseUnusableStore(t *testing.T) {
 
 // A member that has acted goes on when the store is mended.
 func TestLeaseUnusableStoreLater(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		denied := &deniedStore{Store: &g.store}
 		s := &member{group: g}
 		n, err := node.Open(t.Context(), denied, s.newLink(), g.config(s))
@@ -221,13 +221,13 @@ func (l greeted) Close() error {
 
 // Even if strangers send frames all the time, a member excludes a crashed member, and can leave.
 func TestLeaseGreetings(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := &member{group: g, store: outagetest.New(t, distantStore{&g.store, 20 * time.Millisecond}, outagetest.Faults{})}
 		var err error
 		s.Node, err = node.Open(t.Context(), s.store, greeted{s.newLink(), make(chan struct{})}, g.config(s))
 		require.NoError(t, err)
 		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
-		other := g.start()
+		other := g.join()
 		other.acquire("x")
 		waiting := s.acquireLater(t.Context(), "x")
 		began := time.Now()
@@ -248,7 +248,7 @@ func TestLeaseOutageOfAll(t *testing.T) {
 	for _, members := range []int{2, 3} {
 		for _, lasts := range []time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second, 9 * time.Second, 15 * time.Second} {
 			for _, later := range []time.Duration{0, 2 * time.Second} {
-				bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+				bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 					all := slices.Clone(g.open(members))
 					time.Sleep(3 * time.Second) // some renewal is under way
 					for _, s := range all {
@@ -279,7 +279,7 @@ func TestLeaseOutageOfAll(t *testing.T) {
 // If the store answers, a crashed member is excluded in time, although an outage of everything
 // excludes nobody.
 func TestLeaseCrashOfOneOfTwo(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		for range 5 {
 			all[0].acquire("x")
@@ -294,7 +294,7 @@ func TestLeaseCrashOfOneOfTwo(t *testing.T) {
 			o := <-waiting
 			require.NoError(t, o.err)
 			require.NoError(t, o.held.Release())
-			all = []*member{g.start(), all[1]}
+			all = []*member{g.join(), all[1]}
 			require.NoError(t, all[0].acquire("y").Release())
 		}
 	})

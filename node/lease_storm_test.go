@@ -25,7 +25,7 @@ import (
 // lose the store, the other members, or both. All the time several goroutines of each member take
 // locks, for a moment or for longer than a lease.
 type storm struct {
-	*leaseGroup
+	*group
 	seed   uint64
 	random *rand.Rand
 	locks  int
@@ -51,15 +51,15 @@ func TestLeaseStorm(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			eachLease(t, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
-			bubbleLease(t, ricart.Carvalho, func(_ *testing.T, g *leaseGroup) { runStorm(g, seed) })
+			eachLease(t, func(_ *testing.T, g *group) { runStorm(g, seed) })
+			bubbleLease(t, ricart.Carvalho, func(_ *testing.T, g *group) { runStorm(g, seed) })
 		})
 	}
 }
 
-func runStorm(g *leaseGroup, seed uint64) {
+func runStorm(g *group, seed uint64) {
 	w := &storm{
-		leaseGroup: g, seed: seed, random: rand.New(rand.NewPCG(seed, 2)), ends: make(map[*member]context.CancelFunc),
+		group: g, seed: seed, random: rand.New(rand.NewPCG(seed, 2)), ends: make(map[*member]context.CancelFunc),
 		holder: make(map[string]*member), fence: make(map[string]uint64),
 	}
 	ctx, cancel := context.WithCancel(g.t.Context())
@@ -137,7 +137,7 @@ func (w *storm) happen() {
 func (w *storm) open() {
 	w.count++
 	random := func(what uint64) *rand.Rand { return rand.New(rand.NewPCG(w.seed<<16+w.count, what)) }
-	s := &member{group: w.leaseGroup, store: outagetest.New(w.t, &tardyStore{Store: &w.store, random: random(0)}, outagetest.Faults{})}
+	s := &member{group: w.group, store: outagetest.New(w.t, &tardyStore{Store: &w.store, random: random(0)}, outagetest.Faults{})}
 	var err error
 	s.Node, err = node.Open(w.t.Context(), s.store, s.newLink(), w.config(s))
 	require.NoError(w.t, err)

@@ -38,7 +38,7 @@ import (
 // LESSONS L69: processes without numbers and without a list become a group, and the
 // record gives each a number.
 func TestLeaseWithoutList(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(3)
 		var numbers []dmutex.NodeID
 		last := uint64(0)
@@ -58,13 +58,13 @@ func TestLeaseWithoutList(t *testing.T) {
 		require.Equal(t, node.LeaseValid, st.Lease.State)
 		require.Greater(t, st.Lease.Remains, leaseOf/2)
 
-		g.start().acquire("x") // a fourth process may join at any time
+		g.join().acquire("x") // a fourth process may join at any time
 	})
 }
 
 // LESSONS L30: after a clean exit, of the holder or of all members, nobody waits for a lease.
 func TestLeaseCleanExit(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(3)
 		held := all[1].acquire("x")
 		next := all[2].acquireLater(t.Context(), "x")
@@ -79,7 +79,7 @@ func TestLeaseCleanExit(t *testing.T) {
 		g.all[0].close()
 
 		began = time.Now()
-		h := g.start().acquire("x")
+		h := g.join().acquire("x")
 		require.Less(t, time.Since(began), time.Second)
 		require.Greater(t, h.Fence(), o.held.Fence())
 	})
@@ -88,7 +88,7 @@ func TestLeaseCleanExit(t *testing.T) {
 // LESSONS L37, L44, L66: the lock of a crashed process goes to the next one after the detection and
 // a lease. The crash of an idle process costs only a view change.
 func TestLeaseCrashedHolder(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(3))
 		held := all[0].acquire("x")
 		next := all[1].acquireLater(t.Context(), "x")
@@ -110,7 +110,7 @@ func TestLeaseCrashedHolder(t *testing.T) {
 // LESSONS L8, L11, L63: a holder that is cut off from everything loses its lock before another
 // member gets it. It rejoins by itself, and its waiting callers keep waiting.
 func TestLeaseCutOff(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(3)
 		held := all[0].acquire("x")
 		other := all[1].acquire("y")
@@ -143,7 +143,7 @@ func TestLeaseCutOff(t *testing.T) {
 // A holder that the others do not hear is excluded, and learns that from the store before its lease
 // has ended.
 func TestLeaseExcluded(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(3)
 		held := all[0].acquire("x")
 		next := all[1].acquireLater(t.Context(), "x")
@@ -185,13 +185,13 @@ func TestLeaseExcluded(t *testing.T) {
 // joins during it.
 func TestLeaseBriefSilence(t *testing.T) {
 	for _, joins := range []bool{false, true} {
-		eachLease(t, func(t *testing.T, g *leaseGroup) {
+		eachLease(t, func(t *testing.T, g *group) {
 			all := g.open(2)
 			held := all[0].acquire("x")
 			all[1].cut.Store(true)
 			time.Sleep(leaseOf / 5) // the others notice the silence
 			if joins {
-				g.start()
+				g.join()
 				time.Sleep(leaseOf / 20)
 			}
 			all[1].cut.Store(false)
@@ -216,7 +216,7 @@ func TestLeaseBriefSilence(t *testing.T) {
 // LESSONS L8, L9: the locks are lost a sixteenth of the lease before its end. The lease counts from
 // the moment when the store was asked.
 func TestLeaseMargin(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(2)
 		held := all[0].acquire("x")
 		left := time.Duration(0)
@@ -238,7 +238,7 @@ func TestLeaseMargin(t *testing.T) {
 // LESSONS L6, L39: an outage of the store that ends before the lease does costs nothing.
 // The handle says that it is suspended.
 func TestLeaseShortOutage(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(2)
 		held := all[0].acquire("x")
 		all[0].store.Outage(true)
@@ -266,7 +266,7 @@ func TestLeaseShortOutage(t *testing.T) {
 func TestLeaseOutage(t *testing.T) {
 	for phase := range time.Duration(5) {
 		for length, lost := range map[time.Duration]bool{leaseOf * 2 / 5: false, leaseOf * 15 / 16: true} {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 				all := g.open(2)
 				held := all[0].acquire("x")
 				time.Sleep(leaseOf + leaseOf/3*phase/5)
@@ -289,7 +289,7 @@ func TestLeaseOutage(t *testing.T) {
 // error names the store. TryAcquire returns that error at once. Locks are granted again when the
 // store is back.
 func TestLeaseLongOutage(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(2)
 		held := all[0].acquire("x")
 		changes := all[0].Status().View.Changes
@@ -334,7 +334,7 @@ func TestLeaseLongOutage(t *testing.T) {
 // LESSONS L3: a process that reaches the other members but not the store takes no grant that
 // arrives after the end of its lease.
 func TestLeaseGrantTooLate(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		all := g.open(2)
 		held := all[0].acquire("x")
 		waiting := all[1].acquireLater(t.Context(), "x")
@@ -360,7 +360,7 @@ func text(t *testing.T, r lease.Record) string {
 }
 
 // put replaces the record.
-func (g *leaseGroup) put(value string) {
+func (g *group) put(value string) {
 	_, rev, err := g.store.Load(g.t.Context())
 	require.NoError(g.t, err)
 	_, err = g.store.Swap(g.t.Context(), []byte(value), rev)
@@ -371,7 +371,7 @@ func (g *leaseGroup) put(value string) {
 func TestLeaseBadRecord(t *testing.T) {
 	for name, value := range map[string]string{"gone": "", "nonsense": "nonsense"} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 				all := slices.Clone(g.open(2))
 				held := all[0].acquire("x")
 				g.put(value)
@@ -392,7 +392,7 @@ func TestLeaseBadRecord(t *testing.T) {
 // An old record that is put back does not have a member that has joined since. A process that joins before
 // the others look gets that member's number. They stop, or a lock that the member holds would be free to them.
 func TestLeaseRecordPutBack(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		g.open(2)
 		old := slices.Clone(g.open(1))
 		value, _, err := g.store.Load(t.Context())
@@ -402,7 +402,7 @@ func TestLeaseRecordPutBack(t *testing.T) {
 		last.isolate(true)
 		require.NoError(t, last.link.Become(dmutex.None)) // memlink has one link for each number
 		g.put(string(value))
-		g.start()
+		g.join()
 		ctx, cancel := context.WithTimeout(t.Context(), leaseOf/2)
 		defer cancel()
 		_, err = old[0].Mutex("x").Acquire(ctx)
@@ -416,7 +416,7 @@ func TestLeaseRecordPutBack(t *testing.T) {
 
 // A node whose link was closed from outside is excluded, and does not join again.
 func TestLeaseLinkClosed(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(3)
 		held := all[0].acquire("x")
 		next := all[1].acquireLater(t.Context(), "x")
@@ -438,7 +438,7 @@ func TestLeaseLinkClosed(t *testing.T) {
 
 // The first node of a new record waits for a lease, and says so.
 func TestLeaseNewRecord(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 		config, log := g.config(s), new(bytes.Buffer)
 		config.Logger = slog.New(slog.NewTextHandler(log, nil))
@@ -462,7 +462,7 @@ func TestLeaseNewRecord(t *testing.T) {
 // If a peer says that another process has this node's number, the node loads the record. The
 // message alone changes nothing, because on a plain link anybody can forge it.
 func TestLeaseTaken(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		held := all[0].acquire("x")
 		for range 100 {
@@ -492,7 +492,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 				all := g.open(1)
 				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 				config := g.config(s)
@@ -514,7 +514,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 // A member that was cut off returns after the group was restarted with another lease. It stops with
 // ErrConfig, and the new members keep their locks.
 func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(2))
 		all[0].isolate(true)
 		require.NoError(t, all[1].acquire("x").Release())
@@ -544,7 +544,7 @@ func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
 
 // A process that finds a full group says so, and joins when a member leaves.
 func TestLeaseFull(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		require.NoError(t, g.open(1)[0].acquire("x").Release())
 		g.all[0].close()
 		value, _, err := g.store.Load(t.Context())
@@ -558,7 +558,7 @@ func TestLeaseFull(t *testing.T) {
 		}
 		full.Epoch++
 		g.put(text(t, full))
-		s := g.start()
+		s := g.join()
 		_, err = s.Mutex("x").Acquire(nodetest.ContextFor(t, leaseOf))
 		require.ErrorIs(t, err, node.ErrFull)
 		require.NotErrorIs(t, err, node.ErrStopped)
@@ -576,7 +576,7 @@ func (faraway) Address() string { return strings.Repeat("a", 257) }
 
 // LESSONS L39: Open refuses these arguments, and closes the link.
 func TestLeaseMisuse(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		for _, tc := range []struct {
 			says   string
 			record store.Store
@@ -606,7 +606,7 @@ func TestLeaseMisuse(t *testing.T) {
 
 // A leader that crashes is replaced after its lease, and observers see the change.
 func TestLeaseElection(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := slices.Clone(g.open(3))
 		type lead struct {
 			who   dmutex.NodeID
@@ -651,7 +651,7 @@ func TestLeaseElection(t *testing.T) {
 // LESSONS L71: when the node of an excluded leader is back, observers see no leader, even if the
 // function of the former leader still runs.
 func TestLeaseElectionLost(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(3)
 		stop, done := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -665,7 +665,7 @@ func TestLeaseElectionLost(t *testing.T) {
 		time.Sleep(2 * leaseOf)
 		all[0].cut.Store(false)
 		time.Sleep(2 * leaseOf)
-		fresh := g.start()
+		fresh := g.join()
 		fresh.acquire("x")
 		ctx, cancel := context.WithTimeout(t.Context(), leaseOf)
 		defer cancel()
@@ -680,7 +680,7 @@ func TestLeaseElectionLost(t *testing.T) {
 // A transaction that has lost a lock does not go on waiting for another.
 func TestLeaseTransaction(t *testing.T) {
 	for _, deadlock := range []time.Duration{0, time.Second} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			g.deadlock = deadlock
 			all := slices.Clone(g.open(2))
 			b := all[1].acquire("b")
@@ -726,7 +726,7 @@ func TestLeaseSoak(t *testing.T) {
 }
 
 func leaseSoak(t *testing.T, seed uint64) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		t.Logf("seed %d", seed)
 		if seed%2 > 0 {
 			g.proving()
@@ -772,7 +772,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 			}
 		}
 		start := func() {
-			s := g.start()
+			s := g.join()
 			seed := luck.Uint64()
 			for i := range 2 {
 				working.Go(func() { work(s, rand.New(rand.NewPCG(seed, uint64(i)))) })
@@ -857,7 +857,7 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 // A process that joins and leaves loads the record once, and writes it twice. A store that has not
 // answered yet has not failed, so a TryAcquire waits for it.
 func TestLeaseJoinAndLeave(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		counting := &countingStore{Store: &g.store}
 		s := &member{group: g, store: outagetest.New(t, counting, outagetest.Faults{})}
 		var err error
@@ -869,7 +869,7 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 		require.EqualValues(t, 1, counting.loads.Load())
 		require.EqualValues(t, 2, counting.swaps.Load())
 
-		h, err := g.start().Mutex("x").TryAcquire(t.Context())
+		h, err := g.join().Mutex("x").TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, h.Release())
 	})
@@ -878,7 +878,7 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 // LESSONS L30: in a calm group each member loads the record once every third of a lease, and writes
 // nothing. Locks do not touch the store, and cost the same messages as without a store.
 func TestLeaseCost(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		const n, leases, locks = 5, 10, 100
 		var counting countingStore
 		counting.Store = &g.store

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/kit/nodetest"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,21 +16,19 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// recorded starts a process with a recorder. When it has closed, its trace is in the file.
-func (g *leaseGroup) recorded() (*member, *bytes.Buffer) {
-	file := new(bytes.Buffer)
-	g.trace = trace.NewRecorder(file)
-	defer func() { g.trace = nil }()
-	return g.start(), file
+// joinRecorded starts a process with a recorder. When it has closed, its trace is in the file.
+func (g *group) joinRecorded() (*member, *bytes.Buffer) {
+	file := g.record()
+	return g.join(), file
 }
 
 // A crash, an exclusion of a process that lives, a join and an exit are recorded. Every machine
 // of every view replays, and each message that came is one that was sent.
 func TestLeaseTrace(t *testing.T) {
-	eachLease(t, func(t *testing.T, g *leaseGroup) {
+	eachLease(t, func(t *testing.T, g *group) {
 		var files []*bytes.Buffer
 		start := func() *member {
-			s, file := g.recorded()
+			s, file := g.joinRecorded()
 			files = append(files, file)
 			require.NoError(t, s.Ready(t.Context()))
 			time.Sleep(time.Second)
@@ -78,7 +75,7 @@ func TestLeaseTrace(t *testing.T) {
 		}
 		require.True(t, traces[0].Cut)
 		traces[0].Cut = false
-		nodetest.Matched(t, traces, g.algorithm)
+		matched(t, traces, g.algorithm)
 		did := func(tr *trace.Trace, what trace.What, about func(e *trace.Event) bool) bool {
 			return slices.ContainsFunc(tr.Events, func(e trace.Event) bool { return e.What == what && about(&e) })
 		}
@@ -139,25 +136,25 @@ func TestLeaseTraceProofs(t *testing.T) {
 		}
 		return proved
 	}
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		g.proving()
-		stays, file := g.recorded()
+		stays, file := g.joinRecorded()
 		require.NoError(t, stays.Ready(t.Context()))
-		dies := g.start()
+		dies := g.join()
 		dies.acquire("x")
 		dead := dies.Self()
 		dies.crash()
 		require.Contains(t, proofs(stays, file), dead)
 
-		g.start().acquire("x")
+		g.join().acquire("x")
 		g.all[0].crash()
-		require.Contains(t, proofs(g.recorded()), dmutex.None)
+		require.Contains(t, proofs(g.joinRecorded()), dmutex.None)
 	})
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) { // an answer that comes after the wait proves nothing
+	bubbleLease(t, central.New, func(t *testing.T, g *group) { // an answer that comes after the wait proves nothing
 		r := g.proving()
 		stranger := r.begin()
 		r.slow = 2 * leaseOf
-		s, file := g.recorded()
+		s, file := g.joinRecorded()
 		require.NoError(t, s.acquire("x").Release())
 		time.Sleep(r.slow)
 		require.NoError(t, stranger.Close())

@@ -16,7 +16,7 @@ import (
 // If the group had another lease, a process waits for the former leases before it joins, and its
 // errors say so. In an outage they say that the store does not answer.
 func TestLeaseWaitsToJoin(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(2)
 		one, two := all[0], all[1]
 		two.crash()
@@ -45,7 +45,7 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 // The beginning of a wait for leases is logged only once. A process that joins hears from the
 // members whether there is a wait.
 func TestLeaseWaitIsLoggedOnce(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		var logs [3]nodetest.Journal
 		for i := range logs {
 			s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}

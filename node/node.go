@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/lend"
 	"github.com/dmutex/dmutex/internal/mail"
-	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
@@ -160,15 +159,15 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 		return nil, refused
 	case hold.ContextError(ctx) != nil:
 		return nil, public("", hold.ContextError(ctx))
-	case !membership.IsName(cfg.Name):
-		return nil, dmutex.Misuse("Config.Name is printable text of at most 64 bytes")
+	case !names.Is(cfg.Name):
+		return nil, dmutex.Misuse("Config.Name is " + names.Rule)
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Fence is %d: give the highest fence that your resources have stored, which is below 1<<63", cfg.Fence))
 	case cfg.Deadlock < 0:
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	case cfg.Name == "":
 		host, _ := os.Hostname()
-		cfg.Name = nameOf(host, os.Getpid())
+		cfg.Name = names.Of(host, "", os.Getpid())
 	}
 	if cfg.Algorithm == nil {
 		if cfg.Algorithm = central.New; to.Store != nil {
@@ -220,19 +219,6 @@ func open(ctx context.Context, refused error, cfg Config, to group.Config) (_ *N
 	}
 	n.serveClients()
 	return n, nil
-}
-
-// nameOf names a process by its host and its number there. A host's name that is too long loses its
-// middle: hosts of one domain differ at the beginning, and pods of one deployment at the end.
-func nameOf(host string, pid int) string {
-	number := fmt.Sprintf("/%d", pid)
-	if room := membership.MaxName - len(number); len(host) > room {
-		host = strings.ToValidUTF8(host[:room/2-1]+".."+host[len(host)-room/2+1:], "")
-	}
-	if name := host + number; membership.IsName(name) {
-		return name
-	}
-	return fmt.Sprintf("process %d", pid)
 }
 
 // Self returns this node's number. In the lease mode it is [dmutex.None] until the store

@@ -16,12 +16,13 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/mistake"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/lock"
 )
 
 const (
-	// MaxWord bounds the names of sessions and clients, in bytes.
+	// MaxWord bounds the names of sessions, in bytes.
 	MaxWord = 64
 
 	// Patience is how long a peer may take to say hello, or to take what is written to it.
@@ -72,7 +73,8 @@ func fields(f *wire.Fields, m *clientsession.Message) {
 		wire.Number(f, &m.Speaks.Oldest)
 		wire.Number(f, &m.Speaks.Newest)
 		f.Name(&m.Session, MaxWord)
-		f.Name(&m.Name, MaxWord)
+		f.Name(&m.Name, names.Max)
+		f.Refuse(!names.Is(m.Name), "a name cannot be shown")
 		f.Bool(&m.Fresh)
 		wire.Number(f, &m.Number)
 		wire.List(f, &m.Wants, clientsession.MaxRequests, func(number *uint64) { wire.Number(f, number) })

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/protocol"
 )
@@ -40,16 +41,16 @@ type stay struct {
 	sentAt    int64       // of the last beat of the connection
 	confirmed bool        // that beat was answered
 	term      leases.Term // its Length is S
-	overAt    int64       // of the session, without another answer; MaxInt64 while the member does not know it
+	overAt    int64       // of the session, without another answer; due.Never while the member does not know it
 }
 
 // none is no session, with members whose sessions last so long.
 func none(length int64) stay {
-	return stay{term: leases.Term{Length: length}, overAt: math.MaxInt64}
+	return stay{term: leases.Term{Length: length}, overAt: due.Never}
 }
 
 // known reports whether the member has confirmed the session.
-func (s *stay) known() bool { return s.overAt != math.MaxInt64 }
+func (s *stay) known() bool { return s.overAt != due.Never }
 
 const (
 	often  = 6 // a beat is sent every 6th of S, and a member that is met again answers a hello in as long
@@ -240,7 +241,7 @@ func (m *Client) Close() {
 	m.finish()
 }
 
-// Deadline returns when Tick has something to do: [math.MaxInt64] if never.
+// Deadline returns when Tick has something to do: [due.Never] if nothing.
 func (m *Client) Deadline() int64 {
 	at := min(m.overAt, m.trial.overAt, m.beatAt())
 	for i := range m.requests {
@@ -255,7 +256,7 @@ func (m *Client) Deadline() int64 {
 func (m *Client) beatAt() int64 {
 	switch on := m.on(); {
 	case !m.connected:
-		return math.MaxInt64
+		return due.Never
 	case on.confirmed || !m.heard && m.known():
 		return on.sentAt + on.term.Length/often
 	default:

@@ -1,6 +1,6 @@
 package leases
 
-import "math"
+import "github.com/dmutex/dmutex/internal/due"
 
 // A Term is a lease as the side that relies on it knows it. It runs because the other side has
 // confirmed it, and counts from the sending of the question, which the other side cannot have taken
@@ -80,7 +80,7 @@ func (t *Term) State(now int64) State {
 	return Valid
 }
 
-// Next returns when the term will stand otherwise without an answer, [math.MaxInt64] for never.
+// Next returns when the term will stand otherwise without an answer, [due.Never] if it will not.
 func (t *Term) Next(now int64) int64 {
 	switch t.State(now) {
 	case Valid:
@@ -88,7 +88,7 @@ func (t *Term) Next(now int64) int64 {
 	case Late:
 		return t.Until()
 	}
-	return math.MaxInt64
+	return due.Never
 }
 
 // String returns the state as a word.

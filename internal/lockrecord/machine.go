@@ -47,7 +47,9 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/recordtext"
 )
 
@@ -165,7 +167,7 @@ func (m *Machine) blocked() bool { return m.record.Holder != "" && !m.mine() && 
 func (m *Machine) next() (op Operation, at int64) {
 	switch {
 	case m.op != None || m.phase == Over:
-		return None, math.MaxInt64
+		return None, due.Never
 	case m.phase == Ended && !m.leaving:
 		return None, m.Expiry()
 	case m.stale:
@@ -175,7 +177,7 @@ func (m *Machine) next() (op Operation, at int64) {
 	case m.phase == Held:
 		return Swap, m.term.Renew(leases.Renew)
 	case m.blocked() && m.proves && m.record.Holder != m.unprovable:
-		return Swap, math.MaxInt64
+		return Swap, due.Never
 	case m.blocked():
 		return Swap, m.seenAt + m.drain(m.record.Lease)
 	}
@@ -210,7 +212,7 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 	return op, value, m.rev
 }
 
-// Deadline returns when the next operation will be due, [math.MaxInt64] if never. For a hold that was
+// Deadline returns when the next operation will be due, [due.Never] if no time. For a hold that was
 // lost it is the end of the lease.
 func (m *Machine) Deadline() int64 {
 	_, at := m.next()
@@ -326,8 +328,7 @@ const header = "dmutex lock 1\n"
 const (
 	MaxName = 1024 // the length of the longest name of a lock
 
-	maxProcess = 255       // the length of the longest name of a process
-	maxFence   = 1<<63 - 1 // fits the signed numbers of databases
+	maxFence = 1<<63 - 1 // fits the signed numbers of databases
 )
 
 // A Record is what the store holds about a lock.
@@ -374,15 +375,10 @@ func read(text []byte) (r Record, err error) {
 	r.Lease, _ = strconv.ParseInt(field(), 10, 64)
 	r.Holder, r.Name = field(), field()
 	if string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
-		r.Lease < leases.Min || r.Lease > leases.Max || !recordtext.IsLife(r.Holder) || !IsName(r.Name) {
+		r.Lease < leases.Min || r.Lease > leases.Max || !recordtext.IsLife(r.Holder) || !names.Is(r.Name) {
 		return r, badRecord("it is not one of a lock: use another record, or delete it")
 	}
 	return r, nil
-}
-
-// IsName reports whether a process may be called so: the name is printable, and short.
-func IsName(name string) bool {
-	return len(name) <= maxProcess && strconv.Quote(name) == `"`+name+`"`
 }
 
 // A badRecord is an [ErrRecord] that says why.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -41,7 +42,7 @@ func TestFlushSoon(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
 		busy := make(chan bool)
-		one.tick = func(int64) int64 { <-busy; return never }
+		one.tick = func(int64) int64 { <-busy; return due.Never }
 		one.Wake(0)
 		synctest.Wait() // the goroutine that keeps time is in Tick
 		flushed := false
@@ -171,7 +172,7 @@ func (a *asker) Taken(dmutex.NodeID, uint64)      {}
 func (a *asker) Refused(_ dmutex.NodeID, _ error) {}
 func (a *asker) Stranger(dmutex.NodeID)           {}
 func (a *asker) Closed(error)                     {}
-func (a *asker) Tick(int64) int64                 { return never }
+func (a *asker) Tick(int64) int64                 { return due.Never }
 
 // A message and its answer allocate nothing.
 func TestAllocations(t *testing.T) {

@@ -30,6 +30,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
@@ -85,7 +86,7 @@ type Handler interface {
 	// arrive or leave. It is called once.
 	Closed(err error)
 
-	// Tick is called at the time that the last Tick returned, math.MaxInt64 for never, or that Wake
+	// Tick is called at the time that the last Tick returned, due.Never for no time, or that Wake
 	// has set, whichever is earlier, in nanoseconds since New by the steady clock. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
@@ -94,8 +95,6 @@ const (
 	// How often to look whether the process was paused for so long that another may have replaced it.
 	lookAfter = time.Second
 	pause     = time.Second / 5
-
-	never = math.MaxInt64
 )
 
 // The link's states.
@@ -160,7 +159,7 @@ func New(cfg Config) (*Mail, error) {
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
 	}
-	m.tickAt.Store(never)
+	m.tickAt.Store(due.Never)
 	m.peers.Store(new([]*peer))
 	m.SetPeers(peers)
 	return m, nil
@@ -493,10 +492,10 @@ func (m *Mail) keepTime() {
 	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
 	lookAt, slept := m.now(), int64(0)
 	for {
-		m.planned.Store(never) // first: what becomes due during this round sets the timer
+		m.planned.Store(due.Never) // first: what becomes due during this round sets the timer
 		now := m.now()
 		if now >= m.tickAt.Load() {
-			m.tickAt.Store(never)
+			m.tickAt.Store(due.Never)
 			m.wakeAt(m.cfg.Handler.Tick(now)) // a Wake meanwhile counts beside what Tick returns
 		}
 		if now >= lookAt {

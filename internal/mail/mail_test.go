@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
-
-const never = math.MaxInt64
 
 // bad is a network that loses, duplicates, delays and reorders frames.
 func bad(seed uint64) memlink.Config {
@@ -349,7 +347,7 @@ func TestTick(t *testing.T) {
 			}
 			return at
 		}
-		next = []int64{after(10), after(20), after(40), never}
+		next = []int64{after(10), after(20), after(40), due.Never}
 		time.Sleep(time.Second)
 		require.Empty(t, one.take(), "nobody has asked for a Tick")
 		one.Wake(59 * time.Second)
@@ -367,7 +365,7 @@ func TestTick(t *testing.T) {
 		}
 		require.Equal(t, []string{"2s", "10s", "20s", "30s"}, at)
 
-		next = []int64{never}
+		next = []int64{due.Never}
 		one.Wake(0) // has passed
 		time.Sleep(time.Second)
 		require.Equal(t, 1, count(two.take(), "1."))
@@ -380,7 +378,7 @@ func TestCloseWaitsForTick(t *testing.T) {
 	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
 		b := p.open(1)
 		ticking := make(chan struct{})
-		b.tick = func(int64) int64 { <-ticking; return never }
+		b.tick = func(int64) int64 { <-ticking; return due.Never }
 		b.Wake(0)
 		synctest.Wait()
 		closed := make(chan error, 1)
@@ -409,7 +407,7 @@ func TestFlushBeforeOpen(t *testing.T) {
 func TestAlone(t *testing.T) {
 	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
 		b := p.new(p.config(1, 10))
-		b.tick = func(int64) int64 { return never }
+		b.tick = func(int64) int64 { return due.Never }
 		b.Wake(time.Hour)
 		require.NoError(t, b.Open())
 		time.Sleep(time.Hour)

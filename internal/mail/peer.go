@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -171,11 +172,11 @@ func (p *peer) transmit(now int64) (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.flushing {
-		return never
+		return due.Never
 	}
 	p.flushing = true
 	p.now = max(p.now, now)
-	deadline = never
+	deadline = due.Never
 	for p.mail.link.Load() == open && !p.gone {
 		if p.handler != idle { // perhaps since a frame was sent: what there is goes out with the answers
 			p.handler = relied

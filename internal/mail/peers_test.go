@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -553,7 +554,7 @@ func TestPause(t *testing.T) {
 		one := boxes[0]
 		for pause, asks := range map[time.Duration]bool{time.Second: false, 2 * time.Second: true} {
 			require.Greater(t, one.Status(2).Silent, time.Second)
-			one.tick = func(int64) int64 { time.Sleep(pause); return never } // nobody keeps time meanwhile
+			one.tick = func(int64) int64 { time.Sleep(pause); return due.Never } // nobody keeps time meanwhile
 			one.Wake(0)
 			time.Sleep(pause)
 			synctest.Wait()

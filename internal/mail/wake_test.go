@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -25,7 +26,7 @@ func TestWakeIsInTime(t *testing.T) {
 		var at []time.Duration
 		one.tick = func(int64) int64 {
 			at = append(at, time.Since(start))
-			return never
+			return due.Never
 		}
 		for _, after := range []time.Duration{300, 700, 1650} {
 			one.Wake(after*time.Millisecond - time.Since(start))

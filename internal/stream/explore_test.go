@@ -8,9 +8,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/search"
-	"github.com/dmutex/dmutex/internal/timers"
 )
 
 // Here the real streams of the processes of two nodes go through everything that can
@@ -155,7 +155,7 @@ func (s *Stream) appendState(b []byte) []byte {
 	b = appendInts(b, s.flying, min(s.backoff, 2)+1, s.repeats+1)
 	b = appendBools(b, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)
 	for _, timer := range append(s.at[:], s.rival.until) {
-		b = appendBools(b, timer <= 0, timer == timers.Never)
+		b = appendBools(b, timer <= 0, timer == due.Never)
 	}
 	return append(b, s.out[s.start:]...)
 }
@@ -255,9 +255,9 @@ func (w *world) Steps(list []step) []step {
 			add(s.Deadline() <= 0, doTransmit)
 			for timer, at := range s.at {
 				possible := timer != toReplace || w.paused || w.procs[1-side][index(s.peer)].state != alive
-				add(at != timers.Never && at > 0 && possible, doHello+stepKind(timer))
+				add(at != due.Never && at > 0 && possible, doHello+stepKind(timer))
 			}
-			add(s.at[toReplace] == timers.Never && s.rival.until > 0, doForget)
+			add(s.at[toReplace] == due.Never && s.rival.until > 0, doForget)
 			add(!p.closed && w.closes[side] > 0, doClose)
 			add(s.Done(), doGo)
 			for f := range w.frames[side] {

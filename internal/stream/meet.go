@@ -1,6 +1,9 @@
 package stream
 
-import "github.com/dmutex/dmutex/internal/timers"
+import (
+	"github.com/dmutex/dmutex/internal/due"
+	"github.com/dmutex/dmutex/internal/timers"
+)
 
 // This file finds out which life of the peer is present.
 
@@ -32,7 +35,7 @@ func (s *Stream) onHello(now int64, f *frame) {
 		return
 	}
 	s.backoff = 0 // it is there
-	if s.at[toResend] != timers.Never {
+	if s.at[toResend] != due.Never {
 		s.at[toResend] = min(s.at[toResend], now+s.timeout())
 	}
 	switch {
@@ -41,7 +44,7 @@ func (s *Stream) onHello(now int64, f *frame) {
 	case s.rival.life != 0 && !s.left:
 		s.reply(now, s.rival.life, s.peer)
 		s.forget(now + s.pace.grace)
-		s.at[toHello] = timers.Never
+		s.at[toHello] = due.Never
 	}
 }
 
@@ -59,7 +62,7 @@ func (s *Stream) answerAt(at int64, to, other uint64) {
 
 // forget forgets the rival. The peer is not asked for another before until.
 func (s *Stream) forget(until int64) {
-	s.rival, s.at[toReplace] = rival{until: until}, timers.Never
+	s.rival, s.at[toReplace] = rival{until: until}, due.Never
 }
 
 // vacant reports whether a higher life may replace the peer: there is none, or it has
@@ -70,7 +73,7 @@ func (s *Stream) vacant(now int64) bool {
 }
 
 // silent reports whether the peer has not answered that it is alive, though there is a rival.
-func (s *Stream) silent() bool { return s.rival.life != 0 && s.at[toReplace] == timers.Never }
+func (s *Stream) silent() bool { return s.rival.life != 0 && s.at[toReplace] == due.Never }
 
 // doubt asks the peer whether it is alive, because of a frame of a higher life. If the peer has
 // just answered, the higher life is refused at once. A HELLO that answers ours is not, because
@@ -78,7 +81,7 @@ func (s *Stream) silent() bool { return s.rival.life != 0 && s.at[toReplace] == 
 func (s *Stream) doubt(now int64, f *frame) {
 	switch {
 	case s.answer.to == f.from: // it is about to be refused
-	case s.at[toReplace] != timers.Never:
+	case s.at[toReplace] != due.Never:
 		s.rival.life = max(s.rival.life, f.from)
 	case now >= s.rival.until:
 		s.rival = rival{life: f.from}

@@ -3,8 +3,9 @@ package stream
 import (
 	"cmp"
 
-	"github.com/dmutex/dmutex"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
+
+	"github.com/dmutex/dmutex"
 )
 
 // Integers and byte strings in msgpack. Every value has exactly one encoding, the

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmutex/dmutex"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dmutex/dmutex"
 )
 
 // The edges of every form of integer and length.

@@ -83,6 +83,7 @@ import (
 	"math"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/timers"
 )
@@ -333,7 +334,7 @@ func (s *Stream) Close() { s.closed = true }
 // nothing was sent to it. Frames that Transmit has returned count as sent.
 func (s *Stream) Done() bool {
 	switch {
-	case !s.closed || s.at[toAck] != timers.Never:
+	case !s.closed || s.at[toAck] != due.Never:
 		return false
 	case s.peer == 0:
 		return s.Backlog() == 0
@@ -438,7 +439,7 @@ func (s *Stream) handle(now int64, f *frame, size int) (in Input) {
 		s.onGap(now, f.ack)
 	case f.kind == bye:
 		s.onAck(now, f.ack)
-		s.repeats, s.at[toAck] = told, timers.Never
+		s.repeats, s.at[toAck] = told, due.Never
 	default:
 		s.onSecondAck(now, f.ack)
 		if s.onAck(now, f.ack); s.over() {

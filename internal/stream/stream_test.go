@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/stretchr/testify/require"
 )
 
 const settings = "settings"

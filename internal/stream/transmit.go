@@ -3,7 +3,7 @@ package stream
 import (
 	"cmp"
 
-	"github.com/dmutex/dmutex/internal/timers"
+	"github.com/dmutex/dmutex/internal/due"
 )
 
 // This file carries messages: go-back-N.
@@ -15,7 +15,7 @@ func (s *Stream) Transmit(now int64, b []byte) []byte {
 	if s.at.Due(toReplace, now) {
 		s.rival.until = now + max(s.pace.grace, 4*s.roundTrip())
 		s.answerAt(now, s.rival.life, 0)
-		s.at[toHello] = timers.Never
+		s.at[toHello] = due.Never
 	}
 	switch {
 	case s.at.Due(toHello, now):
@@ -51,7 +51,7 @@ func (s *Stream) Transmit(now int64, b []byte) []byte {
 }
 
 // Deadline returns when Transmit will next have a frame if nothing else
-// happens: a time that has passed if it has one now, [math.MaxInt64] for never.
+// happens: a time that has passed if it has one now, [due.Never] if it has no such time.
 func (s *Stream) Deadline() int64 {
 	if s.maySend() {
 		return always
@@ -98,11 +98,11 @@ func (s *Stream) sendNext(now int64, b []byte) []byte {
 	default:
 		s.timed = timed{seq, now}
 	}
-	if s.at[toResend] == timers.Never {
+	if s.at[toResend] == due.Never {
 		s.at[toResend] = now + s.timeout()
 	}
 	if s.early == 0 { // otherwise a GAP may be due, and DATA cannot replace it
-		s.at[toAck] = timers.Never
+		s.at[toAck] = due.Never
 	}
 	return append(appendFields(b, kind, s.cfg.Life, s.peer, seq, s.received()), waiting[:size]...)
 }
@@ -137,9 +137,9 @@ func (s *Stream) onAck(now int64, seq uint64) {
 	}
 	switch {
 	case s.over():
-		s.at[toResend], s.at[toAck] = timers.Never, now // which is a BYE
+		s.at[toResend], s.at[toAck] = due.Never, now // which is a BYE
 	case s.next == seq+1:
-		s.at[toResend] = timers.Never
+		s.at[toResend] = due.Never
 	default:
 		s.at[toResend] = now + s.timeout()
 	}
@@ -169,7 +169,7 @@ func (s *Stream) onGap(now int64, seq uint64) {
 func (s *Stream) goBack(now int64) {
 	s.timed = timed{max(s.timed.seq, s.next), always}
 	s.next, s.flying = s.acked+1, 0
-	s.at[toResend], s.wentBackAt = timers.Never, now
+	s.at[toResend], s.wentBackAt = due.Never, now
 }
 
 // onData delivers the messages of a frame that are new.
@@ -229,7 +229,7 @@ func (s *Stream) trim() {
 func (s *Stream) drop() {
 	s.start, s.flying = len(s.out), 0
 	s.trim()
-	s.at[toResend] = timers.Never
+	s.at[toResend] = due.Never
 }
 
 // timeout returns how long to wait for an acknowledgement: a round trip, doubled

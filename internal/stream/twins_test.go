@@ -5,9 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/stretchr/testify/require"
 )
 
 // A twinPair is a pair in which the node of b has several lives. Each of them that is not

@@ -3,12 +3,10 @@
 package timers
 
 import (
-	"math"
 	"slices"
-)
 
-// Never is the time of what is not to be done by time.
-const Never = math.MaxInt64
+	"github.com/dmutex/dmutex/internal/due"
+)
 
 // A Table has when each of up to six things is to be done: its owner has an enum for the indices, and
 // a seventh does not compile.
@@ -17,7 +15,7 @@ type Table [6]int64
 // New returns a Table of timers that are not set.
 func New() (t Table) {
 	for i := range t {
-		t[i] = Never
+		t[i] = due.Never
 	}
 	return t
 }
@@ -30,6 +28,6 @@ func (t *Table) Due(timer int, now int64) bool {
 	if now < t[timer] {
 		return false
 	}
-	t[timer] = Never
+	t[timer] = due.Never
 	return true
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/due"
 )
 
 const (
@@ -14,8 +16,8 @@ const (
 // A timer that is set goes off once, and until then Next has it.
 func TestTable(t *testing.T) {
 	table := New()
-	require.EqualValues(t, int64(Never), table.Next())
-	require.False(t, table.Due(first, Never-1))
+	require.EqualValues(t, int64(due.Never), table.Next())
+	require.False(t, table.Due(first, due.Never-1))
 	table[second], table[first] = 3, 2
 	require.EqualValues(t, 2, table.Next())
 	require.False(t, table.Due(first, 1))

@@ -38,6 +38,7 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/storecall"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
@@ -88,9 +89,7 @@ func New(s store.Store, name string, lease time.Duration) (lock.Mutex, error) {
 	}
 	l := &mutex{store: s, lease: lease, clock: clock.New()}
 	host, _ := os.Hostname()
-	if l.process = fmt.Sprintf("%s/%d", host, os.Getpid()); !lockrecord.IsName(l.process) {
-		l.process = fmt.Sprintf("process %d", os.Getpid())
-	}
+	l.process = names.Of(host, "", os.Getpid())
 	l.Mutex = hold.Mutex{Package: "storelock", Lock: name, Take: l.acquire}
 	l.prover, _ = s.(store.Prover)
 	return l, nil

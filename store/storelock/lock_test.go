@@ -65,27 +65,19 @@ func TestLock(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrBusy)
 
 		require.NoError(t, h.Release())
-		require.NoError(t, h.Release(), "twice")
-		require.ErrorIs(t, h.Err(), lock.ErrReleased)
-		require.ErrorIs(t, context.Cause(h.Context()), lock.ErrReleased)
 		next, err := two.TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.Greater(t, next.Fence(), h.Fence())
-		require.NoError(t, h.Release(), "it ends this grant and never another")
-		require.NoError(t, next.Err())
 		require.NoError(t, next.Release())
 	})
 }
 
-// A waiter gets the lock soon after its release. A waiter whose context ends is gone at once.
+// A waiter gets the lock soon after its release.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(store.Memory)
 		h := acquire(t, open(t, s))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := open(t, s).Acquire(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err := open(t, s).TryAcquire(t.Context())
 		require.ErrorContains(t, err, `storelock: lock "job": `)
 		granted := make(chan lock.Held)
 		go func() {
@@ -410,30 +402,6 @@ func TestFaults(t *testing.T) {
 			require.Equal(t, 50, total)
 		})
 	}
-}
-
-// Do returns the error of its function, and ErrLost if the lock was lost.
-func TestDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
-		l := open(t, bad)
-		require.Equal(t, "job", l.Name())
-		broken := errors.New("broken")
-		require.Equal(t, broken, l.Do(t.Context(), func(context.Context, uint64) error { return broken }))
-		err := l.Do(t.Context(), func(ctx context.Context, _ uint64) error {
-			bad.Outage(true)
-			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-			bad.Outage(false)
-			return broken
-		})
-		require.ErrorIs(t, err, broken)
-		require.ErrorIs(t, err, lock.ErrLost)
-		require.Panics(t, func() { _ = l.Do(t.Context(), func(context.Context, uint64) error { panic("f") }) })
-		h, err := l.TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, h.Release())
-	})
 }
 
 // An error that waiting does not mend is returned at once, and changes nothing.

@@ -1,4 +1,5 @@
-// Package nodetest has what the tests of node with a store and those without one (package strict) share.
+// Package nodetest has what tests of nodes share that are in several packages. The harness of the tests of package
+// node is there.
 package nodetest
 
 import (

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
@@ -201,7 +202,7 @@ func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
 	m.round = m.nextRound()
 	m.highest = m.round
 	m.evicted, m.courtesy = evicted, now+min(10*m.in.Pause()<<m.fails, maxCourtesy)
-	m.beginAt = never
+	m.beginAt = due.Never
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self {
 			p.promise = nil
@@ -544,8 +545,8 @@ func (m *Machine) flush(now int64) membership.Output {
 	}
 	switch {
 	case m.round != 0 || !m.wants():
-		m.beginAt = never
-	case m.beginAt == never:
+		m.beginAt = due.Never
+	case m.beginAt == due.Never:
 		m.beginAt = now + m.rank()*m.in.Pause()
 	}
 	if m.beginAt <= now {

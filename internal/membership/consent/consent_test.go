@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -218,7 +219,7 @@ func nonsense(t *testing.T, data []byte) {
 			m.Met(0, 2, 5)
 		}
 		m.Missing(nil)
-		if at := m.Deadline(); at < never {
+		if at := m.Deadline(); at < due.Never {
 			m.Tick(at)
 		}
 	}

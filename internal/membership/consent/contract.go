@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/protocol"
@@ -42,7 +43,7 @@ func New(cfg Config) (*Machine, error) {
 	case len(nodes) > membership.MaxMembers:
 		return nil, dmutex.Misuse("a group has at most 64 members, not " + strconv.Itoa(len(nodes)) + ": " + instead)
 	}
-	m := &Machine{self: self, life: cfg.Life, floor: epochs.Above(cfg.Fence), clock: min(cfg.Clock, epochs.MaxClock), speaks: cfg.Speaks, beginAt: never, doubtAt: never}
+	m := &Machine{self: self, life: cfg.Life, floor: epochs.Above(cfg.Fence), clock: min(cfg.Clock, epochs.MaxClock), speaks: cfg.Speaks, beginAt: due.Never, doubtAt: due.Never}
 	// A former life may have promised any round up to the clock.
 	m.highest = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {
@@ -88,10 +89,10 @@ func (m *Machine) Newest(node dmutex.NodeID) uint64 {
 	return 0
 }
 
-// Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
+// Deadline returns when Tick has something to do, or [due.Never] if nothing.
 func (m *Machine) Deadline() int64 {
 	if m.ended() {
-		return never
+		return due.Never
 	}
 	at := min(m.beginAt, m.doubtAt)
 	if m.phase == Doubting {

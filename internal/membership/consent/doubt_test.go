@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -225,7 +226,7 @@ var doubts = []struct {
 	{"a member of its view contradicts", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).promise(2, first, first))
 		s.is(Acting)
-		require.Equal(t, int64(never), s.Deadline())
+		require.Equal(t, int64(due.Never), s.Deadline())
 		by, _ := s.Doubt()
 		require.Zero(t, by)
 	}},

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -185,7 +186,7 @@ func (m *Machine) becomeFrozen(now int64, v membership.View) {
 	m.round = 0
 	m.in.Install(now, v, false)
 	m.highest, m.trouble = max(m.highest, v.Epoch), false
-	m.fails, m.beginAt = 0, never
+	m.fails, m.beginAt = 0, due.Never
 	for i := range m.members {
 		m.members[i].news = false
 		m.admonish(&m.members[i])
@@ -208,7 +209,7 @@ func (m *Machine) becomeDoubting(now, later int64) {
 // becomeTrusted ends the doubt, as somebody has contradicted.
 func (m *Machine) becomeTrusted() {
 	m.become(Frozen) // until flush
-	m.doubtAt = never
+	m.doubtAt = due.Never
 	m.in.Emit(Trusted{})
 }
 
@@ -223,7 +224,7 @@ func (m *Machine) becomeStopped() { m.end(Stopped) }
 
 func (m *Machine) end(p Phase) {
 	m.become(p)
-	m.round, m.doubtAt = 0, never
+	m.round, m.doubtAt = 0, due.Never
 	m.in.Emit(Ended{p, m.later})
 }
 

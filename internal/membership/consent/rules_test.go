@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -203,7 +204,7 @@ var rules = []struct {
 		s.hears(from(20).refuse(2, 11))
 		s.is(Stopped)
 		s.says()
-		require.Equal(t, int64(never), s.Deadline())
+		require.Equal(t, int64(due.Never), s.Deadline())
 	}},
 
 	// The open round of a life ends with it.
@@ -284,7 +285,7 @@ var rules = []struct {
 	{"one trouble, one round", func(t *testing.T) {
 		s := acting(t, 10)
 		s.input(s.Trouble(0, 0))
-		require.Equal(t, int64(never), s.Deadline())
+		require.Equal(t, int64(due.Never), s.Deadline())
 		s.input(s.Trouble(0, 1))
 		s.input(s.Trouble(0, 1))
 		require.Equal(t, int64(membership.MinPause), s.Deadline())
@@ -325,7 +326,7 @@ var rules = []struct {
 		s := acting(t, 10)
 		s.hears(from(20).prepare(2))
 		require.Zero(t, s.fails)
-		require.Equal(t, int64(never), s.Deadline())
+		require.Equal(t, int64(due.Never), s.Deadline())
 		s.input(s.Trouble(0, 1))
 		s.hears(from(20).prepare(3))
 		require.Equal(t, 1, s.fails)
@@ -555,7 +556,7 @@ var rules = []struct {
 	{"a leaver asks once", func(t *testing.T) {
 		s := exiting(t)
 		s.says("1->2 VIEW 2{2#20,3#30}", "1->3 VIEW 2{2#20,3#30}")
-		require.Equal(t, int64(never), s.Deadline())
+		require.Equal(t, int64(due.Never), s.Deadline())
 		s.hears(from(20).refuse(3, 0))
 		s.says("1->2 PREPARE round=4 leaving", "1->3 PREPARE round=4 leaving")
 	}},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/search"
@@ -76,7 +77,7 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 	t.Helper()
 	begun := tl.now
 	for !done() {
-		next, who := int64(never), -1
+		next, who := int64(due.Never), -1
 		for i, m := range tl.machines {
 			if at := m.Deadline(); at < next {
 				next, who = at, i

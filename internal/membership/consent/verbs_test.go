@@ -1,5 +1,7 @@
 package consent
 
+import "github.com/dmutex/dmutex/internal/due"
+
 type verb uint8
 
 const (
@@ -38,8 +40,8 @@ func must(err error) {
 
 func later(at int64, now bool) int64 {
 	switch {
-	case at == never:
-		return never
+	case at == due.Never:
+		return due.Never
 	case now:
 		return 1
 	default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -766,7 +767,7 @@ func (w *model) intern(l life) uint32 {
 	}
 	w.scratch = b
 	l.due = [kinds]bool{
-		begins:  l.beginAt != never && !l.ended(),
+		begins:  l.beginAt != due.Never && !l.ended(),
 		decides: l.round != 0 && l.courtesy != 0 && l.late() && !l.ended(),
 		asks:    l.phase == Doubting, despairs: l.phase == Doubting,
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -46,7 +47,7 @@ func (c *clearing) isDue(now int64, unclean uint64) bool {
 // dueAt returns when the wait for that exclusion ends by time, never if nothing is waited for.
 func (c *clearing) dueAt(unclean uint64) int64 {
 	if !c.waits(unclean) {
-		return never
+		return due.Never
 	}
 	return c.dueSince + c.wait
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 )
 
@@ -15,24 +16,24 @@ func TestClearing(t *testing.T) {
 	require.Equal(t, int64(d), leases.Drain(testLease))
 	c := newClearing(testLease)
 	records := []Record{{}, {Epoch: 5, Unclean: 5}, {Epoch: 6, Unclean: 6}, {Epoch: 7, Unclean: 6}}
-	due := func(now int64, r *Record) uint64 {
+	cleared := func(now int64, r *Record) uint64 {
 		if c.isDue(now, r.Unclean) {
 			return c.due
 		}
 		return 0
 	}
 	c.knows(10, testLease, &records[0], &records[1])
-	require.Zero(t, due(10+d-1, &records[1]))
+	require.Zero(t, cleared(10+d-1, &records[1]))
 	c.knows(second, testLease, &records[1], &records[2])
 	c.knows(2*second, testLease, &records[2], &records[3])
-	require.EqualValues(t, 5, due(10+d, &records[3]))
+	require.EqualValues(t, 5, cleared(10+d, &records[3]))
 	c.cleared = 5
-	require.Zero(t, due(second+d-1, &records[3]))
+	require.Zero(t, cleared(second+d-1, &records[3]))
 	c.Leapt(second)
-	require.Zero(t, due(2*second+d-1, &records[3]))
-	require.EqualValues(t, 6, due(2*second+d, &records[3]))
+	require.Zero(t, cleared(2*second+d-1, &records[3]))
+	require.EqualValues(t, 6, cleared(2*second+d, &records[3]))
 	c.cleared = 6
-	require.Zero(t, due(never-d, &records[3]))
+	require.Zero(t, cleared(due.Never-d, &records[3]))
 }
 
 // The leases of a group that this life cannot join may be longer. When they have ended, its own count.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -26,7 +27,7 @@ func (SettingsError) Error() string { return "membership: the group has other se
 type Config struct {
 	Life    uint64 // drawn at random, so that no other life has it; not 0
 	Address string // where others reach this life; at most 256 bytes
-	Name    string // for people; see [IsName]
+	Name    string // for people; see package names
 
 	// What all members must agree on.
 	Lease    int64  // nanoseconds that a member may hold locks after it was last seen to be one: leases.Min to leases.Max
@@ -53,7 +54,7 @@ func New(cfg Config) (*Machine, error) {
 	cfg.Clock = min(cfg.Clock, epochs.MaxClock)
 	return &Machine{
 		register: newRegister(cfg.Lease), clearing: newClearing(cfg.Lease), rejoining: newRejoining(),
-		cfg: cfg, speak: protocol.Spoken, now: math.MinInt64, troubleAt: never, term: leases.Term{Length: cfg.Lease},
+		cfg: cfg, speak: protocol.Spoken, now: math.MinInt64, troubleAt: due.Never, term: leases.Term{Length: cfg.Lease},
 	}, nil
 }
 
@@ -118,9 +119,9 @@ func (m *Machine) Provable() bool {
 }
 
 // Deadline returns when Tick has something to do, or the term of this life will stand otherwise;
-// [math.MaxInt64] for never.
+// [due.Never] if nothing.
 func (m *Machine) Deadline() int64 {
-	at := int64(never)
+	at := int64(due.Never)
 	for _, t := range [...]int64{m.nextLoad(), m.nextChange(), m.term.Next(m.now), m.dueAt(m.record.Unclean)} {
 		if t > m.now && !m.ended() { // what was due before waits for something else
 			at = min(at, t)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -38,7 +39,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		b = canon.Number(b, " asked=", uint64(m.asked))
 	}
 	b = canon.Flag(b, " stale", m.stale)
-	b = canon.Flag(b, " hinted", m.hintAt != never)
+	b = canon.Flag(b, " hinted", m.hintAt != due.Never)
 	if m.due != m.record.Unclean {
 		b = canon.Number(b, " due=", m.due)
 	}
@@ -51,7 +52,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	for _, g := range m.gone {
 		b = canon.Number(append(append(b, " gone "...), g.proof...), " unclean=", g.unclean)
 	}
-	b = canon.Flag(b, " trouble", m.troubleAt != never)
+	b = canon.Flag(b, " trouble", m.troubleAt != due.Never)
 	for _, h := range viewtest.Carried(m.in.Holdings...) {
 		b = canon.Number(b, " carried=", uint64(h.Node))
 		b = viewtest.AppendHolds(b, []membership.Hold{h.Hold})

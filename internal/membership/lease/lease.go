@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -132,7 +133,7 @@ func (m *Machine) freed(former dmutex.NodeID, loan membership.Loan) {
 // Trouble asks for another view in place of that of the epoch, after an event that an algorithm does not
 // survive.
 func (m *Machine) Trouble(now int64, epoch uint64) membership.Output {
-	if m.member() && epoch == m.in.View.Epoch && m.troubleAt == never {
+	if m.member() && epoch == m.in.View.Epoch && m.troubleAt == due.Never {
 		m.troubleAt = m.in.ReplaceAt(now) + m.turn()
 	}
 	return m.flush(now)
@@ -248,14 +249,14 @@ func (m *Machine) swap(now int64, r Record) {
 func (m *Machine) nextChange() int64 {
 	switch {
 	case m.stale, m.spent, m.op != NoOperation:
-		return never
+		return due.Never
 	case m.self != dmutex.None:
 	case m.misfit(m.record.Members) != nil:
 		return m.joinAt
 	case m.runsOther():
 		return max(m.joinAt, m.since+m.wait)
 	case len(m.record.Members) >= membership.MaxMembers:
-		return never
+		return due.Never
 	default:
 		return m.joinAt
 	}
@@ -276,8 +277,8 @@ func (m *Machine) removeAt(p *peer) int64 {
 	if p.here && m.in.Reported && m.in.Lacks(p.node) {
 		at = max(m.in.InstalledAt, p.since) + m.cfg.Lease + m.grace()
 	}
-	if at == never {
-		return never
+	if at == due.Never {
+		return due.Never
 	}
 	return at + m.turn()
 }

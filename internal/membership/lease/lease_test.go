@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/leases"
@@ -99,7 +100,7 @@ func (l *ledger) join(t testing.TB, m *Machine) {
 	l.serve(m, 0)
 	for m.Phase() != Acting {
 		at := m.Deadline()
-		require.Less(t, at, int64(never))
+		require.Less(t, at, int64(due.Never))
 		m.Tick(at)
 		l.serve(m, at)
 	}
@@ -451,7 +452,7 @@ func TestAlarm(t *testing.T) {
 		require.ErrorIs(t, m.Err(), ErrRecord)
 		require.ErrorContains(t, m.Err(), why)
 		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
-		require.Equal(t, int64(never), m.Deadline())
+		require.Equal(t, int64(due.Never), m.Deadline())
 		op, _ = m.Operation()
 		require.Equal(t, NoOperation, op)
 	}
@@ -530,7 +531,7 @@ func TestExcludedFindsOtherSettings(t *testing.T) {
 			l.put(t, r)
 			m.Tick(m.now + testLease/3)
 			l.serve(m, m.now)
-			for m.Phase() != Acting && m.Deadline() < never {
+			for m.Phase() != Acting && m.Deadline() < due.Never {
 				m.Tick(m.Deadline())
 				l.serve(m, m.now)
 			}
@@ -738,12 +739,12 @@ func TestLeaveCleanly(t *testing.T) {
 func TestTrouble(t *testing.T) {
 	outsider := someLease(t, 8)
 	outsider.Trouble(0, 0)
-	require.Equal(t, int64(never), outsider.troubleAt)
+	require.Equal(t, int64(due.Never), outsider.troubleAt)
 	var l ledger
 	m, _, now := pair(t, &l)
 	epoch := m.View().Epoch
 	m.Trouble(now, epoch-1)
-	require.Equal(t, int64(never), m.troubleAt, "it is about an older view")
+	require.Equal(t, int64(due.Never), m.troubleAt, "it is about an older view")
 	m.Trouble(now, epoch)
 	at := m.troubleAt
 	require.Equal(t, now+membership.MinPause, at)
@@ -947,7 +948,7 @@ func TestStrangers(t *testing.T) {
 	a.Lost(now, 2)
 	require.Empty(t, a.Met(now, 2, 11).Messages, "another life under the number of a member")
 	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
-	require.True(t, a.hintAt != never || a.op == Load)
+	require.True(t, a.hintAt != due.Never || a.op == Load)
 	require.NotEmpty(t, a.Met(now, 2, 10).Messages, "it reports again")
 	require.Empty(t, a.Missing(nil))
 }
@@ -1254,7 +1255,7 @@ func FuzzHandle(f *testing.F) {
 			}
 			m.Missing(nil)
 			carryover.About(&m.past).Holders("x", b[5]&1 != 0, m.cleared, func(w *membership.Word) uint64 { return w.Of })
-			if at := m.Deadline(); at < never {
+			if at := m.Deadline(); at < due.Never {
 				require.Greater(t, at, m.now)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -83,7 +84,7 @@ func (m *Machine) forget(now int64) {
 	fresh := Machine{
 		register: newRegister(m.cfg.Lease), clearing: clearing{drain: m.drain, wait: m.drain}, rejoining: m.rejoining,
 		cfg: m.cfg, speak: m.speak, given: max(m.given, m.record.Highest, m.asked), begun: m.begun, proof: m.proof, leaving: m.leaving, holding: m.holding,
-		troubleAt: never, term: leases.Term{Length: m.cfg.Lease},
+		troubleAt: due.Never, term: leases.Term{Length: m.cfg.Lease},
 	}
 	fresh.cfg.Fence = max(m.cfg.Fence, epochs.Last(m.record.Epoch)) // fences rise also if the clock stands behind
 	if m.record.Lease > m.cfg.Lease {

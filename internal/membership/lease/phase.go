@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
@@ -204,7 +205,7 @@ func (m *Machine) become(p Phase) {
 func (m *Machine) becomeFrozen(now int64) {
 	m.become(Frozen)
 	m.in.Install(now, m.record.view(), m.needsWord())
-	m.troubleAt = never
+	m.troubleAt = due.Never
 	m.adopt(now, &m.in.View, m.self)
 }
 
@@ -220,7 +221,7 @@ func (m *Machine) becomeOutside(now int64, forgotten bool) {
 	m.become(Outside)
 	m.spend(now)
 	m.in.Install(now, membership.View{}, false)
-	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, never, never, memory{}, leases.Term{Length: m.cfg.Lease}
+	m.peers, m.renewAt, m.troubleAt, m.memory, m.term = nil, due.Never, due.Never, memory{}, leases.Term{Length: m.cfg.Lease}
 	m.in.Emit(Excluded{forgotten})
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -62,7 +63,7 @@ func (q *presence) loses(now int64, node dmutex.NodeID) bool {
 	if p == nil || !p.here {
 		return false
 	}
-	p.here, p.since, p.awayAt = false, now, never
+	p.here, p.since, p.awayAt = false, now, due.Never
 	return true
 }
 
@@ -79,7 +80,7 @@ func (q *presence) buries(now int64, node dmutex.NodeID, proved bool) {
 // of a peer counts: before, this life may have been cut off from both.
 func (q *presence) answered(now, sent int64) {
 	for i := range q.peers {
-		if p := &q.peers[i]; !p.here && p.awayAt == never && p.since <= sent {
+		if p := &q.peers[i]; !p.here && p.awayAt == due.Never && p.since <= sent {
 			p.awayAt = now
 		}
 	}
@@ -88,7 +89,7 @@ func (q *presence) answered(now, sent int64) {
 // unanswered notes that the store does not answer: this life may be cut off from the members, too.
 func (q *presence) unanswered() {
 	for i := range q.peers {
-		q.peers[i].awayAt = never
+		q.peers[i].awayAt = due.Never
 	}
 }
 
@@ -119,8 +120,8 @@ func (q *presence) excludeAt(p *peer, grace int64, novice bool) int64 {
 	switch {
 	case p.dead:
 		return p.since
-	case p.here || p.awayAt == never:
-		return never
+	case p.here || p.awayAt == due.Never:
+		return due.Never
 	}
 	times := q.away()
 	if novice {

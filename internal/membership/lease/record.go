@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/recordtext"
 )
@@ -39,7 +40,7 @@ type Entry struct {
 	Speaks  protocol.Versions
 	Proof   string // names what the store proves to be over; empty if it proves nothing
 	Address string // means nothing to this package
-	Name    string // for people; see [IsName]
+	Name    string // for people; see package names
 }
 
 const (
@@ -136,7 +137,7 @@ func (r *Record) invalid() string {
 			return "its members are not in order"
 		case !recordtext.IsLife(m.Proof):
 			return "it names a proof that is none"
-		case !membership.IsName(m.Name):
+		case !names.Is(m.Name):
 			return "it has a name that cannot be shown"
 		case slices.ContainsFunc(r.Members[:i], func(e Entry) bool { return e.Life == m.Life }):
 			return "it names a life twice"

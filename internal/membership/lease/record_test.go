@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/internal/recordtext"
 )
@@ -106,7 +107,7 @@ func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(membership.MaxMembers) {
 		r.Highest = n + 1
-		r.Members = append(r.Members, Entry{membership.Member{Node: n + 1, Life: math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", recordtext.MaxLife), strings.Repeat("x", maxAddress), strings.Repeat("n", membership.MaxName)})
+		r.Members = append(r.Members, Entry{membership.Member{Node: n + 1, Life: math.MaxUint64 - uint64(n)}, protocol.Spoken, strings.Repeat("X", recordtext.MaxLife), strings.Repeat("x", maxAddress), strings.Repeat("n", names.Max)})
 	}
 	text, err := r.MarshalText()
 	require.NoError(t, err)

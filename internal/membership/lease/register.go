@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 )
@@ -36,7 +37,7 @@ type register struct {
 
 // newRegister returns the register of a life that has asked nothing yet.
 func newRegister(lease int64) register {
-	return register{stale: true, loadAt: math.MinInt64, renewAt: never, hintAt: never, most: lease / leases.Retry}
+	return register{stale: true, loadAt: math.MinInt64, renewAt: due.Never, hintAt: due.Never, most: lease / leases.Retry}
 }
 
 // Operation is what a [Machine] wants of the store.
@@ -93,7 +94,7 @@ func (r *register) finish(now, pause int64, life uint64, err error) (op Operatio
 func (r *register) nextLoad() int64 {
 	switch {
 	case r.op != NoOperation:
-		return never
+		return due.Never
 	case r.stale:
 		return r.loadAt
 	default:
@@ -103,7 +104,7 @@ func (r *register) nextLoad() int64 {
 
 // load begins a load.
 func (r *register) load(now int64) membership.Event {
-	r.prompted, r.hintAt = !r.stale && r.hintAt <= now, never
+	r.prompted, r.hintAt = !r.stale && r.hintAt <= now, due.Never
 	return r.begin(now, Load, nil)
 }
 

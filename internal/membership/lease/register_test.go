@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
@@ -25,7 +26,7 @@ func TestRegister(t *testing.T) {
 			} else {
 				r.begin(now, op, nil)
 			}
-			require.Equal(t, int64(never), r.nextLoad(), "seed %d", seed)
+			require.Equal(t, int64(due.Never), r.nextLoad(), "seed %d", seed)
 			err := []error{nil, ErrConflict, errUnknown}[rng.IntN(3)]
 			stale = stale && op != Load || err != nil
 			unsure = unsure && (op != Load || err != nil) || op == Swap && err == errUnknown

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
@@ -228,7 +229,7 @@ func (w *sim) input(i int, do func(now int64) membership.Output) {
 		w.after(w.between(0, second), 0, 0, func(*simNode) { w.start(i) })
 		return
 	}
-	if at := x.Deadline(); at != never {
+	if at := x.Deadline(); at != due.Never {
 		if due := x.born + int64(float64(at-x.leapt)/x.rate) + 1; due != x.timerAt {
 			x.timerAt = due
 			w.after(max(due-w.now, 0), i, x.process, func(x *simNode) {

@@ -1,10 +1,7 @@
 package lease
 
-import "math"
-
 // Times, in nanoseconds.
 const (
 	millisecond = 1_000_000
 	second      = 1000 * millisecond
-	never       = math.MaxInt64
 )

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/viewtest"
 	"github.com/dmutex/dmutex/internal/leases"
@@ -347,7 +348,7 @@ func (w *world) Steps(list []action) []action {
 		if me.op.kind != 0 {
 			add(lose, i, 0)
 		}
-		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.LeaseEnd() < l.cfg.Lease || l.read != w.record)) {
+		if l.op == NoOperation && (l.stale || l.hintAt != due.Never || l.self != dmutex.None && (l.LeaseEnd() < l.cfg.Lease || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
 		if l.in.IsComplete() && l.phase != Acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
@@ -382,7 +383,7 @@ func (w *world) Steps(list []action) []action {
 		if w.left.exits > 0 && l.fence == 0 && !l.leaving {
 			add(leave, i, 0)
 		}
-		if w.left.alarms > 0 && l.phase == Acting && l.troubleAt == never {
+		if w.left.alarms > 0 && l.phase == Acting && l.troubleAt == due.Never {
 			add(alarm, i, 0)
 		}
 	}
@@ -984,10 +985,10 @@ func (l *leased) freeze() {
 	m.vain, m.prompted = 0, false
 	m.in.Trip, m.fails, m.losses, m.exclusions, m.flaps, m.in.Quarrel = 0, 0, 0, 0, 0, 0
 	m.loadAt, m.renewAt = 2, 2
-	if m.hintAt != never {
+	if m.hintAt != due.Never {
 		m.hintAt = 2
 	}
-	if m.troubleAt != never {
+	if m.troubleAt != due.Never {
 		m.troubleAt = 0
 	}
 	for i := range m.peers {

@@ -79,7 +79,8 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	}
 	g.finish() // ends what is asked of a store
 	err = errors.Join(err, g.closeMail(ctx, err == nil))
-	if r := g.cfg.Trace; r != nil {
+	g.running.Wait()
+	if r := g.cfg.Trace; r != nil { // when nothing runs any more that records
 		g.trace(trace.Event{What: trace.Close})
 		if late := r.Flush(ctx); late != nil {
 			err = errors.Join(err, fmt.Errorf("trace: %w", late))
@@ -91,7 +92,6 @@ func (g *Group) Close(ctx context.Context) (lost []lock.Event, err error) {
 	}
 	g.Log(level, "node closed", attrs...)
 	g.late.Close()
-	g.running.Wait()
 	g.mu.Lock()
 	g.who.event(g.time(), closed{released})
 	g.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/stream"
-	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -352,7 +352,7 @@ func TestNoRoom(t *testing.T) {
 	g.Mail.Rename(g.life + 1) // drops what is not acknowledged
 	g.send(2)
 	require.Empty(t, p.parts)
-	require.EqualValues(t, int64(timers.Never), g.timers[send])
+	require.EqualValues(t, int64(due.Never), g.timers[send])
 }
 
 // The Status of a peer tells for a lease that another process with its number was heard.

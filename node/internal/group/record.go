@@ -14,11 +14,11 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/storecall"
-	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
@@ -186,9 +186,9 @@ func (l *record) follow(now int64, e membership.Event) {
 		l.renewed(now, e.Term)
 	case lease.Waiting:
 		if g.settle(g.Locks.Clear(e.Epoch, time.Duration(e.Until-now))); e.Until == 0 {
-			g.timers[say] = timers.Never
+			g.timers[say] = due.Never
 		}
-		g.timers[look] = timers.Never
+		g.timers[look] = due.Never
 		l.seek(now)
 	case lease.Freed:
 		g.Locks.Freed(e.Former, e.Loan)
@@ -210,7 +210,7 @@ func (l *record) follow(now int64, e membership.Event) {
 // rest ends what this node does for its lease.
 func (l *record) rest(now int64) {
 	g := l.group
-	g.timers[watch], g.timers[look], g.timers[say] = timers.Never, timers.Never, timers.Never
+	g.timers[watch], g.timers[look], g.timers[say] = due.Never, due.Never, due.Never
 	g.Locks.SetTerm(leases.Term{})
 	l.set(now)
 }
@@ -238,7 +238,7 @@ func (l *record) idle() bool {
 // rename makes this node speak under another number, or as nobody, to no peers yet.
 func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
-	l.group.timers[watch] = timers.Never
+	l.group.timers[watch] = due.Never
 	l.try(l.link.Become(self))
 }
 
@@ -260,7 +260,7 @@ func (l *record) excluded(now int64, forgotten bool) {
 	epoch := g.Locks.Epoch()
 	g.Locks.Freeze(epoch, dmutex.Start{})
 	g.running.Go(func() { g.Locks.Frozen(epoch, false) }) // ends what waits for no other view
-	g.timers[give] = timers.Never
+	g.timers[give] = due.Never
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, said)
 	l.rename(dmutex.None)
@@ -390,7 +390,7 @@ func (l *record) now() int64 {
 	leapt := slept - l.slept
 	l.slept = slept
 	l.Leapt(leapt)
-	if l.group.timers[give] != timers.Never {
+	if l.group.timers[give] != due.Never {
 		l.group.timers[give] += leapt // the holder has slept, too, or the clock was set
 	}
 	l.expire(now)
@@ -401,7 +401,7 @@ func (l *record) now() int64 {
 func (l *record) expire(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that
-		g.timers[give] = timers.Never
+		g.timers[give] = due.Never
 		l.set(now)
 		return
 	}
@@ -432,7 +432,7 @@ func (l *record) lapse(now int64, why error) {
 // meanwhile has its own time.
 func (l *record) giveBack() {
 	g := l.group
-	g.timers[give] = timers.Never
+	g.timers[give] = due.Never
 	lapses := g.Locks.Lapses()
 	g.running.Go(func() {
 		l.gaveBack(g.Locks.GiveBack(lapses))

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/storecall"
-	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -122,7 +122,7 @@ func (l *record) look() {
 				}
 			case waited: // until now
 				g.trace(trace.Event{What: trace.Dead, N: 1})
-				if g.timers[say] != timers.Never {
+				if g.timers[say] != due.Never {
 					g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 				}
 			}

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/stream"
-	"github.com/dmutex/dmutex/internal/timers"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -175,7 +175,7 @@ func (g *Group) mayAct(now int64) {
 
 // wake asks for a Tick when there is something to do by time alone.
 func (g *Group) wake() {
-	if at := min(g.who.Deadline(), g.timers.Next()); at != timers.Never {
+	if at := min(g.who.Deadline(), g.timers.Next()); at != due.Never {
 		g.Mail.Wake(time.Duration(at - g.time()))
 	}
 }
@@ -191,10 +191,10 @@ func (g *Group) time() int64 {
 // send passes some of the pending messages to the mail, as far as there is room. The rest has its turn when
 // the inputs that wait for the mutex have had theirs.
 func (g *Group) send(now int64) {
-	g.timers[send] = timers.Never
+	g.timers[send] = due.Never
 	for _, id := range g.Others() {
-		p, at := g.peer(id), int64(timers.Never)
-		for sent := 0; at == timers.Never && (len(p.parts) > 0 || len(p.pending) > 0); {
+		p, at := g.peer(id), int64(due.Never)
+		for sent := 0; at == due.Never && (len(p.parts) > 0 || len(p.pending) > 0); {
 			if len(p.parts) == 0 {
 				p.parts = next(&p.pending, g.Mail.MaxMessage())
 			}
@@ -264,7 +264,7 @@ func (g *Group) acts(now int64) {
 	g.acting.Store(true)
 	close(g.next)
 	g.next = make(chan struct{})
-	g.since, g.timers[nag] = now, timers.Never
+	g.since, g.timers[nag] = now, due.Never
 }
 
 // handle takes a part of a message of package membership.
@@ -345,5 +345,5 @@ func (g *Group) Tick(int64) int64 {
 			g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing).Error()))
 		})
 	}
-	return timers.Never // wake has said when it is due
+	return due.Never // wake has said when it is due
 }

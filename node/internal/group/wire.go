@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/lock"
 )
@@ -22,7 +23,7 @@ func nameFields(f *wire.Fields, name *string) {
 	says := uint64(saysName)
 	wire.Uint(f, &says, saysName)
 	f.Name(name, lock.MaxName)
-	f.Refuse(!membership.IsName(*name), "a name cannot be shown")
+	f.Refuse(!names.Is(*name), "a name cannot be shown")
 }
 
 // roomFor returns how large frames must be in a group of so many members.
@@ -249,7 +250,7 @@ func pastFields(f *wire.Fields, m *membership.Message) {
 		wire.Number(f, &of.Node)
 		wire.Number(f, &of.Epoch)
 		f.Name(&of.Name, lock.MaxName)
-		f.Refuse(of.Name != "" && !membership.IsName(of.Name), "a name cannot be shown")
+		f.Refuse(of.Name != "" && !names.Is(of.Name), "a name cannot be shown")
 		parting := of.Parting != nil
 		if f.Bool(&parting); !parting {
 			return

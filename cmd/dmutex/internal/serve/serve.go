@@ -15,8 +15,8 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/catalog"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/metrics"
+	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/filenode"
 	"github.com/dmutex/dmutex/node/nodehttp"
@@ -85,8 +85,8 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
 	case c.Session != 0 && (c.Session < 100*time.Millisecond || c.Session > c.Lease):
 		return fmt.Errorf("--session=%v: choose 100ms to --lease, which is %v", c.Session, c.Lease)
-	case !membership.IsName(c.Name):
-		return fmt.Errorf("--name=%q: choose printable text of at most 64 bytes", c.Name)
+	case !names.Is(c.Name):
+		return fmt.Errorf("--name=%q: choose %s", c.Name, names.Rule)
 	case !known:
 		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, catalog.Names())
 	}

@@ -1,0 +1,333 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/epochs"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// Nodes on a bad network are recorded, with cancels and so many locks that some are forgotten.
+// Every machine replays, each message that was received was sent, and each number is used once.
+func TestTrace(t *testing.T) {
+	for _, a := range algorithms.Some() {
+		t.Run(a.Name, func(t *testing.T) {
+			bad := memlink.Config{Seed: 1, Loss: 0.1, Duplicate: 0.1, MinDelay: time.Millisecond, MaxDelay: 20 * time.Millisecond}
+			var traces []*trace.Trace
+			bubble(t, strict, a.Algorithm, bad, func(t *testing.T, g *group) { traces = record(t, g) })
+
+			unheard := matched(t, traces, a.Algorithm)
+			require.Empty(t, unheard, "these were never received")
+			what := make(map[trace.What]int)
+			for _, tr := range traces {
+				require.Equal(t, trace.Close, tr.Events[len(tr.Events)-1].What)
+				for _, e := range tr.Events {
+					what[e.What]++
+				}
+			}
+			require.GreaterOrEqual(t, what[trace.View], 3)
+			require.GreaterOrEqual(t, what[trace.Ready], 3)
+			require.Equal(t, 6, what[trace.Met])
+			require.Positive(t, what[trace.Left])
+			require.Positive(t, what[trace.Cancel])
+			if a.Forgets {
+				require.Positive(t, what[trace.Forget])
+			}
+		})
+	}
+}
+
+// recorded starts a node with a recorder; its trace is in the file when the node
+// is closed.
+func (g *group) recorded(id dmutex.NodeID) *bytes.Buffer {
+	file := g.record()
+	g.startWith(id, node.Config{Algorithm: g.algorithm, Group: "recorded", Trace: g.trace})
+	g.trace = nil
+	return file
+}
+
+// record makes the next process record. Its trace is in the file when it has closed.
+func (g *group) record() (file *bytes.Buffer) {
+	file = new(bytes.Buffer)
+	g.trace = trace.NewRecorder(file)
+	g.recorders = append(g.recorders, g.trace)
+	return file
+}
+
+// closeAll closes all nodes at once and reads what they have recorded.
+func (g *group) closeAll(files []*bytes.Buffer) (traces []*trace.Trace) {
+	time.Sleep(time.Minute)
+	var wg sync.WaitGroup
+	for _, id := range g.members {
+		wg.Go(func() { require.NoError(g.t, g.node(id).Close(g.t.Context())) })
+	}
+	wg.Wait()
+	for i, file := range files {
+		tr, err := trace.Read(fmt.Sprint(i+1), file)
+		require.NoError(g.t, err)
+		traces = append(traces, tr)
+	}
+	return traces
+}
+
+// Messages keep their numbers even if they come before their receiver is ready.
+func TestTraceEarly(t *testing.T) {
+	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		files := []*bytes.Buffer{nil, g.recorded(2), g.recorded(3)}
+		time.Sleep(time.Second)
+		g.net.Cut(3, 2) // they have met, but 2 will not hear that 3 has met 1
+		files[0] = g.recorded(1)
+		waits := []<-chan outcome{g.acquireLater(t.Context(), 1, "x"), g.acquireLater(t.Context(), 1, "y")}
+		time.Sleep(time.Second)
+		g.net.Heal()
+		for _, w := range waits {
+			o := <-w
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+		}
+		require.Empty(t, matched(t, g.closeAll(files), ricart.New))
+	})
+}
+
+// The messages of a life that ended before any view acted do not count in the numbers of the next
+// life.
+func TestTraceOfAnEarlierLife(t *testing.T) {
+	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		nodetest.Today() // the next life has a higher number
+		g.members = []dmutex.NodeID{1, 2, 3}
+		g.net.Cut(1, 3)
+		g.net.Cut(3, 1)
+		g.recorded(2)
+		files := []*bytes.Buffer{g.recorded(1), nil, g.recorded(3)}
+		time.Sleep(time.Second) // 2 has met both, and says so
+		g.crash(2)
+		files[1] = g.recorded(2)
+		time.Sleep(time.Minute) // messages of an older view would be dropped
+		for _, id := range g.members {
+			require.NoError(t, g.acquire(id, "x").Release())
+		}
+		require.Empty(t, matched(t, g.closeAll(files), ricart.New))
+	})
+}
+
+// matched replays traces that share a clock. It requires that each message that was received was
+// sent before, under the same number, and returns the messages that were not received.
+func matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) (lost []string) {
+	type way struct { // of a message: it is the seq-th from the one node to the other
+		from, to dmutex.NodeID
+		seq      uint64
+	}
+	sent, times := make(map[way]string), make(map[way]int64)
+	for _, tr := range traces {
+		require.False(t, tr.Cut)
+		r, err := dmutextest.Replay(tr, a)
+		require.NoError(t, err)
+		require.Positive(t, r.Inputs)
+		require.Zero(t, r.Skipped)
+		last := make(map[string]int64)
+		for _, e := range tr.Events {
+			require.GreaterOrEqual(t, e.Time, last[e.Lock], "line %d", e.Line)
+			last[e.Lock] = e.Time
+			for _, m := range e.Out {
+				w := way{m.From, m.To, m.Seq}
+				require.NotZero(t, m.Seq)
+				require.Empty(t, sent[w], "two messages are %v", w)
+				sent[w], times[w] = e.Lock+" "+m.String(), tr.Header.Opened+e.Time
+			}
+		}
+	}
+	for _, tr := range traces {
+		for _, e := range tr.Events {
+			if e.What == trace.Handle {
+				w := way{e.In.From, e.In.To, e.In.Seq}
+				require.Equal(t, sent[w], e.Lock+" "+e.In.String(), "line %d", e.Line)
+				require.GreaterOrEqual(t, tr.Header.Opened+e.Time, times[w], "line %d", e.Line)
+				delete(sent, w)
+			}
+		}
+	}
+	return slices.Collect(maps.Values(sent))
+}
+
+// record returns the traces of three nodes that were busy for a while.
+func record(t *testing.T, g *group) (traces []*trace.Trace) {
+	g.members = []dmutex.NodeID{1, 2, 3}
+	var files []*bytes.Buffer
+	for _, id := range g.members {
+		files = append(files, g.recorded(id))
+	}
+	var wg sync.WaitGroup
+	for _, id := range g.members {
+		for k := range 2 {
+			wg.Go(func() {
+				for i := range 10 {
+					h := g.acquire(id, "busy")
+					time.Sleep(time.Millisecond)
+					require.NoError(t, h.Release())
+					require.NoError(t, g.mutex(id, "busy").Ask(t.Context())) // has a number, and is not recorded
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+					if h, err := g.mutex(id, fmt.Sprint("other ", i, k)).Acquire(ctx); err == nil {
+						require.NoError(t, h.Release())
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range 1200 { // so many that some are forgotten
+		require.NoError(t, g.acquire(dmutex.NodeID(i%3+1), fmt.Sprint("brief ", i)).Release())
+	}
+	traces = g.closeAll(files)
+	for i, tr := range traces {
+		require.Equal(t, g.members[i], tr.Header.Self)
+		require.Equal(t, g.members, tr.Header.Members)
+		require.Equal(t, "recorded", tr.Header.Group)
+		require.NotEmpty(t, tr.Header.Name)
+		require.NotEmpty(t, tr.Header.Algorithm)
+		require.NotZero(t, tr.Header.Opened)
+		require.NotZero(t, tr.Header.Life)
+	}
+	return traces
+}
+
+// A trace has the views, and the restart of a peer. Every machine replays in its view.
+func TestTraceOfARestart(t *testing.T) {
+	each(t, strict, func(t *testing.T, g *group) {
+		nodetest.Today() // the next life has a higher number
+		g.members = []dmutex.NodeID{1, 2, 3}
+		files := map[string]*bytes.Buffer{"1": g.recorded(1), "2": g.recorded(2), "3": g.recorded(3)}
+		kept := g.acquire(1, "kept")
+		lost := g.acquire(2, "lost")
+		waiting := []<-chan outcome{g.acquireLater(t.Context(), 3, "lost"), g.acquireLater(t.Context(), 3, "kept")}
+		g.crash(2)
+		time.Sleep(time.Minute)
+		files["2 again"] = g.recorded(2)
+		o := <-waiting[0]
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), lost.Fence())
+		require.NoError(t, o.held.Release())
+		require.NoError(t, kept.Release())
+		require.NoError(t, (<-waiting[1]).held.Release())
+		require.NoError(t, g.acquire(2, "kept").Release())
+		for _, id := range g.members {
+			g.close(id)
+		}
+		for _, r := range g.recorders { // the Close of a crash waits for nothing
+			require.NoError(t, r.Flush(t.Context()))
+		}
+
+		traces := make(map[string]*trace.Trace)
+		for name, file := range files {
+			tr, err := trace.Read(name, file)
+			require.NoError(t, err)
+			r, err := dmutextest.Replay(tr, g.algorithm)
+			require.NoError(t, err)
+			require.Positive(t, r.Inputs)
+			require.Zero(t, r.Skipped)
+			traces[name] = tr
+			epoch := uint64(0) // installed
+			for _, e := range tr.Events {
+				switch e.What {
+				case trace.View:
+					require.Greater(t, e.N, epoch)
+					epoch = e.N
+				case trace.Ready:
+					require.Equal(t, epoch, e.N)
+				case trace.Down:
+					require.Empty(t, e.Err, "it is a Close")
+				case trace.Handle:
+					require.Equal(t, epoch, epochs.Of(e.In.Fence))
+				}
+			}
+		}
+		var lives []uint64
+		born := 0
+		for _, e := range traces["1"].Events {
+			switch {
+			case e.Peer == 2 && e.What == trace.Met:
+				lives = append(lives, e.Life)
+			case e.What == trace.Born && e.Lock == "kept" && e.Holder == 1:
+				born++
+			}
+		}
+		require.Equal(t, traces["2"].Header.Life, lives[0])
+		require.GreaterOrEqual(t, len(lives), 2)
+		if len(lives) > 2 { // with two, it may have taken a higher life before node 1 met it
+			require.Equal(t, traces["2 again"].Header.Life, lives[1])
+		}
+		require.Equal(t, 1, born, "1 holds kept in the second view")
+	})
+}
+
+// A recorder is for one node.
+func TestTraceIsOfOneNode(t *testing.T) {
+	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1}
+		cfg := node.Config{Algorithm: ricart.New, Trace: trace.NewRecorder(new(bytes.Buffer))}
+		n, err := node.OpenStrict(t.Context(), 1, g.members, g.net.Link(1), cfg)
+		require.NoError(t, err)
+		require.NoError(t, n.Close(t.Context()))
+		_, err = node.OpenStrict(t.Context(), 1, g.members, g.net.Link(1), cfg)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+	})
+}
+
+type stuckWriter struct{ free chan struct{} }
+
+func (w stuckWriter) Write(b []byte) (int, error) {
+	<-w.free
+	return len(b), nil
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// A writer that blocks or fails delays no caller. Close returns the failure.
+func TestTraceWriterFails(t *testing.T) {
+	bubble(t, both, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		stuck := stuckWriter{make(chan struct{})}
+		open := func(r *trace.Recorder) *node.Node {
+			n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, g.net.Link(1), node.Config{
+				Trace: r,
+			})
+			require.NoError(t, err)
+			for range 10_000 {
+				require.NoError(t, n.Mutex(strings.Repeat("x", 200)).Do(t.Context(), func(context.Context, uint64) error { return nil }))
+			}
+			return n
+		}
+		r := trace.NewRecorder(stuck)
+		n := open(r)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, n.Close(ctx), context.DeadlineExceeded)
+		require.Positive(t, r.Lost())
+		close(stuck.free)
+
+		n = open(trace.NewRecorder(brokenWriter{}))
+		require.ErrorContains(t, n.Close(t.Context()), "disk full")
+	})
+}

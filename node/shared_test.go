@@ -1,0 +1,438 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// eachShared runs a test with every algorithm that shares.
+func eachShared(t *testing.T, test func(t *testing.T, g *group)) {
+	for _, a := range algorithms.Some() {
+		if !a.Shares {
+			continue
+		}
+		t.Run(a.Name, func(t *testing.T) {
+			bubble(t, both, a.Algorithm, memlink.Config{MinDelay: time.Millisecond, MaxDelay: 3 * time.Millisecond, Seed: 1}, test)
+		})
+	}
+}
+
+func (g *group) share(id dmutex.NodeID, name string) lock.Held {
+	h, err := g.node(id).Mutex(name).Shared().Acquire(nodetest.ContextFor(g.t, time.Minute))
+	require.NoError(g.t, err)
+	return h
+}
+
+// Callers of all nodes share the lock. One that wants it alone waits for all of them, and those that
+// come later wait behind it.
+func TestShared(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		var readers []lock.Held
+		for _, id := range []dmutex.NodeID{1, 2, 1, 2} {
+			readers = append(readers, g.share(id, "x"))
+		}
+		before := g.sent()
+		for _, id := range g.members[:2] {
+			readers = append(readers, g.share(id, "x"))
+		}
+		require.Equal(t, before, g.sent(), "a node that shares the lock joins at no message")
+		require.Equal(t, readers[0].Fence(), readers[2].Fence())
+		require.Equal(t, 1, g.node(1).Status().Shared)
+		require.Zero(t, g.node(3).Status().Shared)
+
+		alone := make(chan lock.Held)
+		go func() { alone <- g.acquire(3, "x") }()
+		time.Sleep(100 * time.Millisecond)
+		for _, id := range g.members {
+			_, err := g.node(id).Mutex("x").Shared().TryAcquire(t.Context())
+			require.ErrorIs(t, err, node.ErrBusy, "the door is closed at %d", id)
+		}
+		late := make(chan lock.Held)
+		go func() { late <- g.share(1, "x") }()
+		for _, h := range readers {
+			select {
+			case <-alone:
+				require.Fail(t, "a writer among readers")
+			default:
+			}
+			require.NoError(t, h.Err())
+			require.NoError(t, h.Release())
+			time.Sleep(20 * time.Millisecond)
+		}
+		h := <-alone
+		for _, r := range readers {
+			require.Greater(t, h.Fence(), r.Fence())
+		}
+		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-late:
+			require.Fail(t, "a reader beside a writer")
+		default:
+		}
+		require.NoError(t, h.Release())
+		r := <-late
+		require.Greater(t, r.Fence(), h.Fence())
+		require.NoError(t, r.Release())
+		synctest.Wait()
+	})
+}
+
+// Under algorithms that do not share, a call fails at once.
+func TestUnshared(t *testing.T) {
+	for _, a := range algorithms.All {
+		if a.Shares {
+			continue
+		}
+		t.Run(a.Name, func(t *testing.T) {
+			bubble(t, both, a.Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
+				g.open(2)
+				h := g.acquire(1, "x")
+				_, err := g.node(1).Mutex("x").Shared().Acquire(t.Context())
+				require.ErrorIs(t, err, node.ErrUnshared)
+				_, err = g.node(2).Mutex("x").Shared().TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrUnshared)
+				require.NoError(t, h.Release())
+			})
+		})
+	}
+}
+
+// Readers that never pause, with deadlines, and a writer at each node: never a writer with anybody,
+// and every writer gets its turns.
+func TestSharedStorm(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		var (
+			readers, writers, together atomic.Int64
+			turns                      [3]int
+			all                        sync.WaitGroup
+		)
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		task := func(seed uint64, mutex lock.Mutex, inside func() error, done func()) {
+			all.Go(func() {
+				random := rand.New(rand.NewPCG(seed, 7))
+				for ctx.Err() == nil {
+					call, cancel := context.WithTimeout(ctx, time.Duration(1+random.IntN(100))*time.Millisecond)
+					h, err := mutex.Acquire(call)
+					cancel()
+					if err == nil {
+						require.NoError(t, inside())
+						time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
+						require.NoError(t, inside())
+						done()
+						require.NoError(t, h.Release())
+					}
+				}
+			})
+		}
+		for i, id := range g.members {
+			for k := range uint64(3) {
+				read := false
+				task(uint64(id)<<8|k, g.node(id).Mutex("x").Shared(), func() error {
+					if !read {
+						read = true
+						together.Store(max(together.Load(), readers.Add(1)))
+					}
+					if w := writers.Load(); w > 0 {
+						return fmt.Errorf("a reader beside %d writers", w)
+					}
+					return nil
+				}, func() { read = false; readers.Add(-1) })
+			}
+			wrote := false
+			task(uint64(id), g.node(id).Mutex("x"), func() error {
+				if !wrote {
+					wrote = true
+					writers.Add(1)
+				}
+				if r, w := readers.Load(), writers.Load(); r > 0 || w > 1 {
+					return fmt.Errorf("a writer beside %d readers and %d writers", r, w-1)
+				}
+				return nil
+			}, func() { wrote = false; writers.Add(-1); turns[i]++ })
+		}
+		all.Wait()
+		require.Greater(t, together.Load(), int64(1))
+		for i := range turns {
+			require.Positive(t, turns[i])
+		}
+		t.Log("together", together.Load(), "turns of writers", turns)
+		h := g.acquire(1, "x")
+		require.NoError(t, h.Release(), "nothing is left behind")
+	})
+}
+
+// Sharers of two nodes keep the lock over views, and a writer waits for all of them. Callers that join
+// them then have the old fence.
+func TestSharedViews(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		readers := []lock.Held{g.share(1, "x"), g.share(2, "x"), g.share(1, "x"), g.share(2, "x")}
+		g.close(3)
+		g.start(3)
+		require.NoError(t, g.node(3).Ready(t.Context()))
+		readers = append(readers, g.share(1, "x"))
+		require.Equal(t, readers[0].Fence(), readers[4].Fence())
+		alone := make(chan lock.Held)
+		go func() { alone <- g.acquire(3, "x") }()
+		for _, h := range readers {
+			time.Sleep(100 * time.Millisecond)
+			select {
+			case <-alone:
+				require.Fail(t, "a writer among readers")
+			default:
+			}
+			require.NoError(t, h.Release())
+		}
+		h := <-alone
+		for _, r := range readers {
+			require.Greater(t, h.Fence(), r.Fence())
+		}
+		require.NoError(t, h.Release())
+	})
+}
+
+// A caller that wants the lock alone and gives up keeps no reader out: while readers hold it, readers of
+// all nodes come in at once and meet, also those that waited behind it at its own node, and those that
+// come later. So it is for each home of the lock, and each node of the first reader and of the writer.
+//
+// LESSONS L53.
+func TestWriterGivesUp(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		for k := range 3 * 3 * 3 {
+			first, writer, tries := g.members[k%3], g.members[k/3%3], k/9
+			name := fmt.Sprint("x", k)
+			held := []lock.Held{g.share(first, name)}
+			behind := make(chan lock.Held, 3)
+			switch tries {
+			case 0:
+				_, err := g.node(writer).Mutex(name).TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy)
+				behind <- g.share(writer, name)
+			case 1: // its deadline passes, and readers wait behind it, at every node
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				alone := g.acquireLater(ctx, writer, name)
+				time.Sleep(20 * time.Millisecond)
+				for _, id := range g.members {
+					go func() { behind <- g.share(id, name) }()
+				}
+				require.ErrorIs(t, (<-alone).err, context.DeadlineExceeded)
+				cancel()
+			case 2: // another one still waits
+				ctx, cancel := context.WithCancel(t.Context())
+				all := []<-chan outcome{g.acquireLater(ctx, writer, name), g.acquireLater(ctx, writer%3+1, name)}
+				time.Sleep(20 * time.Millisecond)
+				_, err := g.node(first%3 + 1).Mutex(name).TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy)
+				go func() { behind <- g.share(first%3+1, name) }()
+				time.Sleep(time.Second)
+				require.Empty(t, behind)
+				cancel()
+				for _, o := range all {
+					require.Error(t, (<-o).err)
+				}
+			}
+			time.Sleep(time.Second)
+			require.NotEmpty(t, behind, "first %d writer %d tries %d", first, writer, tries)
+			for len(behind) > 0 {
+				held = append(held, <-behind)
+			}
+			for _, id := range g.members {
+				h, err := g.node(id).Mutex(name).Shared().TryAcquire(t.Context())
+				require.NoError(t, err, "first %d writer %d tries %d", first, writer, tries)
+				held = append(held, h)
+			}
+			for _, h := range held {
+				require.NoError(t, h.Err())
+				require.NoError(t, h.Release())
+			}
+			h := g.acquire(writer, name)
+			require.Greater(t, h.Fence(), held[0].Fence())
+			require.NoError(t, h.Release())
+		}
+	})
+}
+
+// A reader behind a writer of its own node that gives up does not get the lock alone: readers meet, also
+// when another node held the lock alone before.
+func TestReaderBehindQuitter(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		h := g.acquire(2, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		quitter := g.acquireLater(ctx, 1, "x")
+		time.Sleep(50 * time.Millisecond)
+		readers := make(chan lock.Held, 6)
+		for _, id := range append(g.members, g.members...) {
+			go func() { readers <- g.share(id, "x") }()
+		}
+		time.Sleep(50 * time.Millisecond)
+		cancel()
+		require.Error(t, (<-quitter).err)
+		time.Sleep(time.Second)
+		require.Empty(t, readers)
+		require.NoError(t, h.Release())
+		time.Sleep(time.Second)
+		require.Len(t, readers, 6, "all at once")
+		for range 6 {
+			require.NoError(t, (<-readers).Release())
+		}
+		require.NoError(t, g.acquire(3, "x").Release())
+	})
+}
+
+// A caller that shares the lock learns that another wants it alone, at its own node or at another one,
+// also if it looks only then.
+func TestSharedAsked(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		for _, writer := range []dmutex.NodeID{1, 3} {
+			early, late := g.share(1, "x"), g.share(1, "x")
+			asked := node.Asked(early)
+			more := g.share(2, "x")
+			synctest.Wait()
+			select {
+			case <-asked:
+				require.Fail(t, "nobody waits")
+			default:
+			}
+			alone := g.acquireLater(t.Context(), writer, "x")
+			<-asked
+			<-node.Asked(late)
+			require.NoError(t, early.Release())
+			require.NoError(t, late.Release())
+			<-node.Asked(more) // at the latest when node 1 has made its request
+			require.NoError(t, more.Release())
+			o := <-alone
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+		}
+	})
+}
+
+// Under central a writer costs one message more for each other node that shares the lock, an INQUIRE
+// from the coordinator, and one for itself. The first reader of a node costs three messages, and further ones none.
+func TestSharedCost(t *testing.T) {
+	for _, nodes := range []int{3, 5, 9} {
+		bubble(t, both, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+			g.open(nodes)
+			var others, all []dmutex.NodeID
+			home := locks.Home("x", g.members)
+			for _, id := range g.members {
+				if all = append(all, id); id != home {
+					others = append(others, id)
+				}
+			}
+			sent := func() (sum [dmutex.Kinds]uint64) {
+				synctest.Wait()
+				for _, id := range all {
+					for k, n := range g.node(id).Status().Sent {
+						sum[k] += n
+					}
+				}
+				return sum
+			}
+			writer, readers := others[0], others[1:]
+			before := sent()
+			var held []lock.Held
+			for _, id := range append(readers, readers...) {
+				held = append(held, g.share(id, "x"))
+			}
+			alone := g.acquireLater(t.Context(), writer, "x")
+			for _, h := range held {
+				<-node.Asked(h)
+				require.NoError(t, h.Release())
+			}
+			require.NoError(t, (<-alone).held.Release())
+			after, r := sent(), uint64(len(readers))
+			for kind, want := range map[dmutex.Kind]uint64{dmutex.Share: r, dmutex.Grant: r + 1, dmutex.Request: 1, dmutex.Inquire: r + 1, dmutex.Release: r + 1} {
+				require.Equal(t, want, after[kind]-before[kind], "%v", kind)
+			}
+		})
+	}
+}
+
+// The error of a call that shares names the call that keeps it out: of this process, of another one, or only
+// that there is one.
+func TestErrorNamesTheWriter(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		g.open(3)
+		h := g.share(1, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		alone := g.acquireLater(ctx, 2, "x")
+		time.Sleep(2 * time.Second)
+		for id, want := range map[dmutex.NodeID]string{
+			1: `(held|shared) by .*, and a call of web-2 \(node 2\) has waited [2-5].*s to hold it alone: context deadline exceeded$`,
+			2: `(held|shared) by .*, and a call of this process has waited [2-5]s to hold it alone: context deadline exceeded$`,
+			3: `(held|shared) by .*, and a call of web-2 \(node 2\) has waited [2-5].*s to hold it alone: context deadline exceeded$`,
+		} {
+			_, err := g.node(id).Mutex("x").Shared().Acquire(nodetest.ContextFor(t, time.Second))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Regexp(t, want, err)
+		}
+		_, err := g.node(1).Mutex("x").Shared().TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrBusy)
+		require.ErrorContains(t, err, "and a call of another process waits to hold it alone")
+		_, err = g.node(3).Mutex("x").Acquire(nodetest.ContextFor(t, time.Second))
+		require.NotContains(t, err.Error(), "alone", "only readers are kept out by it")
+		cancel()
+		require.Error(t, (<-alone).err)
+		require.NoError(t, h.Release())
+	})
+}
+
+// A trace has what a request that is taken back sends, and replays.
+func TestTraceOfAQuitter(t *testing.T) {
+	eachShared(t, func(t *testing.T, g *group) {
+		nodetest.Today()
+		g.members = []dmutex.NodeID{1, 2, 3}
+		files := []*bytes.Buffer{g.recorded(1), g.recorded(2), g.recorded(3)}
+		h := g.share(1, "x")
+		for _, id := range g.members {
+			_, err := g.node(id).Mutex("x").TryAcquire(t.Context())
+			require.ErrorIs(t, err, node.ErrBusy)
+		}
+		require.NoError(t, g.share(3, "x").Release())
+		require.NoError(t, h.Release())
+		synctest.Wait()
+		for _, id := range g.members {
+			g.close(id)
+		}
+		withdrawn := 0
+		for i, file := range files {
+			tr, err := trace.Read(fmt.Sprint(i), file)
+			require.NoError(t, err)
+			_, err = dmutextest.Replay(tr, g.algorithm)
+			require.NoError(t, err)
+			for _, e := range tr.Events {
+				if e.What == trace.Cancel || e.What == trace.Handle && e.In.Kind == dmutex.Inquire {
+					withdrawn += len(e.Out)
+				}
+			}
+		}
+		require.Positive(t, withdrawn)
+	})
+}
