@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,141 +19,100 @@ import (
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
+	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
 
-// A referee knows the last handle of each lock.
-type referee struct {
-	mu   sync.Mutex
-	last map[string]lock.Held
-}
-
-// granted fails the test if another handle is valid, or had a higher fence.
-func (r *referee) granted(t *testing.T, name string, h lock.Held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if h.Err() != nil {
-		return
-	}
-	if last := r.last[name]; last != nil {
-		require.Error(t, last.Err(), "two hold %s", name)
-		require.Greater(t, h.Fence(), last.Fence())
-	}
-	r.last[name] = h
-}
-
 // Members crash, close and lose the store, and clients die, are cut off and lose connections: at
-// most one handle of a lock is valid, fences rise, and nobody is stuck.
+// most one handle of a lock is good, fences rise, and nobody is stuck.
 func TestStorm(t *testing.T) {
-	seeds := uint64(6)
+	seeds := 6
 	switch {
 	case testing.Short():
 		seeds = 1
 	case racetest.On || quicktest.On():
 		seeds = 2
 	}
-	for seed := range seeds {
-		bubble(t, func(t *testing.T, w *world) { storm(t, w, seed) })
+	for _, seed := range storm.Seeds(t, seeds) {
+		bubble(t, func(t *testing.T, w *world) { runStorm(t, w, storm.New(t, seed)) })
 	}
 }
 
-func storm(t *testing.T, w *world, seed uint64) {
-	luck := rand.New(rand.NewPCG(seed, 0))
+func runStorm(t *testing.T, w *world, s *storm.Storm) {
 	names := []string{"m0", "m1", "m2"}
 	for _, name := range names {
 		w.open(name)
 	}
-	ref := &referee{last: make(map[string]lock.Held)}
-	ctx, stop := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	grants := make([]atomic.Int64, 9)
-	work := func(i int, u *user) {
-		luck := rand.New(rand.NewPCG(seed, uint64(i)))
-		working.Go(func() {
-			for ctx.Err() == nil {
-				name := fmt.Sprint("l", luck.IntN(3))
-				// Some calls have little patience, or none.
-				brief, cancel := context.WithTimeout(ctx, time.Duration(luck.Int64N(int64(20*session))))
-				take, try := u.Mutex(name).Acquire, luck.IntN(5) == 0
-				if try {
-					take = u.Mutex(name).TryAcquire
-				}
-				h, err := take(brief)
-				patient := brief.Err() == nil && !try
-				if cancel(); err != nil {
-					if patient && !u.dead() {
-						t.Errorf("seed %d: %v", seed, err)
-					}
-					if patient || u.dead() {
-						return
-					}
-					continue
-				}
-				ref.granted(t, name, h)
-				grants[i].Add(1)
-				select {
-				case <-h.Context().Done():
-				case <-time.After(time.Duration(luck.Int64N(int64(session / 2)))):
-				}
-				_ = h.Release()
-			}
-		})
+	upTo := func(luck *rand.Rand, most time.Duration) time.Duration {
+		return time.Duration(luck.Int64N(int64(most)))
 	}
-	users := make([]*user, len(grants))
-	for i := range users {
-		users[i] = w.use(fmt.Sprint("u", i), names...)
-		work(i, users[i])
+	ctx, stop := context.WithCancel(t.Context())
+	work := func(who string) *user {
+		u := w.use(who, names...)
+		s.Go(ctx, storm.Caller{
+			Who: who, Names: 3, Tries: 5,
+			Lock:     func(name string) lock.Mutex { return u.Mutex(name) },
+			Patience: func(luck *rand.Rand) time.Duration { return upTo(luck, 20*session) },
+			Hold:     func(luck *rand.Rand) time.Duration { return upTo(luck, session/2) },
+			TryFails: func(error) bool { return true }, // when no member is reached
+			Ends:     func(error) bool { return u.dead() },
+			Loses:    func(error) bool { return true },
+			Margin:   session / 16,
+		})
+		return u
+	}
+	var users []*user
+	var who []string
+	for i := range 9 {
+		who = append(who, fmt.Sprint("u", i))
+		users = append(users, work(who[i]))
 	}
 	var closing sync.WaitGroup
-	for range 150 {
-		time.Sleep(time.Duration(luck.Int64N(int64(session))))
-		i := luck.IntN(len(users))
-		name := names[luck.IntN(len(names))]
-		m := w.member(name)
-		switch what := luck.IntN(12); {
-		case what < 4:
-			users[i].hangUp("")
-		case what < 6:
-			users[i].silence()
-		case what == 6: // a process dies, and another begins
-			users[i].die()
-			_ = users[i].Close()
-			users[i] = w.use(fmt.Sprint("u", i), names...)
-			work(i, users[i])
-		case what == 7 && m != nil:
-			m.store.Outage(true)
-			time.Sleep(time.Duration(luck.Int64N(int64(2 * session))))
-			m.store.Outage(false)
-		case what == 8 && m != nil:
-			m.cut.Store(true)
-			m.door.shut.Store(true)
-			time.Sleep(time.Duration(luck.Int64N(int64(2 * session))))
-			m.cut.Store(false)
-			m.door.shut.Store(false)
-		case what == 9 && m != nil:
-			w.crash(m)
-			w.end(m)
-			w.open(name)
-		case what == 10 && m != nil:
-			w.forget(name)
-			closing.Go(func() { require.NoError(t, m.Close(context.WithoutCancel(ctx)), "seed %d", seed) })
-			time.Sleep(time.Duration(luck.Int64N(int64(session))))
-			w.open(name)
+	to := func(do func(m *member)) func() {
+		return func() {
+			if m := w.member(names[s.Luck.IntN(len(names))]); m != nil {
+				do(m)
+			}
 		}
 	}
+	s.Blow(150, func() time.Duration { return s.UpTo(session) },
+		storm.Fault{Name: "a client loses its connections", Rate: 4, Do: func() { users[s.Luck.IntN(len(users))].hangUp("") }},
+		storm.Fault{Name: "the connections of a client lose everything", Rate: 2, Do: func() { users[s.Luck.IntN(len(users))].silence() }},
+		storm.Fault{Name: "a client dies, and another begins", Rate: 1, Do: func() {
+			i := s.Luck.IntN(len(users))
+			users[i].die()
+			_ = users[i].Close()
+			users[i] = work(who[i])
+		}},
+		storm.Fault{Name: "a member loses the store", Rate: 1, Do: to(func(m *member) {
+			m.store.Outage(true)
+			time.Sleep(s.UpTo(2 * session))
+			m.store.Outage(false)
+		})},
+		storm.Fault{Name: "a member is cut off from all but the store", Rate: 1, Do: to(func(m *member) {
+			m.cut.Store(true)
+			m.door.shut.Store(true)
+			time.Sleep(s.UpTo(2 * session))
+			m.cut.Store(false)
+			m.door.shut.Store(false)
+		})},
+		storm.Fault{Name: "a member crashes, and another begins", Rate: 1, Do: to(func(m *member) {
+			w.crash(m)
+			w.end(m)
+			w.open(m.name)
+		})},
+		storm.Fault{Name: "a member closes, and another begins", Rate: 1, Do: to(func(m *member) {
+			w.forget(m.name)
+			closing.Go(func() { require.NoError(t, m.Close(context.WithoutCancel(ctx))) })
+			time.Sleep(s.UpTo(session))
+			w.open(m.name)
+		})})
 	closing.Wait()
-	before := make([]int64, len(grants))
-	for i := range grants {
-		before[i] = grants[i].Load()
-	}
-	time.Sleep(20 * session)
-	for i := range grants {
-		require.Greater(t, grants[i].Load(), before[i], "seed %d: client %d is stuck", seed, i)
-	}
+	s.Goes(20*session, who...)
 	stop()
-	working.Wait()
+	s.Wait()
 }
 
 // A client that sends nonsense is cut off, and its cost to a member is bounded. It cannot resume

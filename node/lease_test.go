@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -24,11 +21,9 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
-	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -705,137 +700,6 @@ func TestLeaseTransaction(t *testing.T) {
 			all[0].isolate(false)
 		})
 	}
-}
-
-// LESSONS L28, L53: members come, go, crash, are cut off, lose the store and have their clocks set
-// forward, in any order. No two members hold the same lock at a time.
-func TestLeaseSoak(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	seeds := uint64(2)
-	switch {
-	case os.Getenv("DMUTEX_LONG") != "":
-		seeds = 200
-	case racetest.On || os.Getenv("CI") == "":
-		seeds = 1
-	}
-	for seed := range seeds {
-		leaseSoak(t, seed)
-	}
-}
-
-func leaseSoak(t *testing.T, seed uint64) {
-	eachLease(t, func(t *testing.T, g *group) {
-		t.Logf("seed %d", seed)
-		if seed%2 > 0 {
-			g.proving()
-		}
-		luck := rand.New(rand.NewPCG(seed, 0))
-		var mu sync.Mutex
-		holds := make(map[string]lock.Held)
-		var last sync.Map // the highest fence of each lock
-		var working sync.WaitGroup
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		grants := 0
-		work := func(s *member, luck *rand.Rand) {
-			for ctx.Err() == nil {
-				name := fmt.Sprint("lock ", luck.IntN(2))
-				h, err := s.Mutex(name).Acquire(ctx)
-				if err != nil {
-					require.True(t, errors.Is(err, node.ErrClosed) || ctx.Err() != nil, "%v", err)
-					if errors.Is(err, node.ErrClosed) {
-						return
-					}
-					continue
-				}
-				mu.Lock()
-				if h.Err() == nil {
-					former := holds[name]
-					require.True(t, former == nil || former.Err() != nil, "%s is held twice: fences %x and %x", name, h.Fence(), fenceOf(former))
-					highest, _ := last.Swap(name, h.Fence())
-					if highest != nil {
-						require.Greater(t, h.Fence(), highest)
-					}
-					holds[name] = h
-					grants++
-				}
-				mu.Unlock()
-				time.Sleep(time.Duration(luck.IntN(200)) * time.Millisecond)
-				mu.Lock()
-				if holds[name] == h {
-					delete(holds, name)
-				}
-				mu.Unlock()
-				_ = h.Release()
-			}
-		}
-		start := func() {
-			s := g.join()
-			seed := luck.Uint64()
-			for i := range 2 {
-				working.Go(func() { work(s, rand.New(rand.NewPCG(seed, uint64(i)))) })
-			}
-		}
-		for range 4 {
-			start()
-		}
-		for range 60 {
-			time.Sleep(time.Duration(luck.Int64N(int64(2 * leaseOf))))
-			s := g.all[luck.IntN(len(g.all))]
-			switch luck.IntN(8) {
-			case 0:
-				if len(g.all) < 6 {
-					start()
-				}
-			case 1:
-				if len(g.all) > 2 {
-					s.isolate(false)
-					s.close()
-				}
-			case 2:
-				if len(g.all) > 2 {
-					s.crash()
-				}
-			case 3:
-				s.isolate(true)
-			case 4:
-				s.cut.Store(true)
-			case 5:
-				s.store.Outage(true)
-			case 6:
-				for _, s := range g.all {
-					s.isolate(false)
-				}
-			case 7:
-				s.StepWall(luck.Int64N(int64(2 * leaseOf)))
-			}
-		}
-		for _, s := range g.all {
-			s.isolate(false)
-		}
-		for len(g.all) > 1 {
-			g.all[0].close()
-		}
-		mu.Lock()
-		before := grants
-		mu.Unlock()
-		require.Greater(t, before, 100)
-		time.Sleep(4 * time.Minute) // at most a minute of pauses, and a few leases
-		mu.Lock()
-		require.Greater(t, grants, before, "stuck: %+v", g.all[0].Status())
-		mu.Unlock()
-		cancel()
-		working.Wait()
-	})
-}
-
-func fenceOf(h lock.Held) uint64 {
-	if h == nil {
-		return 0
-	}
-	return h.Fence()
 }
 
 // A countingStore counts the operations that reach it.

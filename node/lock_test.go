@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -565,92 +563,4 @@ func TestPartition(t *testing.T) {
 		require.Equal(t, held.Fence()+1, o.held.Fence())
 		require.NoError(t, o.held.Release())
 	})
-}
-
-// LESSONS L19, L25, L80: many callers over a bad network. Holds do not overlap, fences rise, every
-// caller that does not cancel is served, and nothing is left behind. It lasts 2 seconds of the
-// bubble's time, 1 under the race detector or where CI is not set, and with DMUTEX_LONG=1 half an hour.
-func TestSoak(t *testing.T) {
-	length := 2 * time.Second
-	switch {
-	case os.Getenv("DMUTEX_LONG") != "":
-		length = 3 * time.Minute
-	case racetest.On || os.Getenv("CI") == "":
-		length = time.Second
-	}
-	for _, a := range algorithms.Some() {
-		t.Run(a.Name, func(t *testing.T) {
-			const seed = 1
-			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
-			bubble(t, both, a.Algorithm, cfg, func(t *testing.T, g *group) { soak(t, g, seed, length) })
-		})
-	}
-}
-
-func soak(t *testing.T, g *group, seed uint64, length time.Duration) {
-	t.Logf("seed %d", seed)
-	g.open(5)
-	const names, goroutines = 100, 20
-	type resource struct {
-		sync.Mutex
-		inside bool
-		fence  uint64
-	}
-	var (
-		wg        sync.WaitGroup
-		resources [names]resource
-		end       = time.Now().Add(length)
-		counts    [5]struct{ served, canceled int }
-	)
-	for i, id := range g.members {
-		var mu sync.Mutex
-		for j := range goroutines {
-			wg.Go(func() {
-				rng := rand.New(rand.NewPCG(seed, uint64(i*goroutines+j)))
-				for time.Now().Before(end) {
-					k := rng.IntN(names)
-					ctx, cancel := context.WithCancel(t.Context())
-					impatient := rng.IntN(4) == 0
-					if impatient {
-						time.AfterFunc(time.Duration(rng.Int64N(int64(20*time.Millisecond))), cancel)
-					}
-					h, err := g.mutex(id, fmt.Sprint("name ", k)).Acquire(ctx)
-					mu.Lock()
-					if err != nil {
-						counts[i].canceled++
-					} else {
-						counts[i].served++
-					}
-					mu.Unlock()
-					if err != nil {
-						require.True(t, impatient, "%v", err)
-						require.ErrorIs(t, err, context.Canceled)
-						cancel()
-						continue
-					}
-					r := &resources[k]
-					r.Lock()
-					require.False(t, r.inside, "overlap on %d, seed %d", k, seed)
-					require.Greater(t, h.Fence(), r.fence, "fence of %d, seed %d", k, seed)
-					r.inside, r.fence = true, h.Fence()
-					r.Unlock()
-					time.Sleep(time.Duration(rng.Int64N(int64(time.Millisecond))))
-					r.Lock()
-					r.inside = false
-					r.Unlock()
-					require.NoError(t, h.Release())
-					cancel()
-				}
-			})
-		}
-	}
-	wg.Wait()
-	t.Logf("%+v", counts)
-	time.Sleep(time.Minute) // withdrawn requests run their course
-	for _, n := range g.all {
-		require.NoError(t, n.Status().Err)
-		for k := range names {
-			require.Equal(t, node.MutexStatus{}, n.Mutex(fmt.Sprint("name ", k)).Status())
-		}
-	}
 }

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -123,64 +121,26 @@ func TestUnshared(t *testing.T) {
 func TestSharedStorm(t *testing.T) {
 	eachShared(t, func(t *testing.T, g *group) {
 		g.open(3)
-		var (
-			readers, writers, together atomic.Int64
-			turns                      [3]int
-			all                        sync.WaitGroup
-		)
+		s := storm.New(t, 0)
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
-		task := func(seed uint64, mutex lock.Mutex, inside func() error, done func()) {
-			all.Go(func() {
-				random := rand.New(rand.NewPCG(seed, 7))
-				for ctx.Err() == nil {
-					call, cancel := context.WithTimeout(ctx, time.Duration(1+random.IntN(100))*time.Millisecond)
-					h, err := mutex.Acquire(call)
-					cancel()
-					if err == nil {
-						require.NoError(t, inside())
-						time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
-						require.NoError(t, inside())
-						done()
-						require.NoError(t, h.Release())
-					}
-				}
-			})
-		}
-		for i, id := range g.members {
-			for k := range uint64(3) {
-				read := false
-				task(uint64(id)<<8|k, g.node(id).Mutex("x").Shared(), func() error {
-					if !read {
-						read = true
-						together.Store(max(together.Load(), readers.Add(1)))
-					}
-					if w := writers.Load(); w > 0 {
-						return fmt.Errorf("a reader beside %d writers", w)
-					}
-					return nil
-				}, func() { read = false; readers.Add(-1) })
+		var writers []string
+		for _, m := range g.all {
+			c := m.caller(1)
+			c.Patience, c.Hold = upTo(100*time.Millisecond, 1, 0), upTo(10*time.Millisecond, 1, 0)
+			writers = append(writers, c.Who)
+			s.Go(ctx, c)
+			c.Who, c.Shares = c.Who+" reads", true
+			for range 3 {
+				s.Go(ctx, c)
 			}
-			wrote := false
-			task(uint64(id), g.node(id).Mutex("x"), func() error {
-				if !wrote {
-					wrote = true
-					writers.Add(1)
-				}
-				if r, w := readers.Load(), writers.Load(); r > 0 || w > 1 {
-					return fmt.Errorf("a writer beside %d readers and %d writers", r, w-1)
-				}
-				return nil
-			}, func() { wrote = false; writers.Add(-1); turns[i]++ })
 		}
-		all.Wait()
-		require.Greater(t, together.Load(), int64(1))
-		for i := range turns {
-			require.Positive(t, turns[i])
+		s.Wait()
+		require.Greater(t, s.Together(), 1)
+		for _, who := range writers {
+			require.Positive(t, s.Grants(who))
 		}
-		t.Log("together", together.Load(), "turns of writers", turns)
-		h := g.acquire(1, "x")
-		require.NoError(t, h.Release(), "nothing is left behind")
+		require.NoError(t, g.acquire(1, "lock 0").Release(), "nothing is left behind")
 	})
 }
 

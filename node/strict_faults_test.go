@@ -2,8 +2,6 @@ package node_test
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/algorithms"
-	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -157,40 +153,5 @@ func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 	}
 	for i, f := range fences {
 		require.Equal(t, fence+uint64(i)+1, f)
-	}
-}
-
-// The soak test while nodes are paused and routes are cut in one direction, again and again. (L12)
-func TestSoakPausesAndCuts(t *testing.T) {
-	const seed = 2
-	length := 5 * time.Second
-	if racetest.On || testing.Short() {
-		length = time.Second
-	}
-	for _, a := range algorithms.Some() {
-		t.Run(a.Name, func(t *testing.T) {
-			cfg := memlink.Config{Seed: seed, Loss: 0.05, MaxDelay: time.Millisecond}
-			bubble(t, strict, a.Algorithm, cfg, func(t *testing.T, g *group) {
-				ctx, stop := context.WithCancel(t.Context())
-				var harm sync.WaitGroup
-				harm.Go(func() {
-					rng := rand.New(rand.NewPCG(seed, seed))
-					some := func() dmutex.NodeID { return dmutex.NodeID(1 + rng.IntN(5)) }
-					for ctx.Err() == nil {
-						paused := some()
-						g.net.Pause(paused)
-						g.net.Cut(some(), some())
-						g.net.Cut(some(), some())
-						time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
-						g.net.Resume(paused)
-						g.net.Heal()
-						time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
-					}
-				})
-				soak(t, g, seed, length)
-				stop()
-				harm.Wait()
-			})
-		})
 	}
 }

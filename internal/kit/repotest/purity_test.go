@@ -117,6 +117,7 @@ var rows = []layer{
 	{"internal/kit/repotest", false, nil},
 	{"internal/kit/nodetest", false, nil},
 	{"internal/kit/viewtest", false, []string{".", "internal/canon", "internal/epochs", "internal/membership", "internal/membership/carryover", "internal/search"}},
+	{"internal/kit/storm", false, []string{"lock"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 }
 

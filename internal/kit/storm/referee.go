@@ -1,0 +1,133 @@
+package storm
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A Referee judges grants. It relies on nothing that locks say but on this: a hold whose Err is nil is good.
+// So no two holds of a lock are good at one time, unless both share it; fences rise, but for those of sharers among each
+// other; a hold is good no longer than its Until; and nobody is granted a lock too soon after another one has lost it.
+type Referee struct {
+	mu     sync.Mutex
+	wrong  func(format string, args ...any)
+	inside map[string][]*Stay
+	last   map[string][2]uint64 // the highest fences of those that had it alone, and that shared it
+	grants map[string]int       // by process
+	count  int
+	most   int // how many have shared a lock
+}
+
+// A Stay is the time from a grant to the release.
+type Stay struct {
+	Who, Lock string
+	Fence     uint64
+	Shared    bool
+	Hold      interface{ Err() error } // a handle, or a context that ends with the hold
+	Margin    time.Duration            // for so long after a loss nobody is granted the lock, unless it is given back
+	Gives     func(err error) bool     // after which losses it is given back at once
+
+	lost time.Time
+}
+
+// Judge judges a grant and the stay, in which f is called. A hold that has ended before is not counted.
+func (r *Referee) Judge(s Stay, f func()) {
+	if r.enter(&s) {
+		f()
+		r.leave(&s)
+	}
+}
+
+func (r *Referee) enter(s *Stay) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Hold.Err() != nil {
+		return false
+	}
+	if r.inside == nil {
+		r.inside, r.last = make(map[string][]*Stay), make(map[string][2]uint64)
+		r.grants = make(map[string]int)
+	}
+	now := time.Now()
+	for _, o := range r.inside[s.Lock] {
+		switch lost := r.look(o); {
+		case s.Shared && o.Shared:
+		case !lost:
+			r.wrong("%s and %s hold %s, with the fences %x and %x", o.Who, s.Who, s.Lock, o.Fence, s.Fence)
+		case o.Margin > 0 && now.Sub(o.lost) < o.Margin && (o.Gives == nil || !o.Gives(o.Hold.Err())):
+			r.wrong("%s holds %s %v after %s has lost it, and has not given it back: %v", s.Who, s.Lock, now.Sub(o.lost), o.Who, o.Hold.Err())
+		}
+	}
+	last := r.last[s.Lock]
+	if s.Fence <= last[0] || !s.Shared && s.Fence <= last[1] {
+		r.wrong("%s holds %s with the fence %x, after %x, and %x of those that shared it", s.Who, s.Lock, s.Fence, last[0], last[1])
+	}
+	kind := 0
+	if s.Shared {
+		kind = 1
+	}
+	last[kind] = max(last[kind], s.Fence)
+	r.last[s.Lock], r.inside[s.Lock] = last, append(r.inside[s.Lock], s)
+	r.grants[s.Who]++
+	r.count++
+	if s.Shared {
+		r.most = max(r.most, len(r.inside[s.Lock]))
+	}
+	if h, ok := s.Hold.(interface{ Context() context.Context }); ok && s.Margin > 0 {
+		context.AfterFunc(h.Context(), func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			s.lost = time.Now()
+		})
+	}
+	return true
+}
+
+// look reports whether the hold is lost. A hold that is good is so until its Until.
+func (r *Referee) look(s *Stay) (lost bool) {
+	until, now := time.Time{}, time.Now()
+	if h, ok := s.Hold.(interface{ Until() time.Time }); ok {
+		until = h.Until()
+	}
+	if s.Hold.Err() != nil {
+		return true
+	}
+	if !until.IsZero() && until.Before(now) {
+		r.wrong("%s still holds %s %v after its Until", s.Who, s.Lock, now.Sub(until))
+	}
+	return false
+}
+
+func (r *Referee) leave(s *Stay) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.look(s)
+	all := r.inside[s.Lock]
+	for i, o := range all {
+		if o == s {
+			r.inside[s.Lock] = append(all[:i:i], all[i+1:]...)
+		}
+	}
+}
+
+// Grants returns how often a process was granted a lock.
+func (r *Referee) Grants(who string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.grants[who]
+}
+
+// Count returns how many grants were judged.
+func (r *Referee) Count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+// Together returns how many have shared a lock at one time.
+func (r *Referee) Together() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
+}

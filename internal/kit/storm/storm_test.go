@@ -1,0 +1,142 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/locktest"
+)
+
+// A hold is a handle that a test ends.
+type hold struct {
+	until time.Time
+	ctx   context.Context
+	lose  context.CancelCauseFunc
+}
+
+func (h *hold) Err() error               { return context.Cause(h.ctx) }
+func (h *hold) Until() time.Time         { return h.until }
+func (h *hold) Context() context.Context { return h.ctx }
+
+// The referee notices each of the faults that it watches for, and nothing else.
+func TestReferee(t *testing.T) {
+	type step struct {
+		who    string
+		fence  uint64
+		shared bool
+		do     string // enter; leave, or lose the lock; a moment passes, or more than the holds have
+	}
+	for _, tt := range []struct {
+		says  string
+		steps []step
+	}{
+		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "leave"}, {"b", 2, false, "enter"}}},
+		{"a and b hold x, with the fences 1 and 2", []step{{"a", 1, false, "enter"}, {"b", 2, false, "enter"}}},
+		{"b and a hold x", []step{{"b", 1, true, "enter"}, {"a", 2, false, "enter"}}},
+		{"b and a hold x", []step{{"b", 1, false, "enter"}, {"a", 2, true, "enter"}}},
+		{"", []step{{"a", 2, true, "enter"}, {"b", 1, true, "enter"}, {"a", 2, true, "leave"}, {"b", 1, true, "leave"}, {"c", 3, false, "enter"}}},
+		{"b holds x with the fence 1, after 1", []step{{"a", 1, false, "enter"}, {"a", 1, false, "leave"}, {"b", 1, false, "enter"}}},
+		{"b holds x with the fence 1, after 0, and 1", []step{{"a", 1, true, "enter"}, {"a", 1, true, "leave"}, {"b", 1, false, "enter"}}},
+		{"b holds x with the fence 1, after 2", []step{{"a", 2, false, "enter"}, {"a", 2, false, "leave"}, {"b", 1, true, "enter"}}},
+		{"b holds x 0s after a has lost it, and has not given it back", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"b", 2, false, "enter"}}},
+		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"a", 1, false, "leave"}, {"b", 2, false, "enter"}}},
+		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
+		{"a still holds x 1s after its Until", []step{{"a", 1, false, "enter"}, {"", 0, false, "outlast"}, {"a", 1, false, "leave"}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			says := ""
+			r := &Referee{wrong: func(format string, args ...any) { says = fmt.Sprintf(format, args...) }}
+			stays, holds := make(map[string]*Stay), make(map[string]*hold)
+			for i, s := range tt.steps {
+				require.Empty(t, says, "step %d", i)
+				switch s.do {
+				case "enter":
+					h := &hold{until: time.Now().Add(time.Second)}
+					h.ctx, h.lose = context.WithCancelCause(t.Context())
+					holds[s.who] = h
+					stays[s.who] = &Stay{
+						Who: s.who, Lock: "x", Fence: s.fence, Shared: s.shared, Hold: holds[s.who],
+						Margin: time.Second,
+					}
+					require.True(t, r.enter(stays[s.who]))
+				case "leave":
+					r.leave(stays[s.who])
+				case "lose":
+					holds[s.who].lose(lock.ErrLost)
+					synctest.Wait()
+				case "outlast":
+					time.Sleep(2 * time.Second)
+				case "moment":
+					time.Sleep(time.Second)
+				}
+			}
+			if require.Contains(t, says, tt.says); tt.says == "" {
+				require.Empty(t, says)
+			}
+			over, end := context.WithCancelCause(t.Context())
+			end(lock.ErrReleased)
+			late := Stay{Who: "late", Lock: "x", Fence: 1, Hold: over}
+			r.Judge(late, func() { t.Error("a hold that has ended is not counted") })
+		})
+	}
+}
+
+// quiet is a test that remembers whether it has failed.
+type quiet struct {
+	testing.TB
+	failed []string
+}
+
+func (q *quiet) Errorf(format string, args ...any) {
+	q.failed = append(q.failed, fmt.Sprintf(format, args...))
+}
+
+// A storm over locks in memory runs the same way twice, and notices what breaks them.
+func TestStorm(t *testing.T) {
+	run := func(seed uint64, breaks bool) (happened []string, failed []string) {
+		synctest.Test(t, func(t *testing.T) {
+			q := &quiet{TB: t}
+			s := New(q, seed)
+			ctx, stop := context.WithCancel(t.Context())
+			locks := map[string]*locktest.Lock{"lock 0": locktest.New("0"), "lock 1": locktest.New("1")}
+			other := locktest.New("0")
+			for i := range 3 {
+				s.Go(ctx, Caller{
+					Who: fmt.Sprint(i), Names: 2, Tries: 4, Shares: i == 2,
+					Lock: func(name string) lock.Mutex {
+						if breaks && i == 1 && name == "lock 0" {
+							return other
+						}
+						return locks[name]
+					},
+					Hold: func(luck *rand.Rand) time.Duration {
+						return time.Duration(luck.IntN(10)) * time.Millisecond
+					},
+					Loses: func(error) bool { return true },
+				})
+			}
+			s.Blow(100, func() time.Duration { return s.UpTo(time.Second) },
+				Fault{"lose", 3, func() { locks["lock 0"].Lose(nil) }},
+				Fault{"nothing", 1, func() {}})
+			s.Goes(time.Second, "0", "1", "2")
+			stop()
+			s.Wait()
+			happened, failed = s.happens, q.failed
+		})
+		return happened, failed
+	}
+	first, failed := run(1, false)
+	require.Empty(t, failed)
+	again, _ := run(1, false)
+	require.Equal(t, first, again)
+	_, failed = run(1, true)
+	require.NotEmpty(t, failed)
+	require.Contains(t, failed[0], "seed 1: ")
+}
