@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -234,4 +235,30 @@ func TestTool(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"tool:a door"}, keys)
 	servers.ServeAt(t, tool, at)
+}
+
+// The records are registers, but for what a restart loses, while their server is killed and stopped.
+func TestRegister(t *testing.T) {
+	server := servers.StartRedis(t)
+	var clients [8]*redis.Client
+	for i := range clients {
+		clients[i] = client(t, server.Address)
+	}
+	var harms []func() bool
+	for range 3 {
+		restart := func() bool {
+			server.Crash()
+			server.Start()
+			return true
+		}
+		harms = append(harms, restart, restart, func() bool {
+			server.Signal(syscall.SIGSTOP)
+			time.Sleep(150 * time.Millisecond)
+			server.Continue()
+			return false
+		})
+	}
+	servers.Register(t, 20_000, func(worker int, name string) store.Store {
+		return open(t, clients[worker], redisstore.Config{Servers: 1, Lease: 100 * time.Millisecond}, name)
+	}, harms...)
 }
