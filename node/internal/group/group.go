@@ -125,7 +125,7 @@ func New(cfg Config) (g *Group, err error) {
 	g.peers.Store(new(map[dmutex.NodeID]*peer))
 	g.known.Store(&map[dmutex.NodeID]About{})
 	g.done, g.finish = context.WithCancel(context.Background())
-	join := newConsent
+	join := newStrict
 	if cfg.Store != nil {
 		join = newRecord
 	}

@@ -27,8 +27,8 @@ type strict struct {
 // about to end.
 const rivalPatience = 2 * time.Second
 
-// newConsent makes the members of Config the group.
-func newConsent(g *Group) (err error) {
+// newStrict makes the members of Config the group.
+func newStrict(g *Group) (err error) {
 	cfg := &g.cfg
 	if l, ok := cfg.Link.(transport.DynamicLink); ok && l.Become(dmutex.None) == nil {
 		return dmutex.Misuse("the link was made without a number, for Open: give it one and the members, as tcplink.Config.Self and Peers do")
