@@ -123,6 +123,8 @@ func (p *Place) Parse(text string) error {
 			return fmt.Errorf("%q names the host %q: give a path, or file:///path with three slashes", text, u.Host)
 		}
 		p.Path = u.Path
+	case hidesPassword(scheme, rest):
+		return errors.New("a URL has %3F for a question mark, %23 for # and %40 for @ in a user, a password or an option") // no word of the text: it contains a password
 	case scheme == "nats" || scheme == "tls":
 		servers, name := path.Split(rest)
 		servers = strings.TrimSuffix(servers, "/")
@@ -140,6 +142,20 @@ func (p *Place) Parse(text string) error {
 		return errors.New("give a path")
 	}
 	return nil
+}
+
+// hidesPassword reports whether a password seems to end at a ? or # that belongs to it. What follows would pass for an option or
+// a name, and be shown.
+func hidesPassword(scheme, rest string) bool {
+	i := strings.IndexAny(rest, "?#")
+	if i < 0 || strings.Contains(rest[:i], "@") || !strings.Contains(rest[i:], "@") {
+		return false
+	}
+	_, port, has := strings.Cut(rest[:i], ":")
+	if strings.HasPrefix(scheme, "postgres") { // its options may have an @, as in ?user=me@tenant
+		return has && (port == "" || strings.Trim(port, "0123456789") != "") && !strings.Contains(port, "/")
+	}
+	return has
 }
 
 // Security is the flags by which a process and its servers know each other.

@@ -57,9 +57,26 @@ func TestPlace(t *testing.T) {
 		"tls://me:a/b@h:1,tls://i:2/bucket":      {Servers: "tls://me:a/b@h:1,tls://i:2", Name: "bucket"},
 		"nats://me:a/b@h:1,nats://me:a/b@i:2/bu": {Servers: "nats://me:a/b@h:1,nats://me:a/b@i:2", Name: "bu"},
 		"etcd://me:a/b@h:1":                      {URL: "etcd://me:a/b@h:1"},
+		"redis://me:a@h:1/x?servers=3":           {URL: "redis://me:a@h:1/x?servers=3"},
+		"postgres://h:5432/db?user=me@tenant":    {URL: "postgres://h:5432/db?user=me@tenant"},
+		"postgres://h:5432?user=me@tenant":       {URL: "postgres://h:5432?user=me@tenant"},
+		"postgres://h/db?user=me@tenant":         {URL: "postgres://h/db?user=me@tenant"},
 	} {
 		var p Place
-		require.NoError(t, p.Parse(text))
+		require.NoError(t, p.Parse(text), text)
 		require.Equal(t, want, p)
+	}
+}
+
+// A password that ends at a ? or # would leave its rest to what the errors show.
+func TestPlaceHidesPasswords(t *testing.T) {
+	for _, scheme := range []string{"nats", "tls", "redis", "rediss", "etcd", "etcds", "postgres", "postgresql"} {
+		for _, password := range []string{"first?secret", "first#secret", "?secret", "#secret", "1a?secret", "a:1?secret"} {
+			for _, user := range []string{"", "me"} {
+				err := new(Place).Parse(scheme + "://" + user + ":" + password + "@h:1/x")
+				require.ErrorContains(t, err, "%3F for a question mark", scheme)
+				require.NotContains(t, err.Error(), "secret")
+			}
+		}
 	}
 }
