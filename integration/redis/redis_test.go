@@ -186,6 +186,12 @@ func TestRefused(t *testing.T) {
 	}
 	_, err := redisstore.Open(ctx, c, cfg, "")
 	require.ErrorContains(t, err, "name of the record is empty")
+	_, err = redisstore.Open(ctx, c, cfg, "dmutex.settled")
+	require.ErrorContains(t, err, "choose another name", "or no record of the server would be found any more")
+	alone, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err = redisstore.Open(alone, c, redisstore.Config{Servers: 3}, "alone")
+	require.ErrorContains(t, err, "0 of 2 replicas have it")
 
 	s := open(t, c, cfg, "list")
 	require.NoError(t, c.LPush(ctx, "list", "x").Err())

@@ -25,6 +25,8 @@
 //   - No operator turns a deposed master into the master again with REPLICAOF, and no server is restored from a backup,
 //     while leases run.
 //   - The server evicts no keys. Open refuses a server whose policy is to evict any.
+//   - Nobody deletes the keys, or all keys by FLUSHALL or FLUSHDB, while a lease runs: a process that has known this history for longer
+//     than a lease takes a missing record for a free lock.
 //   - A cluster of Redis is refused. Services that hide INFO, or the replication ID, are not supported.
 //
 // A master that was without replicas for an hour changes its replication ID, unless repl-backlog-ttl is 0.
@@ -77,6 +79,8 @@ func Open(ctx context.Context, client *redis.Client, cfg Config, name string) (s
 	switch {
 	case name == "":
 		return nil, errors.New("redisstore: the name of the record is empty")
+	case name == settled:
+		return nil, fmt.Errorf("redisstore: %s is a key of this package: choose another name", settled)
 	case cfg.Servers < 1 || cfg.Servers%2 == 0:
 		return nil, fmt.Errorf("redisstore: Config.Servers is 1 or an odd number, the master and all its replicas, not %d", cfg.Servers)
 	case cfg.Lease < leases.Min || cfg.Lease > leases.Max:
@@ -206,7 +210,7 @@ func (s *record) run(ctx context.Context, script string, args ...any) ([]string,
 	return within(ctx, func() ([]string, error) {
 		patience := 5 * time.Second
 		if end, ok := ctx.Deadline(); ok {
-			patience = time.Until(end)
+			patience = time.Until(end) * 3 / 4 // so the server says how many have it before the context ends
 		}
 		pipe := s.client.Pipeline() // WAIT is about what its own connection wrote
 		ran := pipe.Eval(ctx, script, []string{s.key, settled}, args...)
