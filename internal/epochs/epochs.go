@@ -32,8 +32,8 @@ func Last(epoch uint64) uint64 { return First(epoch) + 1<<counterBits - 1 }
 // Of returns the epoch of a fence.
 func Of(fence uint64) uint64 { return fence >> counterBits }
 
-// Above returns the lowest epoch whose fences are all above a fence.
-func Above(fence uint64) uint64 { return Of(fence + 1<<counterBits - 1) }
+// Above returns the lowest epoch whose fences are all above a fence. It is above Max for one of the last epoch.
+func Above(fence uint64) uint64 { return Of(fence) + Of(fence&(1<<counterBits-1)+1<<counterBits-1) }
 
 // Since returns the nanoseconds from 2020 to a time of the wall clock.
 func Since(unixNano int64) uint64 { return uint64(max(unixNano-zero, 0)) }

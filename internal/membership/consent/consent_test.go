@@ -110,6 +110,7 @@ func TestFences(t *testing.T) {
 		require.Equal(t, epoch, epochs.Above(epochs.First(epoch-1)+1))
 	}
 	require.Equal(t, uint64(math.MaxUint64), epochs.Last(epochs.Max))
+	require.Equal(t, uint64(epochs.Max)+1, epochs.Above(epochs.Last(epochs.Max)), "no epoch is above the last one, and none below it is taken for one")
 	require.Less(t, epochs.Last(epochs.MaxClock), uint64(1<<63))
 }
 
