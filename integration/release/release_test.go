@@ -64,7 +64,7 @@ func TestRelease(t *testing.T) {
 		return
 	}
 	run(t, user, env, "go", "build", "-o", "invoices", ".")
-	write(t, filepath.Join(user, "more.go"), imports("metrics/otel", "metrics/prom", "store/etcdstore", "store/natsstore"))
+	write(t, filepath.Join(user, "more.go"), imports("metrics/otel", "metrics/prom", "store/etcdstore", "store/natsstore", "store/redisstore"))
 	run(t, user, env, "go", "list", "-deps", ".") // to compile it would take a minute
 	require.NotContains(t, read(t, filepath.Join(user, "go.mod")), "replace")
 
@@ -103,7 +103,7 @@ func release(t *testing.T, clone, version string) (says string) {
 func TestReleaseTwice(t *testing.T) {
 	clone := snapshot(t, top(t))
 	says := release(t, clone, "v0.998.0")
-	require.Regexp(t, `\ngit push --atomic origin HEAD( [a-z/]+/v0\.998\.0){7}\ngit push origin v0\.998\.0$`, says)
+	require.Regexp(t, `\ngit push --atomic origin HEAD( [a-z/]+/v0\.998\.0){8}\ngit push origin v0\.998\.0$`, says)
 	require.Empty(t, before(clone))
 	release(t, snapshot(t, clone), version)
 
