@@ -325,6 +325,7 @@ func TestObserverPanicsInClose(t *testing.T) {
 		o := <-later
 		require.NoError(t, o.err)
 		require.NoError(t, o.held.Release())
+		time.Sleep(time.Second) // the record tells the view later than a message the release
 		require.Equal(t, []dmutex.NodeID{2}, g.node(2).Status().View.Members)
 	}) // and no goroutine is left
 }
