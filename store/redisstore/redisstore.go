@@ -27,6 +27,8 @@
 //   - The server evicts no keys. Open refuses a server whose policy is to evict any.
 //   - Nobody deletes the keys, or all keys by FLUSHALL or FLUSHDB, while a lease runs: a process that has known this history for longer
 //     than a lease takes a missing record for a free lock.
+//   - Nobody opens a group with a shorter lease than before until the longer one has run since the server has begun anew. A process
+//     that comes then does not know the longer lease, and waits only for its own.
 //   - A cluster of Redis is refused. Services that hide INFO, or the replication ID, are not supported.
 //
 // A master that was without replicas for an hour changes its replication ID, unless repl-backlog-ttl is 0.
