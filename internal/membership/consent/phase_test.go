@@ -62,7 +62,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Whoever has left, is older or has stopped turns to nothing. A life in no view has nothing to doubt.
+// A life that has left, is older or has stopped turns to nothing. A life in no view has nothing to doubt.
 func TestTurns(t *testing.T) {
 	for from := range phases {
 		for to := range phases {

@@ -46,7 +46,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Whoever has left or stopped turns to nothing, and a member does not turn to the phase that it is in, but from one
+// A life that has left or stopped turns to nothing, and a member does not turn to the phase that it is in, but from one
 // view to the next.
 func TestTurns(t *testing.T) {
 	for from := range phases {

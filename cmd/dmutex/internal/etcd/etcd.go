@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -26,31 +25,15 @@ import (
 // name, dmutex if there is none, is the record of a group. etcds:// is with TLS, and ?authority=, ?cert= and ?key= name its
 // files. It is what a build with etcd has in [tool.Bases].
 func Open(text string, _ time.Duration) (*tool.Base, error) {
-	scheme, rest, _ := strings.Cut(text, "://")
-	rest, files, _ := strings.Cut(rest, "?")
-	user := ""
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		user, rest = rest[:i], rest[i+1:]
-	}
-	hosts, key, _ := strings.Cut(rest, "/")
-	config := clientv3.Config{
-		Endpoints: strings.Split(hosts, ","), Logger: zap.NewNop(),
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: time.Second, // the least
-	}
-	var err error
-	name, password, _ := strings.Cut(user, ":")
-	config.Username, err = url.PathUnescape(name)
-	if err == nil {
-		config.Password, err = url.PathUnescape(password)
-	}
-	if err != nil || hosts == "" {
-		return nil, fmt.Errorf("it is not %s://HOST:PORT,HOST:PORT/NAME", scheme) // the text may contain a password
-	}
-	query, err := url.ParseQuery(files)
+	u, err := tool.ParseURL(text, "authority", "cert", "key")
 	if err != nil {
 		return nil, err
 	}
-	if config.TLS, err = security(scheme == "etcds", query); err != nil {
+	config := clientv3.Config{
+		Endpoints: u.Hosts, Username: u.User, Password: u.Password, Logger: zap.NewNop(),
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: time.Second, // the least
+	}
+	if config.TLS, err = security(u.Scheme == "etcds", u.Options); err != nil {
 		return nil, err
 	}
 	config.DialTimeout = 5 * time.Second // of the question for the password
@@ -64,7 +47,7 @@ func Open(text string, _ time.Duration) (*tool.Base, error) {
 			return etcdstore.Open(c, key)
 		})}
 	}
-	group := cmp.Or(strings.TrimSuffix(key, "/"), "dmutex")
+	group := cmp.Or(u.Name, "dmutex")
 	return &tool.Base{
 		Lock: func(lock string) store.Store { return at(group + "/" + lock) },
 		Name: group, Group: at(group),
@@ -74,12 +57,10 @@ func Open(text string, _ time.Duration) (*tool.Base, error) {
 
 // security reads the files of TLS.
 func security(wanted bool, files url.Values) (*tls.Config, error) {
-	for name := range files {
-		if !wanted || name != "authority" && name != "cert" && name != "key" {
-			return nil, fmt.Errorf("it has no %q: only authority, cert and key of etcds:// may follow the question mark", name)
-		}
-	}
-	if !wanted {
+	switch {
+	case !wanted && len(files) > 0:
+		return nil, errors.New("etcd:// is without TLS: authority, cert and key are for etcds://")
+	case !wanted:
 		return nil, nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}

@@ -10,10 +10,10 @@ import (
 // What is wrong with a URL is said without its password. Records are tested in integration/etcd.
 func TestOpen(t *testing.T) {
 	for url, want := range map[string]string{
-		"etcd://":                                 "it is not etcd://HOST:PORT,HOST:PORT/NAME",
-		"etcd://u:secret%zz@h:1":                  "it is not etcd://HOST:PORT,HOST:PORT/NAME",
-		"etcd://h:1?authority=ca.pem":             `it has no "authority"`,
-		"etcds://h:1?autority=ca.pem":             `it has no "autority"`,
+		"etcd://":                                 "it is not etcd://HOST:PORT/NAME",
+		"etcd://u:secret%zz@h:1":                  "it is not etcd://HOST:PORT/NAME",
+		"etcd://h:1?authority=ca.pem":             "etcd:// is without TLS",
+		"etcds://h:1?autority=ca.pem":             `etcds:// has no "autority": only authority and cert and key may`,
 		"etcds://u:secret@h:1?authority=/no/such": "/no/such",
 		"etcds://h:1?cert=/no/such":               "/no/such",
 	} {

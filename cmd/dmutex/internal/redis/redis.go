@@ -7,9 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,51 +22,31 @@ import (
 // hosts are Sentinels, which commas separate, of the master of that name. rediss:// is with TLS. It is what a build with Redis has
 // in [tool.Bases].
 func Open(text string, lease time.Duration) (*tool.Base, error) {
-	scheme, rest, _ := strings.Cut(text, "://")
-	rest, options, _ := strings.Cut(rest, "?")
-	user := ""
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		user, rest = rest[:i], rest[i+1:]
-	}
-	hosts, group, _ := strings.Cut(rest, "/")
-	name, password, _ := strings.Cut(user, ":")
-	name, err := url.PathUnescape(name)
-	if err == nil {
-		password, err = url.PathUnescape(password)
-	}
-	if err != nil || hosts == "" {
-		return nil, fmt.Errorf("it is not %s://HOST:PORT/NAME", scheme) // the text may contain a password
-	}
-	query, err := url.ParseQuery(options)
+	u, err := tool.ParseURL(text, "servers", "sentinel")
 	if err != nil {
 		return nil, err
 	}
-	for key := range query {
-		if key != "servers" && key != "sentinel" {
-			return nil, fmt.Errorf("%s:// has no %q: only servers and sentinel may follow the question mark", scheme, key)
-		}
-	}
 	cfg := redisstore.Config{Servers: 1, Lease: lease}
-	if n := query.Get("servers"); n != "" {
+	if n := u.Options.Get("servers"); n != "" {
 		if cfg.Servers, err = strconv.Atoi(n); err != nil || cfg.Servers < 1 || cfg.Servers%2 == 0 {
 			return nil, fmt.Errorf("?servers=%s: give 1 or an odd number, the master and all its replicas", n)
 		}
 	}
 	var security *tls.Config
-	if scheme == "rediss" {
+	if u.Scheme == "rediss" {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	addresses, master := strings.Split(hosts, ","), query.Get("sentinel")
+	master := u.Options.Get("sentinel")
 	var client *redis.Client
 	switch {
 	case master != "":
 		client = redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: master, SentinelAddrs: addresses, Username: name, Password: password, TLSConfig: security,
+			MasterName: master, SentinelAddrs: u.Hosts, Username: u.User, Password: u.Password, TLSConfig: security,
 			MaxRetries: -1, ContextTimeoutEnabled: true,
 		})
-	case len(addresses) == 1:
+	case len(u.Hosts) == 1:
 		client = redis.NewClient(&redis.Options{
-			Addr: hosts, Username: name, Password: password, TLSConfig: security, MaxRetries: -1, ContextTimeoutEnabled: true,
+			Addr: u.Hosts[0], Username: u.User, Password: u.Password, TLSConfig: security, MaxRetries: -1, ContextTimeoutEnabled: true,
 		})
 	default:
 		return nil, errors.New("give one server, or Sentinels and ?sentinel=, the name of their master")
@@ -78,7 +56,7 @@ func Open(text string, lease time.Duration) (*tool.Base, error) {
 			return redisstore.Open(ctx, client, cfg, key)
 		})}
 	}
-	group = cmp.Or(group, "dmutex")
+	group := cmp.Or(u.Name, "dmutex")
 	return &tool.Base{
 		Lock: func(lock string) store.Store { return at(group + ":" + lock) },
 		Name: group, Group: at(group), Stop: func() { _ = client.Close() },

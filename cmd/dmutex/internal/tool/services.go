@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -65,6 +66,43 @@ var Bases = make(map[string]func(url string, lease time.Duration) (*Base, error)
 
 // tags are what a build needs for the base of a scheme.
 var tags = map[string]string{"postgres": "postgres", "postgresql": "postgres", "etcd": "etcd", "etcds": "etcd", "redis": "redis", "rediss": "redis"}
+
+// A URL is what SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME?OPTIONS says of servers.
+type URL struct {
+	Scheme         string
+	Hosts          []string
+	User, Password string
+	Name           string
+	Options        url.Values
+}
+
+// ParseURL reads a URL with any number of hosts and these options. Its error quotes no password.
+func ParseURL(text string, options ...string) (u URL, err error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	rest, query, _ := strings.Cut(rest, "?")
+	user := ""
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		user, rest = rest[:i], rest[i+1:]
+	}
+	hosts, name, _ := strings.Cut(rest, "/")
+	u = URL{Scheme: scheme, Hosts: strings.Split(hosts, ","), Name: strings.Trim(name, "/")}
+	word, secret, _ := strings.Cut(user, ":")
+	if u.User, err = url.PathUnescape(word); err == nil {
+		u.Password, err = url.PathUnescape(secret)
+	}
+	if err != nil || hosts == "" {
+		return u, fmt.Errorf("it is not %s://HOST:PORT/NAME", scheme)
+	}
+	if u.Options, err = url.ParseQuery(query); err != nil {
+		return u, err
+	}
+	for key := range u.Options {
+		if !slices.Contains(options, key) {
+			return u, fmt.Errorf("%s:// has no %q: only %s may follow the question mark", scheme, key, strings.Join(options, " and "))
+		}
+	}
+	return u, nil
+}
 
 // RecordName returns the name of the record of a lock, which every store takes: the letters, digits,
 // - and _ of the lock's name, and =XX for all other bytes.
