@@ -53,8 +53,8 @@ type Store interface {
 	// promise this, Load must confirm by a write that the revision is still the last one.
 	//
 	// A store that can lose its records, and knows when it has, returns ErrForgotten in place of an
-	// empty value while somebody may rely on a record that it had, and once after it has begun anew. The revision is
-	// as for an empty value. No record that it had comes back, and no Swap from its revisions succeeds.
+	// empty value while somebody may rely on a record that it had, and once after it has begun anew, so each
+	// node needs a Store of its own. The revision is as for an empty value. No record that it had comes back, and no Swap from its revisions succeeds.
 	//
 	// The caller may modify the returned value.
 	Load(ctx context.Context) (value []byte, rev Revision, err error)

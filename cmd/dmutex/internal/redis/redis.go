@@ -17,6 +17,11 @@ import (
 	"github.com/dmutex/dmutex/store/redisstore"
 )
 
+// silence keeps the library from writing lines of its own to the standard error.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
 // Open opens redis://HOST:PORT/NAME, where keys that begin with NAME: are the records of locks, and the key NAME, dmutex if there
 // is none, is the record of a group. ?servers= is how many servers have the data, 1 if it is not given, and with ?sentinel= the
 // hosts are Sentinels, which commas separate, of the master of that name. rediss:// is with TLS. It is what a build with Redis has
@@ -36,17 +41,18 @@ func Open(text string, lease time.Duration) (*tool.Base, error) {
 	if u.Scheme == "rediss" {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	redis.SetLogger(silence{}) // the errors say the same
 	master := u.Options.Get("sentinel")
 	var client *redis.Client
 	switch {
 	case master != "":
 		client = redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: master, SentinelAddrs: u.Hosts, Username: u.User, Password: u.Password, TLSConfig: security,
-			MaxRetries: -1, ContextTimeoutEnabled: true,
+			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		})
 	case len(u.Hosts) == 1:
 		client = redis.NewClient(&redis.Options{
-			Addr: u.Hosts[0], Username: u.User, Password: u.Password, TLSConfig: security, MaxRetries: -1, ContextTimeoutEnabled: true,
+			Addr: u.Hosts[0], Username: u.User, Password: u.Password, TLSConfig: security, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		})
 	default:
 		return nil, errors.New("give one server, or Sentinels and ?sentinel=, the name of their master")
