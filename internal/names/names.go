@@ -9,8 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Max is the length of the longest name, in bytes, and Rule says what Is asks for.
-const Max, Rule = 64, "printable text of at most 64 bytes"
+const (
+	Max  = 64                                   // the length of the longest name, in bytes
+	Rule = "printable text of at most 64 bytes" // what Is asks for
+)
 
 // Is reports whether people may be shown the name, which may come from a hostile process. It may be empty.
 func Is(name string) bool {
