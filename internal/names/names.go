@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 )
 
+// The rule.
 const (
 	Max  = 64                                   // the length of the longest name, in bytes
 	Rule = "printable text of at most 64 bytes" // what Is asks for
@@ -30,8 +31,7 @@ func Of(host, program string, pid int) string {
 	if room := Max - len(tail); len(name) > room {
 		name = name[:room/2-1] + ".." + name[len(name)-room/2+1:]
 	}
-	name += tail // of which a cut may have left parts of characters
-	name = string(slices.DeleteFunc([]rune(name), func(c rune) bool { return c == utf8.RuneError }))
+	name = string(slices.DeleteFunc([]rune(name+tail), func(c rune) bool { return c == utf8.RuneError })) // a cut may have left some
 	if !Is(name) || !utf8.ValidString(host+program) {
 		return "process " + strconv.Itoa(pid)
 	}
