@@ -21,10 +21,10 @@
 // # What it relies on
 //
 //   - Config.Servers is how many servers have the data, also those that are down. With a lower number a deposed master
-//     could answer alone. A server that has more replicas than that is refused.
+//     could answer alone. A server that has as many replicas as that, or more, is refused.
 //   - No operator turns a deposed master into the master again with REPLICAOF, and no server is restored from a backup,
 //     while leases run.
-//   - The server evicts no keys. Open refuses a server whose policy is to evict any.
+//   - The server does not evict these keys. Open refuses a policy for all keys if maxmemory is set.
 //   - Nobody deletes the keys, or all keys by FLUSHALL or FLUSHDB, while a lease runs: a process that has known this history for longer
 //     than a lease takes a missing record for a free lock.
 //   - Nobody opens a group with a shorter lease than before until the longer one has run since the server has begun anew. A process
@@ -147,8 +147,8 @@ local exists = record[1] == history
 local revision = history .. (exists and '.' or '!') .. (record[2] or '')
 `
 
-// loading returns the history, the revision, the value, whether the record exists, and whether one that does not was not
-// forgotten. ARGV: the servers, the length of the lease, the history in which that has run, empty if it has not yet.
+// loading returns the history, the revision, the value, whether the record exists, and whether one that does not is certainly not
+// a forgotten one. ARGV: the servers, the length of the lease, the history in which that has run, empty if it has not yet.
 const loading = prelude + `
 if tonumber(ARGV[1]) > 1 then redis.call('HINCRBY', KEYS[1], 'reads', 1) end
 local mark = redis.call('HMGET', KEYS[2], 'history', 'lease')

@@ -225,7 +225,7 @@ type mutant struct {
 	kept    [][]byte
 }
 
-// Open delivers two frames at a time.
+// Open opens the link with what is wrong about it.
 func (m *mutant) Open(host transport.Host) error {
 	deliver := host.Deliver
 	if deliver == nil {

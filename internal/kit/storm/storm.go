@@ -85,7 +85,10 @@ func (s *Storm) UpTo(most time.Duration) time.Duration {
 // four: what often happens hides what seldom does.
 func (s *Storm) Blow(n int, pause func() time.Duration, faults ...Fault) {
 	if s.seed > 0 {
-		faults = slices.DeleteFunc(faults, func(Fault) bool { return len(faults) > 1 && s.Luck.IntN(4) == 0 })
+		all := slices.Clone(faults)
+		if faults = slices.DeleteFunc(faults, func(Fault) bool { return s.Luck.IntN(4) == 0 }); len(faults) == 0 {
+			faults = all
+		}
 	}
 	sum := 0
 	for _, f := range faults {
@@ -122,7 +125,7 @@ type Caller struct {
 	Also     []func(ctx context.Context, luck *rand.Rand) error // other ways to take locks, as often as the first
 }
 
-// Go takes locks until the context ends, or a call fails.
+// Go starts a caller. It ends with the context, or when a call returns an error of c.Ends or an unexpected one.
 func (s *Storm) Go(ctx context.Context, c Caller) {
 	luck := s.Random()
 	s.working.Go(func() {

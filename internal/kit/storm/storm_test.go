@@ -140,3 +140,13 @@ func TestStorm(t *testing.T) {
 	require.NotEmpty(t, failed)
 	require.Contains(t, failed[0], "seed 1: ")
 }
+
+// A seed may leave faults out, but not all.
+func TestNoSeedIsCalm(t *testing.T) {
+	for seed := range uint64(64) {
+		happened := 0
+		harm := Fault{Name: "harm", Rate: 1, Do: func() { happened++ }}
+		New(t, seed).Blow(3, func() time.Duration { return 0 }, harm, harm)
+		require.Equal(t, 3, happened, seed)
+	}
+}

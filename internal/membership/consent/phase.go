@@ -20,7 +20,7 @@ const (
 	Acting                // in a view that acts
 	Doubting              // in a view, and told that the others go on without it: nothing is granted
 	Left                  // it was leaving, and no member needs it any more
-	Older                 // a later life of its number is known, and this one was in no view: take a number above Later and begin anew
+	Older                 // a later life of its number is known, and this one was in no view: begin anew as a life above Later
 	Stopped               // what it held is lost: the others go on without it
 	phases
 )
@@ -199,7 +199,7 @@ func (m *Machine) becomeActing() {
 	m.in.Act(nil)
 }
 
-// becomeDoubting takes the word that the others go on without this life, which ends it so much later.
+// becomeDoubting notes a claim that the others go on without this life. Uncontradicted, it ends this life after later.
 func (m *Machine) becomeDoubting(now, later int64) {
 	m.become(Doubting)
 	m.round, m.doubtAt = 0, now+later
@@ -213,13 +213,13 @@ func (m *Machine) becomeTrusted() {
 	m.in.Emit(Trusted{})
 }
 
-// becomeLeft ends the part of this life, which was leaving.
+// becomeLeft ends the role of this life, which was leaving.
 func (m *Machine) becomeLeft() { m.end(Left) }
 
-// becomeOlder ends the part of this life, which was in no view: there is a later one of its number.
+// becomeOlder ends the role of this life, which was in no view: there is a later one of its number.
 func (m *Machine) becomeOlder() { m.end(Older) }
 
-// becomeStopped ends the part of this life, without which the others go on.
+// becomeStopped ends the role of this life, without which the others go on.
 func (m *Machine) becomeStopped() { m.end(Stopped) }
 
 func (m *Machine) end(p Phase) {
@@ -228,5 +228,5 @@ func (m *Machine) end(p Phase) {
 	m.in.Emit(Ended{p, m.later})
 }
 
-// ended reports whether the part of this life is over.
+// ended reports whether the role of this life is over.
 func (m *Machine) ended() bool { return m.phase >= Left }

@@ -354,7 +354,7 @@ func (m *Machine) mistaken(r *Record) string {
 
 // share is after what share of the lease it is renewed.
 func (m *Machine) share() int64 {
-	if m.cfg.Serves { // rule 5b.4: it confirms the sessions of clients no longer than its lease lasts
+	if m.cfg.Serves { // it confirms the sessions of clients no longer than its lease lasts
 		return leases.RenewServing
 	}
 	return leases.Renew

@@ -11,9 +11,9 @@ import (
 	"github.com/dmutex/dmutex/internal/recordtext"
 )
 
-// Done gives the machine the outcome of the operation under way. The value is, of a Load, what it
-// has read, empty if the store has none; of a Live, the name of the life that it has begun, empty
-// if the store proves nothing; and of a Look, the names of the lives, with blanks between. The driver
+// Done gives the machine the outcome of the operation under way. The value is what a Load has read,
+// empty if the store has none, the name of the life that a Live has begun, empty if the store proves nothing,
+// or the names of the lives that a Look has found, with blanks between. The driver
 // ends that life when this one is no member any more, or is Stopped, and its lease has ended, or all
 // that it held was released. Any error but ErrConflict and ErrForgotten means that the operation has failed, or was
 // not answered in time: then a swap may have been done.
@@ -125,8 +125,8 @@ func (m *Machine) clear(epoch uint64) {
 }
 
 // Living tells the machine the names of all lives of the store that had begun when the driver
-// asked, and were not over when the store answered. When it asked, the machine had shown it a
-// record with that last exclusion.
+// asked, and were not over when the store answered. Unclean is the last exclusion of the machine's record
+// when the driver asked.
 //
 // If members of the record are all that live, that exclusion is cleared: a life that was excluded
 // by then had begun its life of the store before it joined, so before the driver asked. It is

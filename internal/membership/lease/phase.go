@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/internal/membership"
 )
 
-// Phase is the state of a life: what it promises says the package comment.
+// Phase is the state of a life. The package comment says what each phase promises.
 type Phase uint8
 
 // The phases.
@@ -60,7 +60,7 @@ func init() {
 }
 
 // Handle takes a message from a member, which is a sign of life, too. It returns [dmutex.ErrPeer] for a
-// message that no correct peer sends, and then has changed nothing.
+// message that no correct peer sends, if its phase reacts to the kind, and then has changed nothing.
 func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, error) {
 	p, r, why := m.peer(msg.From), table[msg.Kind], ""
 	react := r.by[m.phase]
@@ -122,12 +122,12 @@ func (m *Machine) wrongMove(p *peer, msg *membership.Message) string {
 		return why
 	}
 	if len(msg.Lent) != 1 {
-		return "it tells of no lock"
+		return "it does not name exactly one lock"
 	}
 	return ""
 }
 
-// knowsOf takes that a peer knows of a view.
+// knowsOf notes that a peer knows of a view.
 func (m *Machine) knowsOf(now int64, p *peer, msg *membership.Message) {
 	if msg.View.Epoch > m.record.Epoch {
 		m.hint(now, membership.MinPause)
@@ -139,7 +139,7 @@ func (m *Machine) knowsOf(now int64, p *peer, msg *membership.Message) {
 	}
 }
 
-// reports takes what a peer holds. One of a later view does not come before this life has spoken of that.
+// reports takes what a peer holds. A peer reports in a view only after this life has spoken of that view.
 func (m *Machine) reports(now int64, p *peer, msg *membership.Message) {
 	m.knowsOf(now, p, msg)
 	if msg.View.Epoch == m.in.View.Epoch {
@@ -148,7 +148,7 @@ func (m *Machine) reports(now int64, p *peer, msg *membership.Message) {
 	m.hearsCleared(now, p, msg)
 }
 
-// hearsCleared takes that the leases of lives that were excluded have ended.
+// hearsCleared notes that the leases of lives that were excluded have ended.
 func (m *Machine) hearsCleared(_ int64, _ *peer, msg *membership.Message) {
 	if msg.Cleared > m.cleared {
 		m.cleared = msg.Cleared
@@ -161,7 +161,7 @@ func (m *Machine) hearsParting(_ int64, p *peer, msg *membership.Message) {
 	m.parts(p.node, &membership.Parting{Lent: msg.Lent})
 }
 
-// hearsMove takes that a client has gone on with a peer.
+// hearsMove notes that a client has gone on with a peer.
 func (m *Machine) hearsMove(_ int64, _ *peer, msg *membership.Message) {
 	m.freed(msg.Former, msg.Lent[0])
 }
@@ -230,20 +230,20 @@ func (m *Machine) becomeAnother(life uint64) {
 	m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life
 }
 
-// becomeLeft ends the part of this life, which was to leave.
+// becomeLeft ends the role of this life, which was to leave.
 func (m *Machine) becomeLeft() {
 	m.become(Left)
 	m.in.Emit(Ended{})
 }
 
-// becomeStopped ends the part of this life, which cannot be a member.
+// becomeStopped ends the role of this life, which cannot be a member.
 func (m *Machine) becomeStopped(err error) {
 	m.become(Stopped)
 	m.err = err
 	m.in.Emit(Ended{err})
 }
 
-// ended reports whether the part of this life is over.
+// ended reports whether the role of this life is over.
 func (m *Machine) ended() bool { return m.phase >= Left }
 
 // member reports whether this life is a member.

@@ -23,7 +23,7 @@ type authority interface {
 	Report(now int64, holds []membership.Hold, word *membership.Word) membership.Output
 	Trouble(now int64, epoch uint64) membership.Output
 
-	// event does what an event says that is not the same in both modes: of the machine, or one of those
+	// event handles the events that differ between the modes: those of the machine, and those
 	// below.
 	event(now int64, e membership.Event)
 

@@ -3,7 +3,7 @@
 //
 // A [Group] has what both modes share. Its authority says who is a member: the members by
 // consent (strict.go), or the record in a store (record.go). It reports to package node by
-// [Up]. Its mutex comes before that of the locks, and none of the mail is held when it is taken.
+// [Up]. Its mutex is taken before that of the locks, and never while one of the mail is held.
 package group
 
 import (

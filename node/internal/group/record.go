@@ -41,7 +41,7 @@ type record struct {
 	asked clock.Steady   // when the store was asked last
 	err   error          // why the last operation failed; nil if it did not
 	over  bool           // the machine has ended
-	rests clock.Steady   // when code has had time to stop that has lost a lock with the last lease
+	rests clock.Steady   // when code that lost a lock with the last lease has had time to stop
 	slept int64          // by the clock, as the machine knows
 
 	proof
@@ -245,7 +245,7 @@ func (l *record) rename(self dmutex.NodeID) {
 // errForgotten is why a hold is lost that the store has forgotten.
 var errForgotten = fmt.Errorf("%w: the group begins anew, and this process joins it again", store.ErrForgotten)
 
-// excluded ends a life of this node, by rule 5.5 of package membership. Its number names nobody at the
+// excluded ends a life of this node, by rule 5.5 of package lease. Its number names nobody at the
 // peers any more, and theirs name nobody here until it joins again.
 func (l *record) excluded(now int64, forgotten bool) {
 	g := l.group
@@ -327,7 +327,7 @@ func (l *record) stands(now int64) standing {
 	return standing{view: l.View(), missing: l.Missing(nil), why: l.waitsFor(), lease: l.status(now), alone: len(l.Record().Members) < 2}
 }
 
-// waitsFor is an ErrStore while the store keeps this node from acting.
+// waitsFor is what keeps this node from acting, apart from members that are missing.
 func (l *record) waitsFor() error {
 	until, dead, all := l.Waits()
 	switch {
@@ -397,7 +397,7 @@ func (l *record) now() int64 {
 	return now
 }
 
-// expire is rule 5.3 of package membership: what is held ends with the lease, before an input may extend that.
+// expire is rule 5.3 of package lease: what is held ends with the lease, before an input may extend that.
 func (l *record) expire(now int64) {
 	g := l.group
 	if g.Locks.Why() != nil { // what was held has ended with that

@@ -33,7 +33,7 @@ type View struct {
 	Cause   error
 }
 
-// attrs are those of a record. Those that left have their names, for they have none elsewhere any more.
+// attrs are those of a line in the log. Members that left appear by name, because nothing else names them now.
 func (v *View) attrs(left []string) []slog.Attr {
 	attrs := []slog.Attr{slog.Uint64("epoch", v.Epoch), slog.Any("members", v.Members)}
 	if len(v.Joined) > 0 {

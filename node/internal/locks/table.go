@@ -172,7 +172,7 @@ func (t *Table) Left() time.Duration {
 	return time.Duration(max(t.lease.Load().Until(), now) - now)
 }
 
-// leased reports whether the term has not ended yet: rule 5.3 of package membership, at each grant.
+// leased reports whether the term has not ended yet: rule 5.3 of package lease, at each grant.
 func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.lease.Load().Until() }
 
 // grants reports whether anything may be granted at the moment.

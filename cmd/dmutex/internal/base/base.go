@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,10 +80,9 @@ func parse(text string, keys ...string) (u *url.URL, name string, query url.Valu
 	if query, err = url.ParseQuery(u.RawQuery); err != nil {
 		return nil, "", nil, err
 	}
-	allowed := strings.Join(keys, " and ")
 	for key := range query {
-		if !strings.Contains(allowed, key) {
-			return nil, "", nil, fmt.Errorf("%s:// has no %q: only %s may follow the question mark", u.Scheme, key, allowed)
+		if !slices.Contains(keys, key) {
+			return nil, "", nil, fmt.Errorf("%s:// has no %q: only %s may follow the question mark", u.Scheme, key, strings.Join(keys, " and "))
 		}
 	}
 	if u.User != nil || u.Port() != "" || u.Fragment != "" {
@@ -91,8 +91,8 @@ func parse(text string, keys ...string) (u *url.URL, name string, query url.Valu
 	return u, strings.Trim(u.Path, "/"), query, nil
 }
 
-// base opens records late. A lock's record is called as prefix says, with mark before the two digits of each byte
-// that is no letter and no digit, and at most so long.
+// base opens records late. The record of a lock is called prefix and the escaped name of the lock, in at most longest
+// bytes.
 func base(group, prefix string, mark byte, longest int, open func(ctx context.Context, name string) (store.Store, error)) (*tool.Base, error) {
 	asked, cancel := context.WithCancel(context.Background())
 	cancel() // so nothing is asked, but a wrong name or URL is refused

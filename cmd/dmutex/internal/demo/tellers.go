@@ -19,7 +19,7 @@ import (
 type Tellers struct {
 	Nodes     int            `default:"5" least:"2" most:"64" unit:" tellers" help:"Number of tellers, 2 to 64."`
 	Deposits  int            `default:"100" least:"1" help:"Deposits that each teller makes, at least 1; with --kill and --crash they make as many as they can."`
-	Algorithm catalog.Choice `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, the first one if not given."`
+	Algorithm catalog.Choice `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, witnessed if not given."`
 	Broken    bool           `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
 	Think     time.Duration  `default:"1ms" least:"100µs" help:"Time between reading the account and writing it, at least 100µs."`
 	Kill      bool           `xor:"how" help:"Kill tellers while they work, and start them again, under every algorithm chosen."`

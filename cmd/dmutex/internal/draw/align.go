@@ -306,7 +306,7 @@ func follow(files []*file) error {
 		}
 	}
 	if slices.ContainsFunc(files, func(f *file) bool { return f.placed < len(f.events) }) {
-		return fmt.Errorf("%w: the traces contradict each other: each of some events came before another", trace.ErrFormat)
+		return fmt.Errorf("%w: the traces contradict each other: some events would have to come before each other", trace.ErrFormat)
 	}
 	return nil
 }

@@ -351,6 +351,7 @@ func TestRunUsage(t *testing.T) {
 		{"--store=kube://u:secret@locks --lock=l -- x", "kube:// takes no user, port or fragment"},
 		{"--store=kube://locks?server=h --lock=l -- x", `"h" is no URL of an API server`},
 		{"--store=s3://locks --lock=l -- x", "--store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"},
+		{"--store=s3://locks?end=x --lock=l -- x", `s3:// has no "end"`},
 		{"--store=s3://locks?bucket=x --lock=l -- x", `s3:// has no "bucket": only endpoint and region may follow`},
 		{"--store=nats://secret@h:1 --lock=l -- x", "it is not nats://HOST:PORT/NAME"},
 		{"--store=nats://secret@h:1/b/key --lock=l -- x", "it is not nats://HOST:PORT/NAME"},

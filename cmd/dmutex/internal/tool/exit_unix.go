@@ -13,7 +13,7 @@ import (
 
 // Exit ends this process with the status that Main has returned, or by the signal that ended what its command ran.
 //
-// The Go runtime handles signals, and keeps no way to die of most of them. So a shell in the place of this process
+// The Go runtime handles signals, and offers no way to die of most of them. So a shell replaces this process, and
 // does. Without one, and as the first process of a container, which no signal of its own ends, the exit status is 128
 // and the signal's number, as a shell says.
 func Exit(status int, con *Console) {

@@ -292,7 +292,7 @@ func (w *world) next(k int) bool {
 	return w.run.group.unordered || !slices.ContainsFunc(w.wire[:k], func(o flight) bool { return o.From == f.From && o.To == f.To })
 }
 
-// clash returns two nodes that hold the lock and do not share it.
+// clash returns the nodes that hold the lock together and do not all share it.
 func (w *world) clash() (clashing []dmutex.NodeID) {
 	for _, n := range w.nodes {
 		for _, o := range w.nodes {
