@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/protocol"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -45,6 +46,10 @@ const (
 // each of the modes and with every algorithm, or with some where tests are to be quick.
 func each(t *testing.T, modes mode, test func(t *testing.T, g *group)) {
 	for _, a := range algorithms.Some() {
+		modes := modes
+		if modes == both && (racetest.On || !a.Typical()) { // what differs between the modes is not the algorithm
+			modes = leased
+		}
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, modes, a.Algorithm, memlink.Config{}, test)

@@ -53,7 +53,7 @@ func host() {
 		if job.NATS == "" {
 			return net.Listen("tcp", "127.0.0.1:0")
 		}
-		nc, err := nats.Connect("nats://"+job.NATS, nats.Timeout(patience), nats.MaxReconnects(-1))
+		nc, err := nats.Connect("nats://"+job.NATS, nats.Timeout(patience), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
 		must(err)
 		return natsclient.Listen(nc, subjects)
 	}
@@ -88,7 +88,7 @@ func visitHosts() {
 	must(in.Decode(&job))
 	cfg := client.Config{Members: job.Members}
 	if job.NATS != "" {
-		nc, err := nats.Connect("nats://"+job.NATS, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		nc, err := nats.Connect("nats://"+job.NATS, nats.Timeout(patience), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		must(err)
 		cfg.Members, cfg.Dial = []string{subjects}, natsclient.Dialer(nc)
 	}

@@ -47,15 +47,20 @@ var All = []Algorithm{
 
 type waits = struct{ Any, Begun, Taken bool }
 
-// Some returns the algorithms with which slow tests run: all of them where CI or DMUTEX_LONG is set, else one with
-// a coordinator, one that asks everybody, and one with a token. So it is under the race detector, which looks at what
-// surrounds the machines.
+// Typical reports whether the algorithm is the one with a coordinator, the one that asks everybody, or the one with a
+// token that stands for the others where tests are to be quick.
+func (a Algorithm) Typical() bool {
+	return slices.Contains([]string{"central.Witnessed", "lamport", "suzukikasami"}, a.Name)
+}
+
+// Some returns the algorithms with which slow tests run: all of them where CI or DMUTEX_LONG is set, else the
+// typical ones. So it is under the race detector, which looks at what surrounds the machines.
 func Some() (some []Algorithm) {
 	if !quicktest.On() && !racetest.On {
 		return All
 	}
 	for _, a := range All {
-		if slices.Contains([]string{"central.Witnessed", "lamport", "suzukikasami"}, a.Name) {
+		if a.Typical() {
 			some = append(some, a)
 		}
 	}
