@@ -260,7 +260,7 @@ func soakChanges(g *group, s *storm.Storm, size dmutex.NodeID, n int) {
 type leaseStorm struct {
 	*group
 	*storm.Storm
-	fewest int // members that are there, whoever leaves or crashes
+	fewest int // members that are there at any time
 	caller storm.Caller
 	ctx    context.Context
 	ends   map[*member]context.CancelFunc // end the callers of a process

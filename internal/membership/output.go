@@ -18,8 +18,8 @@ func (o Output) And(next Output) Output {
 type Event any
 
 // Installed tells that a newer View is installed. The driver freezes all that is older, and then calls
-// Report. What it says is Whole if a former member may hold locks: then others are told of all locks, and not
-// only of those that are held.
+// Report. The report is Whole if a former member may hold locks: then it tells of all locks, and not only of
+// those that are held.
 type Installed struct {
 	View  View
 	Whole bool // in the lease mode

@@ -323,7 +323,7 @@ func (m *Machine) learn(now, sent int64, r Record) {
 	}
 }
 
-// belong takes in a record of which this life is a member.
+// belong takes in a record that has this life as a member.
 func (m *Machine) belong(now, sent int64, was dmutex.NodeID, former *Record) {
 	if was == dmutex.None {
 		m.joinedAt, m.asked = now, dmutex.None
