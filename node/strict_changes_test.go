@@ -26,7 +26,7 @@ func (g *group) freeze() {
 	g.net.Cut(3, 1)
 	g.start(3)
 	time.Sleep(2 * time.Second)
-	require.False(g.t, g.node(1).Status().View.Acts)
+	require.False(g.t, g.node(1).Status().View.Acts, "%+v", g.node(1).Status())
 }
 
 // A call made during a view change completes after it. A call canceled during the change
