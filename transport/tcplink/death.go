@@ -45,11 +45,10 @@ func (p *peer) watch() {
 // if all of them refuse.
 func (l *Link) knock(ctx context.Context, addr string) error {
 	host, port, _ := net.SplitHostPort(addr) // SetPeer has checked it
-	hosts, err := net.DefaultResolver.LookupHost(ctx, host)
-	dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
+	hosts, err := l.network.LookupHost(ctx, host)
 	for _, host := range hosts {
 		var nc net.Conn
-		if nc, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, port)); err == nil {
+		if nc, err = l.connect(ctx, net.JoinHostPort(host, port)); err == nil {
 			nc.Close()
 		}
 		if refusals(0, err) == 0 {

@@ -313,8 +313,7 @@ func (p *peer) dial() {
 // how long it lasted, or why there was none.
 func (p *peer) connect() (lasted time.Duration, err error) {
 	l := p.link
-	dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
-	nc, err := dialer.DialContext(p.ctx, "tcp", p.addr)
+	nc, err := l.connect(p.ctx, p.addr)
 	if err != nil {
 		return 0, reason(err)
 	}

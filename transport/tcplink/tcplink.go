@@ -70,6 +70,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/latelog"
+	"github.com/dmutex/dmutex/internal/outside"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -159,6 +160,7 @@ type Link struct {
 	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error) // nil if dynamic
 	guard    atomic.Pointer[guard]                          // nil if connections are plain
 	pace     pace
+	network  outside.Network
 	listener net.Listener
 	door     door
 
@@ -197,6 +199,10 @@ func newLink(c Config, pace pace) (*Link, error) {
 	if l.nodeOf == nil && !l.dynamic {
 		l.nodeOf = NodeOf
 	}
+	l.network = tcp{l.control}
+	if p := outside.Current(); p != nil && p.Network != nil {
+		l.network = p.Network
+	}
 	listen := cmp.Or(c.Listen, c.Peers[c.Self])
 	l.address = cmp.Or(c.Advertise, listen)
 	if err := l.check(c, listen); err != nil {
@@ -217,8 +223,7 @@ func newLink(c Config, pace pace) (*Link, error) {
 		}
 	}
 	var err error
-	config := net.ListenConfig{Control: l.control}
-	if l.listener, err = config.Listen(l.ctx, "tcp", listen); err != nil {
+	if l.listener, err = l.network.Listen(l.ctx, listen); err != nil {
 		l.cancel()
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("tcplink: %w: another program listens there, perhaps another process of this node", err)

@@ -56,7 +56,8 @@ var rows = []layer{
 	{"internal/leases", true, []string{"internal/due"}},
 	{"internal/epochs", true, nil},
 	{"internal/protocol", true, nil},
-	{"transport", false, []string{".", "internal/latelog"}},
+	{"internal/outside", false, nil},
+	{"transport", false, []string{".", "internal/latelog", "internal/outside"}},
 	{"lock", false, nil},
 	{"internal/wire", false, []string{"internal/mistake"}},
 	{"internal/message", false, []string{".", "internal/wire", "lock"}},
@@ -117,6 +118,7 @@ var rows = []layer{
 	{"internal/kit/repotest", false, nil},
 	{"internal/kit/nodetest", false, nil},
 	{"internal/kit/viewtest", false, []string{".", "internal/canon", "internal/epochs", "internal/membership", "internal/membership/carryover", "internal/search"}},
+	{"internal/kit/streamnet", false, nil},
 	{"internal/kit/storm", false, []string{"lock"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 }

@@ -1,0 +1,120 @@
+package tcplink_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/streamnet"
+	"github.com/dmutex/dmutex/internal/outside"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// simulate makes links in a bubble, each on a host of its own.
+func simulate(secure func(t *testing.T) func(self dmutex.NodeID, host string) *tls.Config, numbered bool, path streamnet.Path) linktest.Links {
+	return linktest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			network, certs := streamnet.New(1), secure(t)
+			var hosts []*streamnet.Host
+			nodes := make(map[dmutex.NodeID]*tcplink.Link)
+			return func(self dmutex.NodeID) transport.Link {
+				ip := fmt.Sprintf("10.0.0.%d", len(hosts)+1)
+				host := network.Host(ip)
+				for _, other := range hosts {
+					network.Set(host, other, path)
+					network.Set(other, host, path)
+				}
+				hosts = append(hosts, host)
+				c := tcplink.Config{Listen: ip + ":7000", TLS: certs(self, ip)}
+				if c.AllowPlain = c.TLS == nil; numbered {
+					c.Self = self
+				}
+				l := newSimulated(t, host.Process(), c)
+				if !numbered {
+					return l
+				}
+				delete(nodes, self)
+				for id, other := range nodes {
+					require.NoError(t, l.SetPeer(id, other.Addr().String()))
+					if err := other.SetPeer(self, l.Addr().String()); !errors.Is(err, transport.ErrClosed) {
+						require.NoError(t, err)
+					}
+				}
+				nodes[self] = l
+				return l
+			}
+		},
+		Ordered: true, Synctest: true,
+	}
+}
+
+func newSimulated(t *testing.T, on outside.Network, c tcplink.Config) (l *tcplink.Link) {
+	(&outside.Process{Network: on}).Open(func() {
+		var err error
+		l, err = tcplink.New(c)
+		require.NoError(t, err)
+	})
+	return l
+}
+
+// The links keep their contract over a network in memory, also where it is slow and cuts bytes in pieces.
+func TestSimulated(t *testing.T) {
+	plain := func(*testing.T) func(dmutex.NodeID, string) *tls.Config {
+		return func(dmutex.NodeID, string) *tls.Config { return nil }
+	}
+	secure := func(t *testing.T) func(dmutex.NodeID, string) *tls.Config {
+		authority := tcplink.NewAuthority(t)
+		return func(self dmutex.NodeID, host string) *tls.Config {
+			if self == dmutex.None {
+				return authority.Config(authority.Host(host))
+			}
+			return authority.Config(authority.Node(self))
+		}
+	}
+	fast := streamnet.Path{}
+	slow := streamnet.Path{MinDelay: time.Millisecond, MaxDelay: 20 * time.Millisecond, Segment: 5000, Rate: 100 << 20}
+	t.Run("plain", func(t *testing.T) { linktest.TestLink(t, simulate(plain, true, fast)) })
+	t.Run("slow", func(t *testing.T) { linktest.TestStream(t, simulate(plain, true, slow), nil) })
+	t.Run("TLS", func(t *testing.T) { linktest.TestStream(t, simulate(secure, true, slow), nil) })
+	t.Run("dynamic", func(t *testing.T) { linktest.TestDynamicLink(t, simulate(plain, false, fast)) })
+}
+
+// Members over the network in memory take a lock in turn. One that is cut off waits until it is back.
+func TestSimulatedMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, record := streamnet.New(1), new(store.Memory)
+		var hosts []*streamnet.Host
+		var nodes []*node.Node
+		for i := range 3 {
+			ip := fmt.Sprintf("10.0.0.%d", i+1)
+			hosts = append(hosts, network.Host(ip))
+			l := newSimulated(t, hosts[i].Process(), tcplink.Config{Listen: ip + ":7000", AllowPlain: true})
+			n, err := node.Open(t.Context(), record, l, node.Config{Name: ip})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		for _, n := range nodes {
+			require.NoError(t, n.Mutex("x").Do(t.Context(), func(context.Context, uint64) error { return nil }))
+		}
+		network.Partition(hosts[:2], hosts[2:])
+		begin := time.Now()
+		time.AfterFunc(time.Minute, func() { network.Partition(hosts) })
+		require.NoError(t, nodes[2].Mutex("y").Do(t.Context(), func(context.Context, uint64) error { return nil }))
+		require.GreaterOrEqual(t, time.Since(begin), time.Minute)
+		require.Less(t, time.Since(begin), 2*time.Minute)
+		for _, n := range nodes {
+			require.NoError(t, n.Close(t.Context()))
+		}
+	})
+}
