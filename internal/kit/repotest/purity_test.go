@@ -121,6 +121,7 @@ var rows = []layer{
 	{"internal/kit/streamnet", false, nil},
 	{"internal/kit/storm", false, []string{"lock"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
+	{"internal/kit/world", false, []string{".", "client", "internal/kit/algorithms", "internal/kit/nodetest", "internal/kit/storm", "internal/membership/lease", "lock", "lock/fence", "lock/semaphore", "node", "store", "store/storelock", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// A Referee judges grants. It relies on nothing that locks say but on this: a hold whose Err is nil is good.
-// So no two holds of a lock are good at one time, unless both share it; fences rise, but for those of sharers among each
-// other; a hold is good no longer than its Until; and nobody is granted a lock too soon after another one has lost it.
+// A Referee judges grants. It relies on nothing that locks say but on this: a hold whose Err is nil is good, and so is one
+// whose context has not ended. So no two holds of a lock are good at one time, unless both share it; fences rise, but
+// for those of sharers among each other; a hold is good no longer than its Until, and nobody else has the lock before
+// that unless it is given back; and nobody is granted a lock too soon after another one has lost it.
 type Referee struct {
 	mu     sync.Mutex
 	wrong  func(format string, args ...any)
@@ -28,7 +29,9 @@ type Stay struct {
 	Margin    time.Duration            // for so long after a loss nobody is granted the lock, unless it is given back
 	Gives     func(err error) bool     // after which losses it is given back at once
 
-	lost time.Time
+	lost  time.Time
+	ctx   context.Context // of the hold, once somebody has asked for it: unless asked before, it does not exist
+	until time.Time       // the latest that it has promised
 }
 
 // Judge judges a grant and the stay, in which f is called. A hold that has ended before is not counted.
@@ -51,12 +54,17 @@ func (r *Referee) enter(s *Stay) bool {
 	}
 	now := time.Now()
 	for _, o := range r.inside[s.Lock] {
+		open := o.ctx != nil && o.ctx.Err() == nil // first: Err notices what a context must notice by itself
 		switch lost := r.look(o); {
 		case s.Shared && o.Shared:
 		case !lost:
 			r.wrong("%s and %s hold %s, with the fences %x and %x", o.Who, s.Who, s.Lock, o.Fence, s.Fence)
+		case open:
+			r.wrong("%s holds %s with the fence %x, and the context of %s has not ended, though its hold says: %v", s.Who, s.Lock, s.Fence, o.Who, o.Hold.Err())
 		case o.Margin > 0 && now.Sub(o.lost) < o.Margin && (o.Gives == nil || !o.Gives(o.Hold.Err())):
 			r.wrong("%s holds %s %v after %s has lost it, and has not given it back: %v", s.Who, s.Lock, now.Sub(o.lost), o.Who, o.Hold.Err())
+		case o.until.After(now) && (o.Gives == nil || !o.Gives(o.Hold.Err())):
+			r.wrong("%s holds %s %v before the Until of %s, which has lost it and has not given it back: %v", s.Who, s.Lock, o.until.Sub(now), o.Who, o.Hold.Err())
 		}
 	}
 	last := r.last[s.Lock]
@@ -74,13 +82,20 @@ func (r *Referee) enter(s *Stay) bool {
 	if s.Shared {
 		r.most = max(r.most, len(r.inside[s.Lock]))
 	}
-	if h, ok := s.Hold.(interface{ Context() context.Context }); ok && s.Margin > 0 {
-		context.AfterFunc(h.Context(), func() {
+	switch h := s.Hold.(type) {
+	case context.Context:
+		s.ctx = h
+	case interface{ Context() context.Context }:
+		s.ctx = h.Context()
+	}
+	if s.ctx != nil && s.Margin > 0 {
+		context.AfterFunc(s.ctx, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			s.lost = time.Now()
 		})
 	}
+	r.look(s)
 	return true
 }
 
@@ -96,7 +111,19 @@ func (r *Referee) look(s *Stay) (lost bool) {
 	if !until.IsZero() && until.Before(now) {
 		r.wrong("%s still holds %s %v after its Until", s.Who, s.Lock, now.Sub(until))
 	}
+	if until.After(s.until) {
+		s.until = until
+	}
 	return false
+}
+
+// Look looks at all holds of a lock, as somebody does who asks for it: a hold that was renewed has promised more.
+func (r *Referee) Look(lock string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.inside[lock] {
+		r.look(s)
+	}
 }
 
 func (r *Referee) leave(s *Stay) {

@@ -41,6 +41,13 @@ type Fault struct {
 	Do   func()
 }
 
+// among reports whether DMUTEX_FAULTS lets a fault happen: it has names with semicolons between them, and if it is not
+// set all may. So who wants to know what a failure needs leaves out one after the other.
+func among(name string) bool {
+	text, some := os.LookupEnv("DMUTEX_FAULTS")
+	return !some || slices.Contains(strings.Split(text, ";"), name)
+}
+
 // A Storm is a run with one seed.
 type Storm struct {
 	Referee
@@ -58,15 +65,23 @@ type Storm struct {
 // New returns a storm. If its test fails, it says what happened last, and how to run it again.
 func New(t testing.TB, seed uint64) *Storm {
 	s := &Storm{t: t, seed: seed, Luck: rand.New(rand.NewPCG(seed, 0)), began: time.Now()}
-	s.wrong = func(format string, args ...any) { t.Errorf("seed %d: "+format, append([]any{seed}, args...)...) }
+	s.wrong = func(format string, args ...any) {
+		t.Errorf("seed %d, after %v: "+format, append([]any{seed, time.Since(s.began)}, args...)...)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("seed %d, with %v. At the end:\n%s\nto run it again: DMUTEX_SEED=%[1]d go test -run '%[4]s'",
-				seed, s.on, strings.Join(s.happens, "\n"), "^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
+			t.Logf("seed %d. At the end:\n%s\nto run it again: DMUTEX_SEED=%[1]d DMUTEX_FAULTS='%[3]s' go test -run '%[4]s'",
+				seed, strings.Join(s.happens, "\n"), strings.Join(s.on, ";"), "^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
 		}
 	})
 	return s
 }
+
+// Wrong says that something is wrong, beside what the referee sees.
+func (s *Storm) Wrong(format string, args ...any) { s.wrong(format, args...) }
+
+// Seed returns the seed.
+func (s *Storm) Seed() uint64 { return s.seed }
 
 // Random returns the luck of one more task.
 func (s *Storm) Random() *rand.Rand {
@@ -81,15 +96,29 @@ func (s *Storm) UpTo(most time.Duration) time.Duration {
 	return time.Duration(s.Luck.Int64N(int64(most)))
 }
 
+// On draws whether a fault that lasts for the whole run is on: in one of so many runs.
+func (s *Storm) On(name string, of int) bool {
+	on := s.Luck.IntN(of) == 0 && among(name)
+	if on {
+		s.on = append(s.on, name)
+	}
+	return on
+}
+
 // Blow lets n faults happen, each after a pause. With the seed 0 all of them may, with another seed three in
-// four: what often happens hides what seldom does.
+// four, some of them more often: what often happens hides what seldom does.
 func (s *Storm) Blow(n int, pause func() time.Duration, faults ...Fault) {
+	faults = slices.Clone(faults)
 	if s.seed > 0 {
 		all := slices.Clone(faults)
 		if faults = slices.DeleteFunc(faults, func(Fault) bool { return s.Luck.IntN(4) == 0 }); len(faults) == 0 {
 			faults = all
 		}
+		for i := range faults {
+			faults[i].Rate <<= s.Luck.IntN(8) / 3
+		}
 	}
+	faults = slices.DeleteFunc(faults, func(f Fault) bool { return !among(f.Name) })
 	sum := 0
 	for _, f := range faults {
 		s.on = append(s.on, f.Name)
@@ -97,6 +126,9 @@ func (s *Storm) Blow(n int, pause func() time.Duration, faults ...Fault) {
 	}
 	for range n {
 		time.Sleep(pause())
+		if sum == 0 {
+			continue
+		}
 		draw := s.Luck.IntN(sum)
 		for _, f := range faults {
 			if draw -= f.Rate; draw < 0 {

@@ -16,12 +16,18 @@ import (
 
 // A hold is a handle that a test ends.
 type hold struct {
-	until time.Time
-	ctx   context.Context
-	lose  context.CancelCauseFunc
+	until  time.Time
+	ctx    context.Context
+	lose   context.CancelCauseFunc
+	forgot bool // its context has not ended, and its Err says that it has
 }
 
-func (h *hold) Err() error               { return context.Cause(h.ctx) }
+func (h *hold) Err() error {
+	if h.forgot {
+		return lock.ErrLost
+	}
+	return context.Cause(h.ctx)
+}
 func (h *hold) Until() time.Time         { return h.until }
 func (h *hold) Context() context.Context { return h.ctx }
 
@@ -49,6 +55,9 @@ func TestReferee(t *testing.T) {
 		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"a", 1, false, "leave"}, {"b", 2, false, "enter"}}},
 		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
 		{"a still holds x 1s after its Until", []step{{"a", 1, false, "enter"}, {"", 0, false, "outlast"}, {"a", 1, false, "leave"}}},
+		{"b holds x with the fence 2, and the context of a has not ended", []step{{"a", 1, false, "enter"}, {"a", 1, false, "forget"}, {"b", 2, false, "enter"}}},
+		{"b holds x 1s before the Until of a", []step{{"a", 1, false, "enter"}, {"a", 1, false, "renew"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
+		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "renew"}, {"a", 1, false, "lose"}, {"a", 1, false, "leave"}, {"b", 2, false, "enter"}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			says := ""
@@ -71,6 +80,11 @@ func TestReferee(t *testing.T) {
 				case "lose":
 					holds[s.who].lose(lock.ErrLost)
 					synctest.Wait()
+				case "forget":
+					holds[s.who].forgot = true
+				case "renew":
+					holds[s.who].until = time.Now().Add(2 * time.Second)
+					r.Look("x")
 				case "outlast":
 					time.Sleep(2 * time.Second)
 				case "moment":
@@ -119,7 +133,7 @@ func TestStorm(t *testing.T) {
 					Hold: func(luck *rand.Rand) time.Duration {
 						return time.Duration(luck.IntN(10)) * time.Millisecond
 					},
-					Loses: func(error) bool { return true },
+					Loses: func(error) bool { return true }, Gives: func(error) bool { return true },
 				})
 			}
 			s.Blow(100, func() time.Duration { return s.UpTo(time.Second) },
@@ -138,7 +152,7 @@ func TestStorm(t *testing.T) {
 	require.Equal(t, first, again)
 	_, failed = run(1, true)
 	require.NotEmpty(t, failed)
-	require.Contains(t, failed[0], "seed 1: ")
+	require.Contains(t, failed[0], "seed 1, after ")
 }
 
 // A seed may leave faults out, but not all.

@@ -1,0 +1,140 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// A door is where a member listens for clients.
+type door struct {
+	p     *process
+	calls chan net.Conn
+	gone  chan struct{}
+	once  sync.Once
+}
+
+func newDoor(p *process) *door {
+	return &door{p: p, calls: make(chan net.Conn), gone: make(chan struct{})}
+}
+
+// Accept implements [net.Listener].
+func (d *door) Accept() (net.Conn, error) {
+	select {
+	case nc := <-d.calls:
+		return nc, nil
+	case <-d.gone:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (d *door) Close() error { d.once.Do(func() { close(d.gone) }); return nil }
+
+// Addr implements [net.Listener].
+func (d *door) Addr() net.Addr { return memory(d.p.who) }
+
+type memory string
+
+func (memory) Network() string  { return "memory" }
+func (m memory) String() string { return string(m) }
+
+var errNobody = errors.New("nobody listens")
+
+// dial connects a client with the member at an address.
+func (p *process) dial(ctx context.Context, address string) (net.Conn, error) {
+	var m *process
+	p.w.mu.Lock()
+	for _, s := range p.w.slots {
+		if s.name() == address {
+			m = s.now
+		}
+	}
+	p.w.mu.Unlock()
+	if m == nil || p.dead.Load() || m.dead.Load() || m.door == nil {
+		return nil, errNobody
+	}
+	if p.mute.Load() || m.shut.Load() { // packets are dropped
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	near, far := net.Pipe()
+	c := &wire{Conn: near, from: p, to: m, far: far}
+	if m.hangs.Load() { // somebody accepts, and nobody answers
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		p.keep(c)
+		return c, nil
+	}
+	select {
+	case m.door.calls <- &returning{far, c}:
+	case <-m.door.gone:
+		return nil, errNobody
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	p.keep(c)
+	return c, nil
+}
+
+func (p *process) keep(c *wire) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wires = append(p.wires[max(0, len(p.wires)-8):], c)
+}
+
+// A wire is the client's end of a connection. From some moment on it may lose everything in one direction, or in both.
+type wire struct {
+	net.Conn
+	far      net.Conn
+	from, to *process
+	deaf     atomic.Bool // nothing arrives here
+	mute     atomic.Bool // nothing leaves
+}
+
+func (c *wire) Write(b []byte) (int, error) {
+	if c.mute.Load() || c.from.dead.Load() || c.to.dead.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *wire) RemoteAddr() net.Addr { return memory(c.to.who) }
+
+// returning is the member's end.
+type returning struct {
+	net.Conn
+	c *wire
+}
+
+func (r *returning) Write(b []byte) (int, error) {
+	if r.c.deaf.Load() || r.c.from.dead.Load() || r.c.to.dead.Load() {
+		return len(b), nil
+	}
+	return r.Conn.Write(b)
+}
+
+// hangUp breaks the connections of a client with a member, all if there is none.
+func (p *process) hangUp(member *process) {
+	for _, c := range p.connections() {
+		if member == nil || c.to == member {
+			c.Close()
+		}
+	}
+}
+
+// silence makes the present connections lose everything in some directions. Later ones work.
+func (p *process) silence(deaf, mute bool) {
+	for _, c := range p.connections() {
+		c.deaf.Store(deaf || c.deaf.Load())
+		c.mute.Store(mute || c.mute.Load())
+	}
+}
+
+func (p *process) connections() []*wire {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]*wire(nil), p.wires...)
+}

@@ -1,0 +1,404 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/storm"
+	"github.com/dmutex/dmutex/internal/membership/lease"
+)
+
+// A plan is what the seed draws: what the world is like, and what lasts for the whole run.
+type plan struct {
+	strict    bool // the mode
+	algorithm algorithms.Algorithm
+	members   int           // how many places for members there are
+	clients   int           // 0: the members serve none
+	lockers   int           // processes that take locks in records
+	locks     int           // of the group
+	records   int           // each is one lock
+	callers   int           // of each process
+	proves    bool          // the stores prove deaths
+	session   time.Duration // of clients; 0 for a lease
+	deadlock  time.Duration // see node.Config
+	think     time.Duration // the longest pause of a caller
+	events    int
+	pace      time.Duration // the longest pause between two of them
+
+	frames frames
+	stores stores
+
+	lateHolders bool
+	panics      bool
+	observers   bool
+
+	damaged atomic.Bool // a record was deleted or put back
+	evicts  atomic.Bool // a member was evicted
+}
+
+// frames is what happens to frames: how often, and for how long.
+type frames struct {
+	lost, twice, veryLate float64
+	late                  time.Duration
+}
+
+func (f *frames) none() bool { return *f == frames{} }
+
+// stores is what happens to calls of a store.
+type stores struct {
+	slow                                         time.Duration
+	lost, unanswered, later, conflicts, unusable float64
+	proverErrs                                   float64
+	proverLate                                   time.Duration
+}
+
+func (p *plan) String() string {
+	mode := "leases"
+	if p.strict {
+		mode = "strict"
+	}
+	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, %d events at most %v apart, frames %+v, stores %+v",
+		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.events, p.pace, p.frames, p.stores)
+}
+
+// draw draws a plan. Each draw is made whatever the ones before it have brought, so that a fault that is left out changes
+// nothing else.
+func draw(s *storm.Storm) (p *plan) {
+	luck := s.Luck
+	p = &plan{strict: s.Seed()%4 == 3, algorithm: algorithm(s)}
+	p.members, p.locks, p.callers = 2+luck.IntN(4), 2+luck.IntN(4), 1+luck.IntN(3)
+	p.clients, p.records, p.lockers = luck.IntN(7), luck.IntN(3), 2+luck.IntN(2)
+	p.session = []time.Duration{0, 0, leaseOf / 2}[luck.IntN(3)]
+	p.deadlock = []time.Duration{0, time.Second}[luck.IntN(2)]
+	p.think = []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, leaseOf / 4}[luck.IntN(3)]
+	p.events, p.pace = 15+luck.IntN(20), []time.Duration{300 * time.Millisecond, 4 * time.Second, leaseOf * 3 / 2}[luck.IntN(3)]
+	rate := func(on bool, most float64) float64 {
+		r := luck.Float64() * most
+		if !on {
+			return 0
+		}
+		return r
+	}
+	long := func(on bool, of ...time.Duration) time.Duration {
+		d := of[luck.IntN(len(of))]
+		if !on {
+			return 0
+		}
+		return d
+	}
+	p.proves = s.On("stores prove deaths", 3)
+	p.frames = frames{
+		lost: rate(s.On("frames are lost", 2), 0.1), twice: rate(s.On("frames come twice", 2), 0.1),
+		late:     long(s.On("frames are late", 2), time.Millisecond, 20*time.Millisecond, 100*time.Millisecond),
+		veryLate: rate(s.On("some frames are very late", 3), 0.02),
+	}
+	p.stores = stores{
+		slow: long(s.On("stores are slow", 2), 30*time.Millisecond, 300*time.Millisecond, leaseOf/6),
+		lost: rate(s.On("calls of a store get lost", 3), 0.2), unanswered: rate(s.On("answers of a store get lost", 3), 0.2),
+		later: rate(s.On("swaps take effect later", 3), 0.05), conflicts: rate(s.On("stores see conflicts", 3), 0.2),
+		unusable:   rate(s.On("stores are unusable now and then", 8), 0.02),
+		proverErrs: rate(s.On("the prover errs", 2), 0.3), proverLate: long(s.On("the prover is late", 2), 50*time.Millisecond, leaseOf/10),
+	}
+	p.lateHolders, p.panics, p.observers = s.On("holders notice late", 2), s.On("functions panic", 2), s.On("observers dawdle", 4)
+	if p.strict {
+		p.clients, p.proves = 0, false
+	}
+	return p
+}
+
+// pause draws the time between two faults.
+func (w *World) pause() time.Duration { return w.UpTo(w.pace) }
+
+// for draws how long a fault lasts, and mends it then.
+func (w *World) forAWhile(most time.Duration, mend func()) {
+	time.AfterFunc(w.UpTo(most), mend)
+}
+
+// mend ends all that lasts.
+func (w *World) mend() {
+	w.net.Heal()
+	for _, p := range w.all() {
+		p.isolate(false)
+		p.outlives.Store(false)
+		p.hangs.Store(false)
+		p.unstick()
+	}
+}
+
+// some draws a member that is there, nil if there is none.
+func (w *World) some() *slot {
+	var there []*slot
+	for _, s := range w.slots {
+		if s.now != nil {
+			there = append(there, s)
+		}
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	return there[w.Luck.IntN(len(there))]
+}
+
+// faults is the table of what happens. A rate says how often, compared with the others.
+func (w *World) faults() (table []storm.Fault) {
+	const long = leaseOf * 3 / 2 // what is cut stays so for at most that long, or until all is well
+	on := func(name string, rate int, do func()) {
+		table = append(table, storm.Fault{Name: name, Rate: rate, Do: do})
+	}
+	member := func(do func(s *slot, p *process)) func() {
+		return func() {
+			if s := w.some(); s != nil {
+				do(s, s.now)
+			}
+		}
+	}
+	user := func(do func(i int, p *process)) func() {
+		return func() {
+			if len(w.users) > 0 {
+				i := w.Luck.IntN(len(w.users))
+				do(i, w.users[i])
+			}
+		}
+	}
+	client := func(do func(i int, p *process)) func() {
+		return user(func(i int, p *process) {
+			if p.client != nil {
+				do(i, p)
+			}
+		})
+	}
+	cut := func(flags ...func(p *process) *atomic.Bool) func() {
+		return member(func(_ *slot, p *process) {
+			for _, f := range flags {
+				f(p).Store(true)
+			}
+			w.forAWhile(long, func() {
+				for _, f := range flags {
+					if !p.dead.Load() {
+						f(p).Store(false)
+					}
+				}
+			})
+		})
+	}
+	mute := func(p *process) *atomic.Bool { return &p.mute }
+	deaf := func(p *process) *atomic.Bool { return &p.deaf }
+	cutOff := func(p *process) *atomic.Bool { return &p.cutOff }
+	shut := func(p *process) *atomic.Bool { return &p.shut }
+	hangs := func(p *process) *atomic.Bool { return &p.hangs }
+	outlives := func(p *process) *atomic.Bool { return &p.outlives }
+
+	on("members begin", 3, w.replaceAll)
+	on("a member crashes", 2, member(func(s *slot, _ *process) { w.leave(s).kill() }))
+	on("a member crashes and is replaced", 2, member(func(s *slot, _ *process) {
+		w.leave(s).kill()
+		time.Sleep(2*time.Millisecond + w.UpTo(50*time.Millisecond))
+		w.begin(s)
+	}))
+	on("a member closes", 1, member(func(s *slot, _ *process) {
+		w.leave(s).close(1+w.UpTo(leaseOf), w.Luck.IntN(2) == 0)
+	}))
+	on("a member is replaced in order", 2, member(func(s *slot, _ *process) {
+		w.leave(s).close(leaseOf, w.Luck.IntN(2) == 0)
+		w.begin(s)
+	}))
+	on("all members roll", 1, func() {
+		for _, s := range w.slots {
+			if s.now != nil {
+				w.leave(s).close(leaseOf, false)
+				w.begin(s)
+				time.Sleep(w.UpTo(leaseOf / 5))
+			}
+		}
+	})
+	on("two members close at once", 1, func() {
+		var closing sync.WaitGroup
+		for range 2 {
+			if s := w.some(); s != nil {
+				p, patience, stop := w.leave(s), leaseOf, w.Luck.IntN(2) == 0
+				closing.Go(func() { p.close(patience, stop) })
+			}
+		}
+		closing.Wait()
+	})
+	on("a member is cut off from the others", 1, cut(mute, deaf))
+	on("a member is mute", 1, cut(mute))
+	on("a member is deaf", 1, cut(deaf))
+	on("a member is cut off", 2, cut(mute, deaf, cutOff, shut))
+	on("two members do not reach each other", 1, func() {
+		a, b := w.some(), w.some()
+		if a == nil || a == b {
+			return
+		}
+		from, to := a.now.node.Self(), b.now.node.Self()
+		if from == dmutex.None || to == dmutex.None {
+			return
+		}
+		w.net.Cut(from, to)
+		if w.Luck.IntN(2) == 0 {
+			w.net.Cut(to, from)
+		}
+	})
+	on("the network parts", 1, func() {
+		var part []dmutex.NodeID
+		for _, p := range w.memberProcesses() {
+			if id := p.node.Self(); id != dmutex.None && w.Luck.IntN(2) == 0 {
+				part = append(part, id)
+			}
+		}
+		w.net.Partition(part)
+	})
+	on("the network heals", 2, w.net.Heal)
+	on("a log handler is stuck", 1, func() {
+		if all := w.all(); len(all) > 0 {
+			p := all[w.Luck.IntN(len(all))]
+			p.stick()
+			w.forAWhile(long, p.unstick)
+		}
+	})
+	if w.strict {
+		on("a dead member is evicted", 1, func() { w.evict() })
+		on("all members crash", 1, func() {
+			for _, s := range w.slots {
+				if s.now != nil {
+					w.leave(s).kill()
+				}
+			}
+			time.Sleep(2 * time.Millisecond)
+			w.replaceAll()
+		})
+	} else {
+		w.leaseFaults(on, member, cut, cutOff, outlives)
+	}
+	if w.clients > 0 {
+		on("a member lets no client in", 1, cut(shut))
+		on("a member does not answer clients", 1, cut(hangs))
+		on("a client loses its connections", 3, client(func(_ int, p *process) { p.hangUp(nil) }))
+		on("the connections of a client lose everything", 2, client(func(_ int, p *process) {
+			way := w.Luck.IntN(3)
+			p.silence(way != 1, way != 2)
+		}))
+		on("a member crashes and its clients are cut off", 3, member(func(s *slot, p *process) { // within their sessions
+			w.leave(s).kill()
+			time.Sleep(w.UpTo(leaseOf / 4))
+			if w.Luck.IntN(2) == 0 {
+				w.begin(s)
+			}
+		}))
+		on("a client is cut off", 2, client(func(_ int, p *process) {
+			p.isolate(true)
+			w.forAWhile(long, func() {
+				if !p.dead.Load() {
+					p.isolate(false)
+				}
+			})
+		}))
+	}
+	on("a user crashes and is replaced", 2, user(func(i int, _ *process) { w.replace(i, (*process).kill) }))
+	on("a user closes and is replaced", 1, user(func(i int, _ *process) {
+		stop := w.Luck.IntN(2) == 0
+		w.replace(i, func(p *process) { p.close(leaseOf, stop || p.client == nil) })
+	}))
+	on("a user is cut off from its stores", 1, user(func(_ int, p *process) {
+		p.cutOff.Store(true)
+		w.forAWhile(long, func() {
+			if !p.dead.Load() {
+				p.cutOff.Store(false)
+			}
+		})
+	}))
+	return table
+}
+
+// leaseFaults are those of members with leases.
+func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot, *process)) func(), cut func(...func(*process) *atomic.Bool) func(), cutOff, outlives func(*process) *atomic.Bool) {
+	on("a member crashes, and is excluded at once", 1, member(func(s *slot, p *process) {
+		p.isolate(true)
+		w.exclude(p.node.Self())
+		w.leave(s).kill()
+	}))
+	on("a member is excluded", 1, member(func(_ *slot, p *process) { w.exclude(p.node.Self()) }))
+	on("a member without the store is excluded", 1, func() {
+		cut(cutOff)()
+		if s := w.some(); s != nil {
+			w.exclude(s.now.node.Self())
+		}
+	})
+	on("a member is cut off from the store", 2, cut(cutOff))
+	on("the store outlives the contexts of a member", 1, cut(cutOff, outlives))
+	on("nobody reaches the store", 1, func() {
+		for _, p := range w.memberProcesses() {
+			p.cutOff.Store(true)
+			w.forAWhile(leaseOf*3/2, func() {
+				if !p.dead.Load() {
+					p.cutOff.Store(false)
+				}
+			})
+		}
+	})
+	on("the record is damaged", 1, func() {
+		if w.damaged.Swap(true) { // once: it ends everything
+			return
+		}
+		w.group.back(w.Luck)
+		time.Sleep(2 * leaseOf)
+		for _, s := range w.slots { // as the page for operators says: stop all members, delete it, and start them again
+			if s.now != nil {
+				w.leave(s).close(leaseOf, false)
+			}
+		}
+		w.group.delete()
+		w.replaceAll()
+	})
+	on("the store forgets", 1, func() {
+		w.group.forget()
+		for _, a := range w.archives {
+			a.forget()
+		}
+	})
+}
+
+// exclude removes a member from the record, as another member would.
+func (w *World) exclude(id dmutex.NodeID) {
+	w.group.edit(func(value []byte) []byte {
+		var r lease.Record
+		if id == dmutex.None || r.UnmarshalText(value) != nil {
+			return nil
+		}
+		i := slices.IndexFunc(r.Members, func(e lease.Entry) bool { return e.Node == id })
+		if i < 0 {
+			return nil
+		}
+		r.Epoch++
+		r.Unclean = r.Epoch
+		if r.Members[i].Proof == "" {
+			r.Unproved = r.Epoch
+		}
+		r.Members = slices.Delete(r.Members, i, i+1)
+		next, err := r.MarshalText()
+		if err != nil {
+			return nil
+		}
+		return next
+	})
+}
+
+// evict evicts a member of the strict mode that is dead.
+func (w *World) evict() {
+	var dead []dmutex.NodeID
+	for _, s := range w.slots {
+		if s.now == nil {
+			dead = append(dead, s.place)
+		}
+	}
+	if s := w.some(); s != nil && len(dead) == 1 {
+		w.evicts.Store(true)
+		_ = s.now.node.Evict(nodetest.ContextFor(w.t, leaseOf), dead...)
+	}
+}

@@ -1,0 +1,328 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storelock"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A process is one run of a program: a member, a client, or one that takes locks in single records.
+type process struct {
+	w    *World
+	who  string
+	name string // of its place: another run there has the same
+
+	node   *node.Node     // of a member
+	client *client.Client // of a client
+	door   *door          // of a member that serves clients
+	lock   func(name string) lock.Mutex
+	names  []string // of the locks that it takes
+	shares bool     // it may share them
+
+	ctx     context.Context // of its callers
+	stop    context.CancelFunc
+	callers sync.WaitGroup
+
+	dead     atomic.Bool // nothing that it does has any effect
+	ending   atomic.Bool // it closes, so its calls may fail
+	failed   atomic.Bool // it has stopped by itself, as it may
+	mute     atomic.Bool // nothing that it sends arrives
+	deaf     atomic.Bool // nothing arrives here
+	cutOff   atomic.Bool // it does not reach its stores
+	outlives atomic.Bool // and calls of the store outlive their contexts
+	shut     atomic.Bool // clients do not get in
+	hangs    atomic.Bool // or get in and hear nothing
+	dawdles  atomic.Bool // its observers take their time, so its calls may be late
+	wasStuck atomic.Bool // its log handler was, so its Close may be late
+	stuck    atomic.Pointer[chan struct{}]
+
+	mu    sync.Mutex
+	luck  *rand.Rand // see draw
+	wires []*wire    // of a client
+}
+
+// draw draws what happens to a way of the process.
+func (p *process) draw(f func(luck *rand.Rand)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.luck)
+}
+
+func (w *World) process(name string) *process {
+	w.mu.Lock()
+	w.runs++
+	run := w.runs
+	w.mu.Unlock()
+	p := &process{w: w, name: name, who: fmt.Sprint(name, ".", run), luck: w.Random()}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// store returns the way of the process to a record.
+func (p *process) store(a *archive) store.Store {
+	s := &way{a, p}
+	if p.w.proves {
+		return proving{s}
+	}
+	return s
+}
+
+// begin starts a member.
+func (w *World) begin(s *slot) {
+	if s.now != nil {
+		return
+	}
+	p := w.process(s.name())
+	cfg := node.Config{Name: p.who, Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
+	var link transport.DynamicLink
+	var err error
+	if w.strict {
+		var all []dmutex.NodeID
+		for _, o := range w.slots {
+			all = append(all, o.place)
+		}
+		link = road{w.net.Link(s.place), p}
+		p.node, err = node.OpenStrict(context.Background(), s.place, all, link, cfg)
+	} else {
+		cfg.Lease = leaseOf
+		if w.clients > 0 {
+			p.door = newDoor(p)
+			cfg.Clients = &node.Clients{Session: w.session, Listeners: nil}
+			cfg.Clients.Listeners = append(cfg.Clients.Listeners, p.door)
+		}
+		link = road{w.net.Link(dmutex.None), p}
+		p.node, err = node.Open(context.Background(), p.store(w.group), link, cfg)
+	}
+	require.NoError(w.t, err)
+	p.lock = func(name string) lock.Mutex { return p.node.Mutex(name) }
+	p.names, p.shares = w.names(), w.algorithm.Shares
+	w.mu.Lock()
+	s.now = p
+	w.mu.Unlock()
+	w.work(p)
+	w.running.Go(func() { w.supervise(s, p) })
+}
+
+// supervise replaces a member that has stopped by itself, as it may do because of some faults.
+func (w *World) supervise(s *slot, p *process) {
+	<-p.node.Done()
+	if err := p.node.Status().Err; !p.ending.Load() && !w.stops(err) {
+		w.Wrong("%s has stopped: %v", p.who, err)
+	}
+	p.failed.Store(true)
+}
+
+// stops reports whether a member may stop by itself for that reason.
+func (w *World) stops(err error) bool {
+	switch {
+	case errors.Is(err, node.ErrRecord):
+		return w.damaged.Load()
+	case errors.Is(err, store.ErrUnusable):
+		return w.stores.unusable > 0
+	case errors.Is(err, node.ErrEvicted), errors.Is(err, node.ErrReplaced):
+		return w.strict && w.evicts.Load()
+	}
+	return false
+}
+
+// isolate cuts a process off from all others, or ends that.
+func (p *process) isolate(on bool) {
+	p.mute.Store(on)
+	p.deaf.Store(on)
+	p.cutOff.Store(on)
+	p.shut.Store(on)
+	if p.client != nil && on {
+		p.silence(true, true)
+	}
+}
+
+// leave takes a member out of its slot.
+func (w *World) leave(s *slot) (p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, s.now = s.now, nil
+	return p
+}
+
+// kill ends a process without a farewell.
+func (p *process) kill() {
+	p.ending.Store(true)
+	p.isolate(true)
+	p.dead.Store(true)
+	p.w.lives.died(p)
+	p.unstick()
+	p.stop()
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	switch {
+	case p.node != nil:
+		for _, u := range p.w.users {
+			if u.client != nil {
+				u.hangUp(p)
+			}
+		}
+		_ = p.node.Close(now)
+	case p.client != nil:
+		_ = p.client.Close()
+	}
+	p.callers.Wait()
+}
+
+// close ends a process in order. Its callers may still be at work.
+func (p *process) close(patience time.Duration, stop bool) {
+	p.ending.Store(true)
+	if stop {
+		p.stop()
+		p.callers.Wait()
+	}
+	began, ctx := time.Now(), context.Background()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	switch {
+	case p.node != nil:
+		err := p.node.Close(ctx)
+		took := time.Since(began)
+		if took > patience+time.Second && !p.dawdles.Load() && !p.wasStuck.Load() {
+			p.w.Wrong("%s takes %v to close, within a context of %v: %v", p.who, took, patience, err)
+		}
+		if err != nil && ctx.Err() == nil && !p.w.stops(err) && !p.failed.Load() {
+			p.w.Wrong("%s closes with %v", p.who, err)
+		}
+		if err != nil && p.w.calm.Load() {
+			p.w.Wrong("in calm, %s closes with %v", p.who, err)
+		}
+	case p.client != nil:
+		err := p.client.Close()
+		if took := time.Since(began); err != nil || took > 0 && !p.dawdles.Load() && !p.wasStuck.Load() {
+			p.w.Wrong("%s takes %v to close: %v", p.who, took, err)
+		}
+	}
+	p.stop()
+	p.callers.Wait()
+	p.isolate(true)
+	p.dead.Store(true)
+	p.w.lives.died(p)
+	p.unstick()
+}
+
+// use starts a process that is no member.
+func (w *World) use(name string, begin func(p *process)) {
+	p := w.process(name)
+	begin(p)
+	w.users = append(w.users, p)
+	w.work(p)
+}
+
+func (w *World) beginClient(p *process) {
+	var members []string
+	for _, s := range w.slots {
+		members = append(members, s.name())
+	}
+	var err error
+	p.client, err = client.New(client.Config{Members: members, Name: p.who, Dial: p.dial, Logger: p.logger(), Observer: w.clientObserver(p)})
+	require.NoError(w.t, err)
+	p.lock = func(name string) lock.Mutex { return p.client.Mutex(name) }
+	p.names, p.shares = w.names(), w.algorithm.Shares
+}
+
+func (w *World) beginLocker(p *process) {
+	locks := make(map[string]lock.Mutex)
+	for _, a := range w.archives {
+		m, err := storelock.New(p.store(a), a.name, leaseOf)
+		require.NoError(w.t, err)
+		locks[a.name] = m
+		p.names = append(p.names, a.name)
+	}
+	p.lock = func(name string) lock.Mutex { return locks[name] }
+}
+
+// replace ends a process that is no member, and begins another.
+func (w *World) replace(i int, end func(p *process)) {
+	p := w.users[i]
+	end(p)
+	next := w.process(p.name)
+	if p.client != nil {
+		w.beginClient(next)
+	} else {
+		w.beginLocker(next)
+	}
+	w.users[i] = next
+	w.work(next)
+}
+
+// replaceAll replaces all members that have stopped by themselves, and begins those that are missing.
+func (w *World) replaceAll() {
+	for _, s := range w.slots {
+		if s.now != nil && s.now.failed.Load() {
+			w.leave(s).close(leaseOf, false)
+		}
+		w.begin(s)
+	}
+}
+
+// closeAll ends everything in order.
+func (w *World) closeAll() {
+	for _, p := range w.users {
+		p.close(leaseOf, true)
+	}
+	for _, s := range w.slots {
+		if s.now != nil {
+			p := w.leave(s)
+			p.close(4*leaseOf, true)
+		}
+	}
+	w.running.Wait()
+	time.Sleep(3 * leaseOf) // what the ways still carry arrives
+}
+
+// names are the names of the group's locks.
+func (w *World) names() (all []string) {
+	for i := range w.locks {
+		all = append(all, fmt.Sprint("lock ", i))
+	}
+	return all
+}
+
+// A logger that gets stuck now and then.
+func (p *process) logger() *slog.Logger { return slog.New(handler{p}) }
+
+type handler struct{ p *process }
+
+func (handler) Enabled(context.Context, slog.Level) bool { return true }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (h handler) WithGroup(string) slog.Handler          { return h }
+
+func (h handler) Handle(context.Context, slog.Record) error {
+	if stuck := h.p.stuck.Load(); stuck != nil {
+		<-*stuck
+	}
+	return nil
+}
+
+// stick makes the log handler of the process get stuck, until unstick.
+func (p *process) stick() {
+	c := make(chan struct{})
+	p.wasStuck.Store(true)
+	p.stuck.CompareAndSwap(nil, &c)
+}
+
+func (p *process) unstick() {
+	if stuck := p.stuck.Swap(nil); stuck != nil {
+		close(*stuck)
+	}
+}

@@ -1,0 +1,258 @@
+// Package world runs the whole product in one bubble of testing/synctest: a group of members in one of the two modes,
+// clients of the members, locks in single records, semaphores over all of them, elections, transactions and observers,
+// in processes that come, close, crash and are replaced, while links, stores, clocks and callers do what they may.
+// One referee, that of package storm, judges all holds in true time, without a margin.
+//
+// # What is true in a world
+//
+// A process is one run of a program. It has ways to the others and to its stores, which are the shipped packages over
+// networks and stores in memory, and nothing else in common with the other processes. What happens to a way happens
+// to one process: so a member may lose its store and keep its peers, and the others do not notice. A process that has
+// crashed is cut off first and closed then: nothing that it does reaches anybody any more, and what it holds does
+// not count.
+//
+// The bubble's clock is the true time. Nothing passes between the moment in which a call returns and the one in which it
+// is judged, so what the referee sees to overlap does overlap, and a call that returns a nanosecond after its bound is
+// late.
+//
+// # A run
+//
+// A seed draws the world (faults.go: draw): its mode, its algorithm, how many processes there are, and which faults are on
+// and how often. It lasts some minutes of the bubble's time:
+//
+//  1. Processes begin, and their callers take locks in all ways there are (callers.go).
+//  2. Faults happen, one after the other, each for a while (faults.go).
+//  3. Calm: all is mended. Each process must be granted a lock soon.
+//  4. The callers end. Each process must be granted each lock at once, and all must agree on who holds it.
+//  5. All processes close in order. No goroutine may be left: a bubble panics if one is.
+//
+// A seed does not fix the order of goroutines, so a failure may need several runs. [storm.Storm] says how to run a seed
+// again, and with which faults.
+//
+// # What is not in it
+//
+// Statements are not stalled: a process that pauses is one whose network pauses. Child processes that inherit a life,
+// stores over servers, and TLS are in package integration.
+package world
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/storm"
+	"github.com/dmutex/dmutex/lock/fence"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// lease is that of members and of records, and the length of the sessions of clients.
+const leaseOf = 10 * time.Second
+
+// A World is a run with one seed.
+type World struct {
+	*storm.Storm
+	*plan
+
+	t        *testing.T
+	net      *memlink.Network
+	calm     atomic.Bool // nothing is lost, late or slow any more
+	group    *archive    // the record of the members
+	archives []*archive  // of locks in single records
+	lives    *registry   // of all processes, if stores prove deaths
+	slots    []*slot     // where members are
+	users    []*process  // clients, and processes that use locks in single records
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	runs  int // of processes
+	gates map[string]*fence.Gate
+	done  map[string]int // calls that have brought something, by their kind
+}
+
+// A slot is where one member after the other runs: a number in the strict mode, and an address that clients know.
+type slot struct {
+	place dmutex.NodeID
+	now   *process // nil while there is none
+}
+
+func (s *slot) name() string { return fmt.Sprint("m", s.place) }
+
+// Run runs a world, and returns how many grants it has judged.
+func Run(t *testing.T, seed uint64) (w *World) {
+	s := storm.New(t, seed)
+	nodetest.Today()
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	w = &World{Storm: s, t: t, net: network, plan: draw(s), gates: make(map[string]*fence.Gate), done: make(map[string]int)}
+	t.Logf("seed %d: %v", seed, w.plan)
+	w.lives = newRegistry()
+	w.group = newArchive("group", w.lives)
+	for i := range w.records {
+		w.archives = append(w.archives, newArchive(fmt.Sprint("record ", i), w.lives))
+	}
+	for i := range w.members {
+		w.slots = append(w.slots, &slot{place: dmutex.NodeID(i + 1)})
+	}
+	for _, s := range w.slots {
+		w.begin(s)
+	}
+	for i := range w.clients {
+		w.use(fmt.Sprint("client", i), w.beginClient)
+	}
+	if w.records > 0 {
+		for i := range w.lockers {
+			w.use(fmt.Sprint("locker", i), w.beginLocker)
+		}
+	}
+	time.Sleep(leaseOf + s.UpTo(leaseOf/5)) // a new record makes the first member wait
+	w.Blow(w.events, w.pause, w.faults()...)
+	w.settle()
+	return w
+}
+
+// settle lets everything become well, asks for all that must be true then, and ends all processes.
+func (w *World) settle() {
+	w.mend()
+	w.calm.Store(true)
+	time.Sleep(2 * leaseOf)
+	w.replaceAll()
+	time.Sleep(4 * leaseOf)
+	var who []string
+	for _, p := range w.all() {
+		who = append(who, p.who)
+	}
+	w.Goes(8*leaseOf, who...)
+	if w.t.Failed() { // what follows would only repeat it
+		for _, p := range w.memberProcesses() {
+			st := p.node.Status()
+			w.t.Logf("%s: node %v, error %v, view %+v, lease %+v", p.who, p.node.Self(), st.Err, st.View, st.Lease)
+			for name, l := range p.node.Locks() {
+				w.t.Logf("    %s: %+v", name, l)
+			}
+		}
+		w.closeAll()
+		return
+	}
+	for _, p := range w.all() {
+		p.stop()
+	}
+	for _, p := range w.all() {
+		p.callers.Wait()
+	}
+	time.Sleep(2 * leaseOf) // withdrawn requests run their course
+	w.agree()
+	w.closeAll()
+}
+
+// agree asks each process for each lock, which nobody else uses any more, and all members for what they see.
+func (w *World) agree() {
+	for _, p := range w.all() {
+		for _, name := range p.names {
+			began := time.Now()
+			h, err := p.lock(name).Acquire(nodetest.ContextFor(w.t, leaseOf))
+			if err != nil {
+				w.Wrong("in calm, %s does not get %s: %v", p.who, name, err)
+				continue
+			}
+			if took := time.Since(began); took > w.soon(p) {
+				w.Wrong("in calm, %s gets %s after %v", p.who, name, took)
+			}
+			w.seen(p, name, h.Fence())
+			if err := h.Release(); err != nil {
+				w.Wrong("in calm, %s has lost %s: %v", p.who, name, err)
+			}
+		}
+	}
+	time.Sleep(leaseOf) // releases arrive
+	members := w.memberProcesses()
+	for _, p := range members {
+		st := p.node.Status()
+		switch {
+		case st.Err != nil, !st.View.Acts, len(st.View.Members) != len(members), st.Lease != nil && st.Lease.Err != nil:
+			w.Wrong("in calm, %s has the view %+v, its lease is %+v, and its error %v", p.who, st.View, st.Lease, st.Err)
+		case st.View.Epoch != members[0].node.Status().View.Epoch:
+			w.Wrong("in calm, %s has another view than %s", p.who, members[0].who)
+		case st.Held+st.Waiting+st.Waiters > 0:
+			w.Wrong("%s still holds %d locks and waits for %d, with %d callers", p.who, st.Held, st.Waiting, st.Waiters)
+		case st.Locks > 512+2*(len(p.names)+8):
+			w.Wrong("%s remembers %d locks", p.who, st.Locks)
+		}
+	}
+	for _, p := range w.users {
+		if p.client == nil {
+			continue
+		}
+		if st := p.client.Status(); len(st.Holds)+len(st.WaitsFor) > 0 {
+			w.Wrong("%s still holds %v, and waits for %v", p.who, st.Holds, st.WaitsFor)
+		}
+	}
+}
+
+// seen asks all members who holds the lock that the process holds.
+func (w *World) seen(p *process, name string, fence uint64) {
+	if p.node == nil {
+		return
+	}
+	for _, o := range w.memberProcesses() {
+		switch h, err := o.node.Mutex(name).Holder(nodetest.ContextFor(w.t, leaseOf)); {
+		case err != nil:
+			w.Wrong("in calm, %s does not learn who holds %s: %v", o.who, name, err)
+		case h.Node != p.node.Self() || h.Fence != fence:
+			w.Wrong("%s takes %v, with the fence %x, for the holder of %s, which is %s with the fence %x", o.who, h.Node, h.Fence, name, p.who, fence)
+		}
+	}
+}
+
+// soon is how long the process waits for a lock that nobody has, in calm.
+func (w *World) soon(p *process) time.Duration {
+	if p.node != nil {
+		return leaseOf / 10
+	}
+	return leaseOf / 5 // a client may have no session at the moment, and who waits for a record polls
+}
+
+// all returns the processes that run.
+func (w *World) all() []*process {
+	return append(w.memberProcesses(), w.users...)
+}
+
+func (w *World) memberProcesses() (all []*process) {
+	for _, s := range w.slots {
+		if s.now != nil {
+			all = append(all, s.now)
+		}
+	}
+	return all
+}
+
+// gate returns the resource that the lock guards.
+func (w *World) gate(lock string) *fence.Gate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gates[lock] == nil {
+		w.gates[lock] = new(fence.Gate)
+	}
+	return w.gates[lock]
+}
+
+// count counts what the callers do, so that a test can tell whether they do it.
+func (w *World) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done[what]++
+}
+
+// Done returns how often each kind of call has brought something.
+func (w *World) Done() map[string]int { return w.done }
+
+// algorithm draws an algorithm.
+func algorithm(s *storm.Storm) algorithms.Algorithm {
+	return algorithms.All[s.Luck.IntN(len(algorithms.All))]
+}
