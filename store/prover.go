@@ -10,12 +10,11 @@ import (
 // by a lock that the operating system releases when the process dies. Then groups and
 // storelock need not wait for a lease of that process to end.
 //
-// A process begins a [Life] and writes its name into the record. Other processes ask by
-// that name. A proof must never be wrong: a process that does not answer, is stopped, or
-// cannot be reached is not dead. Where the store can never tell, its methods return an error
-// that wraps [ErrNoProof]: then a lease decides. After any other error the caller asks again, and
-// takes nobody for dead meanwhile. A holder whose life the others can see keeps what it
-// holds although it cannot renew its lease.
+// A process begins a [Life] and writes its name into the record. Other processes ask by that name. A proof must
+// never be wrong: a process that does not answer, is stopped, or cannot be reached is not dead. Where the store can
+// never tell, its methods return an error that wraps [ErrNoProof]: then a lease decides. After any other error the
+// caller asks again, and takes nobody for dead meanwhile. A holder whose life the others can see keeps what it holds
+// although it cannot renew its lease. So a store that may lose its records, see [ErrForgotten], is no Prover.
 type Prover interface {
 	Store
 

@@ -43,11 +43,14 @@ func (w *World) work(p *process) {
 				ctx, cancel := c.patience()
 				ways[c.luck.IntN(len(ways))](ctx)
 				cancel()
-				if pause := c.upTo(w.think); time.Since(began) == 0 {
-					time.Sleep(max(pause, 10*time.Millisecond)) // nobody spins
-				} else {
-					time.Sleep(pause)
+				pause := c.upTo(w.think)
+				switch {
+				case w.calm.Load():
+					pause = leaseOf / 10
+				case time.Since(began) == 0:
+					pause = max(pause, 10*time.Millisecond) // nobody spins
 				}
+				time.Sleep(pause)
 			}
 		})
 	}
@@ -86,6 +89,15 @@ func (c *caller) upTo(most time.Duration) time.Duration {
 
 // hold draws how long a lock is held.
 func (c *caller) hold() time.Duration {
+	if c.w.calm.Load() { // everybody is to get his turn soon
+		return c.upTo(50 * time.Millisecond)
+	}
+	if c.w.longHolds && c.luck.IntN(3) == 0 { // for longer than what follows an exclusion takes
+		return c.upTo(3 * leaseOf)
+	}
+	if c.p.client != nil && c.luck.IntN(3) == 0 { // so that it has what it can take to another member
+		return c.upTo(leaseOf)
+	}
 	switch c.luck.IntN(12) {
 	case 0:
 		return c.upTo(2 * leaseOf)

@@ -34,6 +34,7 @@ type plan struct {
 	frames frames
 	stores stores
 
+	longHolds   bool
 	lateHolders bool
 	panics      bool
 	observers   bool
@@ -72,12 +73,12 @@ func (p *plan) String() string {
 func draw(s *storm.Storm) (p *plan) {
 	luck := s.Luck
 	p = &plan{strict: s.Seed()%4 == 3, algorithm: algorithm(s)}
-	p.members, p.locks, p.callers = 2+luck.IntN(4), 2+luck.IntN(4), 1+luck.IntN(3)
-	p.clients, p.records, p.lockers = luck.IntN(7), luck.IntN(3), 2+luck.IntN(2)
+	p.members, p.locks, p.callers = 2+luck.IntN(4), 1+luck.IntN(4), 2+luck.IntN(3)
+	p.clients, p.records, p.lockers = luck.IntN(8), luck.IntN(3), 2+luck.IntN(2)
 	p.session = []time.Duration{0, 0, leaseOf / 2}[luck.IntN(3)]
 	p.deadlock = []time.Duration{0, time.Second}[luck.IntN(2)]
-	p.think = []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, leaseOf / 4}[luck.IntN(3)]
-	p.events, p.pace = 15+luck.IntN(20), []time.Duration{300 * time.Millisecond, 4 * time.Second, leaseOf * 3 / 2}[luck.IntN(3)]
+	p.think = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, leaseOf / 10}[luck.IntN(3)]
+	p.events, p.pace = 20+luck.IntN(30), []time.Duration{time.Second, 4 * time.Second, leaseOf * 3 / 2}[luck.IntN(3)]
 	rate := func(on bool, most float64) float64 {
 		r := luck.Float64() * most
 		if !on {
@@ -99,13 +100,13 @@ func draw(s *storm.Storm) (p *plan) {
 		veryLate: rate(s.On("some frames are very late", 3), 0.02),
 	}
 	p.stores = stores{
-		slow: long(s.On("stores are slow", 2), 30*time.Millisecond, 300*time.Millisecond, leaseOf/6),
+		slow: long(s.On("stores are slow", 2), 30*time.Millisecond, 300*time.Millisecond, leaseOf/5),
 		lost: rate(s.On("calls of a store get lost", 3), 0.2), unanswered: rate(s.On("answers of a store get lost", 3), 0.2),
 		later: rate(s.On("swaps take effect later", 3), 0.05), conflicts: rate(s.On("stores see conflicts", 3), 0.2),
 		unusable:   rate(s.On("stores are unusable now and then", 8), 0.02),
 		proverErrs: rate(s.On("the prover errs", 2), 0.3), proverLate: long(s.On("the prover is late", 2), 50*time.Millisecond, leaseOf/10),
 	}
-	p.lateHolders, p.panics, p.observers = s.On("holders notice late", 2), s.On("functions panic", 2), s.On("observers dawdle", 4)
+	p.longHolds, p.lateHolders, p.panics, p.observers = s.On("locks are held for long", 2), s.On("holders notice late", 2), s.On("functions panic", 2), s.On("observers dawdle", 4)
 	if p.strict {
 		p.clients, p.proves = 0, false
 	}
@@ -147,7 +148,7 @@ func (w *World) some() *slot {
 
 // faults is the table of what happens. A rate says how often, compared with the others.
 func (w *World) faults() (table []storm.Fault) {
-	const long = leaseOf * 3 / 2 // what is cut stays so for at most that long, or until all is well
+	const long = leaseOf * 5 / 2 // what is cut stays so for at most that long, or until all is well
 	on := func(name string, rate int, do func()) {
 		table = append(table, storm.Fault{Name: name, Rate: rate, Do: do})
 	}
@@ -324,18 +325,46 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 		w.leave(s).kill()
 	}))
 	on("a member is excluded", 1, member(func(_ *slot, p *process) { w.exclude(p.node.Self()) }))
-	on("a member without the store is excluded", 1, func() {
-		cut(cutOff)()
-		if s := w.some(); s != nil {
-			w.exclude(s.now.node.Self())
+	lasts := func(p *process, flags ...*atomic.Bool) {
+		for _, f := range flags {
+			f.Store(true)
 		}
-	})
+		w.forAWhile(leaseOf*5/2, func() {
+			for _, f := range flags {
+				if !p.dead.Load() {
+					f.Store(false)
+				}
+			}
+		})
+	}
+	on("a member without the store is excluded", 1, member(func(_ *slot, p *process) {
+		lasts(p, &p.cutOff)
+		w.exclude(p.node.Self())
+	}))
+	on("a member that is cut off is excluded", 1, member(func(_ *slot, p *process) {
+		lasts(p, &p.cutOff, &p.mute, &p.deaf)
+		w.exclude(p.node.Self())
+	}))
+	on("a member is taken for dead", 1, member(func(_ *slot, p *process) { takeForDead(w.some().now, p) }))
+	on("a member is taken for dead as soon as it is confirmed, and cut off", 2, member(func(_ *slot, p *process) {
+		lasts(p) // nothing else, but it draws as the others do
+		other := w.some()
+		p.trap.Store(new(func() { // its lease is as fresh as can be
+			p.cutOff.Store(true)
+			takeForDead(other.now, p)
+			time.AfterFunc(leaseOf*2, func() {
+				if !p.dead.Load() {
+					p.cutOff.Store(false)
+				}
+			})
+		}))
+	}))
 	on("a member is cut off from the store", 2, cut(cutOff))
 	on("the store outlives the contexts of a member", 1, cut(cutOff, outlives))
 	on("nobody reaches the store", 1, func() {
 		for _, p := range w.memberProcesses() {
 			p.cutOff.Store(true)
-			w.forAWhile(leaseOf*3/2, func() {
+			w.forAWhile(leaseOf*5/2, func() {
 				if !p.dead.Load() {
 					p.cutOff.Store(false)
 				}
@@ -356,12 +385,24 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 		w.group.delete()
 		w.replaceAll()
 	})
-	on("the store forgets", 1, func() {
-		w.group.forget()
-		for _, a := range w.archives {
-			a.forget()
-		}
-	})
+	if !w.proves {
+		on("the store forgets", 1, func() {
+			w.group.forget()
+			for _, a := range w.archives {
+				a.forget()
+			}
+		})
+	}
+}
+
+// takeForDead lets a member have evidence, which is wrong, that another one is dead. It excludes that at once.
+func takeForDead(by, p *process) {
+	if by == nil || by == p || by.dead.Load() || p.node.Self() == dmutex.None {
+		return
+	}
+	if died := by.host.Load().Died; died != nil {
+		go died(p.node.Self())
+	}
 }
 
 // exclude removes a member from the record, as another member would.

@@ -27,9 +27,10 @@ type process struct {
 	who  string
 	name string // of its place: another run there has the same
 
-	node   *node.Node     // of a member
-	client *client.Client // of a client
-	door   *door          // of a member that serves clients
+	node   *node.Node                     // of a member
+	client *client.Client                 // of a client
+	door   *door                          // of a member that serves clients
+	host   atomic.Pointer[transport.Host] // what the link of a member serves
 	lock   func(name string) lock.Mutex
 	names  []string // of the locks that it takes
 	shares bool     // it may share them
@@ -50,6 +51,7 @@ type process struct {
 	dawdles  atomic.Bool // its observers take their time, so its calls may be late
 	wasStuck atomic.Bool // its log handler was, so its Close may be late
 	stuck    atomic.Pointer[chan struct{}]
+	trap     atomic.Pointer[func()] // what happens when a call has reached the record, before the answer is there
 
 	mu    sync.Mutex
 	luck  *rand.Rand // see draw

@@ -29,6 +29,7 @@ type road struct {
 
 // Open implements [transport.Link].
 func (l road) Open(host transport.Host) error {
+	l.p.host.Store(&host)
 	deliver := host.Deliver
 	host.Deliver = func(from dmutex.NodeID, frames [][]byte) {
 		if !l.p.deaf.Load() {
@@ -93,18 +94,24 @@ func newArchive(name string, lives *registry) *archive {
 	return &archive{name: name, lives: lives, told: make(map[*way]int)}
 }
 
-func (a *archive) load(by *way) ([]byte, store.Revision, error) {
+func (a *archive) load(by *way) (value []byte, rev store.Revision, forgot int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, met := a.told[by]
-	a.told[by] = a.forgot
 	switch {
 	case len(a.value) == 0 && time.Now().Before(a.until):
-		return nil, a.revision(), fmt.Errorf("%s: %w", a.name, store.ErrForgotten)
+		return nil, a.revision(), a.forgot, fmt.Errorf("%s: %w", a.name, store.ErrForgotten)
 	case met && known < a.forgot: // once, also if there is a record again
-		return nil, "", fmt.Errorf("%s: %w", a.name, store.ErrForgotten)
+		return nil, "", a.forgot, fmt.Errorf("%s: %w", a.name, store.ErrForgotten)
 	}
-	return bytes.Clone(a.value), a.revision(), nil
+	return bytes.Clone(a.value), a.revision(), a.forgot, nil
+}
+
+// tell notes what a way has learned, which it has not if the answer was lost.
+func (a *archive) tell(by *way, forgot int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told[by] = max(a.told[by], forgot)
 }
 
 func (a *archive) swap(value []byte, rev store.Revision) (store.Revision, error) {
@@ -141,10 +148,17 @@ var (
 
 // Load implements [store.Store].
 func (s *way) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+	var forgot int
 	err = s.call(ctx, func() error {
-		value, rev, err = s.load(s)
+		value, rev, forgot, err = s.load(s)
 		return err
 	}, nil)
+	switch {
+	case err == nil || errors.Is(err, store.ErrForgotten):
+		s.tell(s, forgot)
+	default:
+		value, rev = nil, ""
+	}
 	return value, rev, err
 }
 
@@ -214,6 +228,10 @@ func (s *way) call(ctx context.Context, do func() error, later func()) error {
 		return err
 	}
 	err := do()
+	if trap := p.trap.Swap(nil); trap != nil && err == nil {
+		(*trap)()
+		back = leaseOf / 5 // the answer is late
+	}
 	if late := pass(ctx, back); late != nil {
 		return late
 	}

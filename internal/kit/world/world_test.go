@@ -15,7 +15,7 @@ import (
 // LESSONS L19, L25, L28, L53, L64, L66, L68, L80: everything at once. DMUTEX_LONG=1 runs 300 seeds, or as many as
 // DMUTEX_SEEDS says.
 func TestWorld(t *testing.T) {
-	seeds := 12
+	seeds := 60
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		seeds = 300
@@ -23,7 +23,7 @@ func TestWorld(t *testing.T) {
 			seeds = n
 		}
 	case racetest.On || quicktest.On():
-		seeds = 4
+		seeds = 12
 	}
 	done := make(map[string]int)
 	grants := 0

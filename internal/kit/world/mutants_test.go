@@ -1,0 +1,149 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A mutant is a small change of what ships that brings a fault back which this project, or one like it, has had.
+type mutant struct {
+	fault string
+	file  string // below the root
+	was   string
+	is    string
+	no    string // why no world finds it; empty if one does
+}
+
+const (
+	ofLocks   = "node/internal/locks/"
+	ofGroup   = "node/internal/group/"
+	ofLease   = "internal/membership/lease/"
+	ofSession = "internal/clientsession/client.go"
+	ofRecord  = "internal/lockrecord/machine.go"
+)
+
+var mutants = []mutant{
+	// Members and their leases.
+	{"a renewal counts from its answer", ofLease + "lease.go", "m.term.Confirm(now, sent, m.cfg.Lease)", "m.term.Confirm(now, max(now, sent), m.cfg.Lease)", ""},
+	{"others wait for half of a lease", "internal/leases/leases.go", "return (length*101 + 98) / 99", "return length / 2", ""},
+	{"nobody waits for those that were excluded", ofLease + "clearing.go", "return c.cleared < unclean", "return c.cleared < unclean && false", ""},
+	{"a lock does not wait for former members", ofLocks + "lock.go", "(l.waits() || l.turns())", "(l.waits() && false || l.turns())", ""},
+	{"a view acts before all have reported", ofLease + "operate.go", "m.phase == Frozen && m.in.IsComplete() &&", "m.phase == Frozen &&", ""},
+	{"a lock that is held is missing in the report", ofLocks + "table.go", "holds = append(holds, membership.Hold{Lock: l.name, Fence: l.held()[0].fence, Shared: l.shared})", "if len(l.name)%2 > 0 { holds = append(holds, membership.Hold{Lock: l.name, Fence: l.held()[0].fence, Shared: l.shared}) }", ""},
+	{"a grant does not look at the lease", ofLocks + "table.go", "return !t.halted.Load() && t.leased() }", "return !t.halted.Load() }", "nearly equivalent: the handle is lost when anybody looks at it"},
+	{"the lease of a member never ends by itself", ofGroup + "record.go", "g.covered() && term.State(now) == leases.Ended", "g.covered() && term.State(now) == leases.Ended && false", ""},
+	{"a handle says that it has the lock for longer", ofLocks + "held.go", "return now.Add(left)", "return now.Add(left + 3*time.Second)", ""},
+	{"a life is a member twice", ofLease + "rejoining.go", "j.asked == dmutex.None || r.Highest < j.asked", "j.asked == dmutex.None || r.Highest >= 0", ""},
+	{"a process that was excluded goes on as the same life", ofGroup + "record.go", "life := newLife(g.life)", "life := g.life", ""},
+	{"a life of the store ends before its lease", ofGroup + "store.go", "time.AfterFunc(wait, func", "time.AfterFunc(0*wait, func", ""},
+	{"a record that was put back is taken for a new one", ofLease + "lease.go", "m.mistaken(&r)); why != \"\"", "m.mistaken(&r)); why != \"\" && false", ""},
+	{"a coordinator that has not entered excludes all", "central/contract.go", "!slices.ContainsFunc(m.granted(), theirs)", "true", ""},
+	{"a closing member does not say what it has lent", ofGroup + "record.go", "lent := g.Locks.Loans()", "lent := g.Locks.Loans()[:0]", ""},
+	{"a loss does not end the context", ofLocks + "held.go", "own.cancel(why)\n\t}\n}\n\n// Fence", "_ = own\n\t}\n}\n\n// Fence", ""},
+
+	// Sharing.
+	{"a writer joins readers", ofLocks + "share.go", "return l.waiters[0].Shares && l.held()", "return l.held()", "equivalent: settle looks again before it grants"},
+	{"a hold to share is granted to a writer", ofLocks + "lock.go", "case grants && (l.waiters[0].Shares || !l.shares()):", "case grants:", ""},
+	{"readers pass a writer that waits", ofLocks + "share.go", "&& l.shares() && !l.sharer().Wanted()\n}\n\n// turns", "&& l.shares()\n}\n\n// turns", ""},
+	{"a reader is missing in the report", ofLocks + "table.go", "Shared: l.shared})", "Shared: l.shared && false})", ""},
+
+	// Clients and their claims.
+	{"a session is longer than the lease of its member", "internal/lend/lend.go", "int64(s.cfg.Left())", "int64(s.cfg.Left() + s.cfg.Length)", ""},
+	{"a session counts from the answer", ofSession, "on.term.Confirm(now, on.sentAt, min", "on.term.Confirm(now, max(now, on.sentAt), min", ""},
+	{"what is lent goes back whenever the record was asked", ofLocks + "table.go", "return !u.over.After(sent)", "return !u.over.After(sent) || true", ""},
+	{"a lapse gives back what is lent", ofLocks + "table.go", "why.lapse <= lapses && !t.uses[h].lent", "why.lapse <= lapses", ""},
+	{"every claim is taken", ofLocks + "waiter.go", "carryover.MayClaim(w.Claims, t.start.Members, l.former()) &&", "(carryover.MayClaim(w.Claims, t.start.Members, l.former()) || true) &&", ""},
+	{"the grant of a claim goes to the next waiter", ofLocks + "waiter.go", "len(l.waiters) == 0 || w.Claims != nil ||", "len(l.waiters) == 0 ||", ""},
+	{"a claim counts after its time", ofSession, "case !m.holds(*r) || !m.on().term.Runs():", "case !m.holds(*r) && false:", ""},
+	{"a client keeps what its session has lost", ofSession, "lost := m.holds(r) && !r.left.Runs()", "lost := m.holds(r) && !r.left.Runs() && false", ""},
+	{"nobody claims", ofSession, "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) {\n\t\t\tm.send", "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) && false {\n\t\t\tm.send", ""},
+
+	// One lock in one record.
+	{"the lease of a record counts from the answer", ofRecord, "m.term.Confirm(now, m.sentAt,", "m.term.Confirm(now, max(now, m.sentAt),", ""},
+	{"a renewal does not begin the wait anew", ofRecord, "if !m.seen || rev != m.rev {", "if !m.seen {", ""},
+	{"who waits for a record waits for half of a lease", ofRecord, "m.seenAt + m.drain(m.record.Lease)", "m.seenAt + m.record.Lease/2", ""},
+	{"a swap of unknown outcome counts as not done", ofRecord, "m.leaving && !m.mine() && !m.unsure", "m.leaving && !m.mine()", ""},
+	{"one load tells that a swap was not done", ofRecord, "m.unsure && rev == m.rev\n", "false\n", ""},
+	{"one passing error of the prover is no proof", "store/storelock/attempt.go", "\t_, err := storecall.Within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, a.l.prover.Over(ctx, life) })\n", "\t_, err := storecall.Within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, a.l.prover.Over(ctx, life) })\n\tif err != nil && ctx.Err() == nil {\n\t\terr = store.ErrNoProof\n\t}\n", ""},
+	{"one passing error of the prover is a proof", "store/storelock/attempt.go", "case err == nil: // but a swap", "case err == nil || !errors.Is(err, store.ErrNoProof): // but a swap", ""},
+	{"a semaphore keeps the permits that come late", "lock/semaphore/semaphore.go", "_ = h.Release()\n", "_ = h\n", ""},
+
+	// The strict mode.
+	{"a view needs no promise of those that are down", "internal/membership/consent/consent.go", "case !slices.Contains(m.evicted, u.node) && !m.excused(u, last):", "case !slices.Contains(m.evicted, u.node) && !m.excused(u, last) && false:", ""},
+
+	// What no world finds.
+	{"one who comes back writes its own settings", ofLease + "lease.go", "m.misfit(r.Members); err != nil &&", "m.misfit(r.Members); err != nil && false &&", "all processes of a world have the same settings"},
+}
+
+// root is the directory of the module.
+func root(t *testing.T) string {
+	dir, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	require.NoError(t, err)
+	return dir
+}
+
+// mutated returns the source with the fault.
+func (m *mutant) mutated(t *testing.T) string {
+	text, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(m.file)))
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(string(text), m.was), "%s: %q in %s", m.fault, m.was, m.file)
+	return strings.Replace(string(text), m.was, m.is, 1)
+}
+
+// Each mutant is a change of the source as it is. With DMUTEX_LONG=1 each runs in worlds until one finds it, 300 at most,
+// and a list says after how many: go test -run Mutants -v -timeout 120m. DMUTEX_MUTANT is a part of the faults to try.
+func TestMutants(t *testing.T) {
+	var list []string
+	for i := range mutants {
+		m := &mutants[i]
+		source := m.mutated(t)
+		if os.Getenv("DMUTEX_LONG") == "" || m.no != "" || !strings.Contains(m.fault, os.Getenv("DMUTEX_MUTANT")) {
+			continue
+		}
+		t.Run(m.fault, func(t *testing.T) {
+			seeds, how := m.run(t, source)
+			list = append(list, fmt.Sprintf("%4d  %s: %s", seeds, m.fault, how))
+			t.Log(list[len(list)-1])
+			if seeds == 0 {
+				t.Errorf("%s: no world has found it", m.fault)
+			}
+		})
+	}
+	t.Log("\n" + strings.Join(list, "\n"))
+}
+
+// run returns how many seeds were run until one failed, 0 if none did, and the first thing that was wrong.
+func (m *mutant) run(t *testing.T, source string) (seeds int, how string) {
+	dir := t.TempDir()
+	file, overlay, program := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "world.test")
+	require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root(t), filepath.FromSlash(m.file)): file}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, text, 0o600))
+	out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-test.run", "^TestWorld$", "-test.v", "-test.failfast", "-test.timeout", "8m")
+	cmd.Env = append(os.Environ(), "DMUTEX_LONG=1", "DMUTEX_SEEDS=300")
+	out, err = cmd.CombinedOutput()
+	if err == nil {
+		return 0, "not found"
+	}
+	how = "it ends: " + string(out[max(0, len(out)-300):])
+	if wrong := regexp.MustCompile(`storm.go:\d+: (.*)|panic: (.*)|fatal error: (.*)`).FindSubmatch(out); wrong != nil {
+		how = string(wrong[0])
+	}
+	return strings.Count(string(out), "=== RUN   TestWorld/"), how
+}
