@@ -1,12 +1,14 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A door is where a member listens for clients.
@@ -61,18 +63,22 @@ func (p *process) dial(ctx context.Context, address string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	near, far := net.Pipe()
+	near, far := p.w.pipe()
 	c := &wire{Conn: near, from: p, to: m, far: far}
 	if m.hangs.Load() { // somebody accepts, and nobody answers
-		go func() { _, _ = io.Copy(io.Discard, far) }()
+		go func() { _, _ = io.Copy(io.Discard, far); far.Close() }()
 		p.keep(c)
 		return c, nil
 	}
 	select {
 	case m.door.calls <- &returning{far, c}:
 	case <-m.door.gone:
+		near.Close()
+		far.Close()
 		return nil, errNobody
 	case <-ctx.Done():
+		near.Close()
+		far.Close()
 		return nil, ctx.Err()
 	}
 	p.keep(c)
@@ -83,6 +89,59 @@ func (p *process) keep(c *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wires = append(p.wires[max(0, len(p.wires)-8):], c)
+}
+
+// pipe returns the ends of a connection, on which each write takes its time.
+func (w *World) pipe() (near, far net.Conn) {
+	near, far = net.Pipe()
+	if w.wires > 0 {
+		near, far = w.slow(near), w.slow(far)
+	}
+	return near, far
+}
+
+// A slow end hands on what is written to it some time later, in order.
+type slow struct {
+	net.Conn
+	queue chan func()
+	gone  chan struct{}
+	once  sync.Once
+}
+
+func (w *World) slow(end net.Conn) net.Conn {
+	s := &slow{Conn: end, queue: make(chan func(), 1024), gone: make(chan struct{})}
+	luck := w.Random()
+	go func() {
+		for {
+			select {
+			case f := <-s.queue:
+				if d := time.Duration(luck.Int64N(int64(w.wires))); !w.calm.Load() {
+					time.Sleep(d)
+				}
+				f()
+			case <-s.gone:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// Write implements [net.Conn].
+func (s *slow) Write(b []byte) (int, error) {
+	b = bytes.Clone(b)
+	select {
+	case <-s.gone:
+		return 0, net.ErrClosed
+	case s.queue <- func() { _, _ = s.Conn.Write(b) }:
+		return len(b), nil
+	}
+}
+
+// Close implements [net.Conn].
+func (s *slow) Close() error {
+	s.once.Do(func() { close(s.gone) })
+	return s.Conn.Close()
 }
 
 // A wire is the client's end of a connection. From some moment on it may lose everything in one direction, or in both.

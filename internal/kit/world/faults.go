@@ -34,6 +34,7 @@ type plan struct {
 	frames frames
 	stores stores
 
+	wires       time.Duration // how long what a client and its member write takes at most
 	longHolds   bool
 	lateHolders bool
 	panics      bool
@@ -107,6 +108,7 @@ func draw(s *storm.Storm) (p *plan) {
 		proverErrs: rate(s.On("the prover errs", 2), 0.3), proverLate: long(s.On("the prover is late", 2), 50*time.Millisecond, leaseOf/10),
 	}
 	p.longHolds, p.lateHolders, p.panics, p.observers = s.On("locks are held for long", 2), s.On("holders notice late", 2), s.On("functions panic", 2), s.On("observers dawdle", 4)
+	p.wires = long(s.On("connections of clients are slow", 2), 10*time.Millisecond, 300*time.Millisecond, leaseOf/8)
 	if p.strict {
 		p.clients, p.proves = 0, false
 	}

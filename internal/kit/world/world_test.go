@@ -22,7 +22,9 @@ func TestWorld(t *testing.T) {
 		if n, err := strconv.Atoi(os.Getenv("DMUTEX_SEEDS")); err == nil {
 			seeds = n
 		}
-	case racetest.On || quicktest.On():
+	case racetest.On:
+		seeds = 4
+	case quicktest.On():
 		seeds = 12
 	}
 	done := make(map[string]int)
