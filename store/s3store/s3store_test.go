@@ -2,6 +2,7 @@ package s3store_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,6 +43,36 @@ func TestStore(t *testing.T) {
 		return r
 	}
 	storetest.RunServer(t, strings.TrimPrefix(s.URL, "http://"), at, func(_ *testing.T, group string) { s.Delete(group) })
+}
+
+// A service that reads the ETag and then the bytes, as versitygw 1.8.0 does, may tell those of two states. Who swaps by such an
+// ETag would overwrite what it has not seen.
+func TestEtagOfAnotherState(t *testing.T) {
+	for _, opaque := range []bool{false, true} {
+		s := s3test.New(t)
+		s.Opaque = opaque
+		r, other := open(t, s, "invoices"), open(t, s, "invoices")
+		rev, err := r.Swap(t.Context(), []byte("1"), "")
+		require.NoError(t, err)
+		swaps := 1
+		s.Between = func() {
+			if swaps < 4 {
+				swaps++
+				rev, err = other.Swap(context.Background(), fmt.Append(nil, swaps), rev)
+			}
+		}
+		value, loaded, e := r.Load(t.Context())
+		require.NoError(t, e)
+		require.NoError(t, err)
+		require.Equal(t, "4", string(value))
+		require.Equal(t, rev, loaded)
+
+		s.Between = func() { rev, err = other.Swap(context.Background(), []byte("next"), rev) }
+		_, _, e = r.Load(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, e, "10 answers in a row differ")
+		require.NotErrorIs(t, e, store.ErrUnusable)
+	}
 }
 
 // Open refuses a service that ignores the conditions, and one that looks at them before others have written. It

@@ -22,6 +22,10 @@ type Server struct {
 	// them before others have written.
 	Wrong string
 
+	// Between happens to a Get after it has read the ETag, and before it reads the bytes. Opaque ETags are no MD5.
+	Between func()
+	Opaque  bool
+
 	mu      sync.Mutex
 	objects map[string][]byte
 	refuse  int // the status of all answers, 0 if there is none
@@ -67,8 +71,11 @@ func (s *Server) Refuse(status int) {
 	s.refuse = status
 }
 
-func tag(value []byte) string {
+func (s *Server) tag(value []byte) string {
 	sum := md5.Sum(value)
+	if s.Opaque {
+		sum[0]++
+	}
 	return `"` + hex.EncodeToString(sum[:]) + `"`
 }
 
@@ -100,8 +107,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fail(w, http.StatusNotFound, "NoSuchKey")
 			return
 		}
-		w.Header().Set("ETag", tag(value))
-		_, _ = w.Write(value)
+		w.Header().Set("ETag", s.tag(value))
+		if s.Between != nil {
+			s.mu.Unlock()
+			s.Between()
+			s.mu.Lock()
+		}
+		_, _ = w.Write(s.objects[name])
 	case r.Method == http.MethodDelete:
 		delete(s.objects, name)
 		w.WriteHeader(http.StatusNoContent)
@@ -115,7 +127,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.objects[name] = body
-		w.Header().Set("ETag", tag(body))
+		w.Header().Set("ETag", s.tag(body))
 	default:
 		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
 	}
@@ -128,7 +140,7 @@ func (s *Server) condition(r *http.Request) string {
 	switch {
 	case match != "" && !exists:
 		return "NoSuchKey"
-	case match != "" && match != tag(value), r.Header.Get("If-None-Match") == "*" && exists:
+	case match != "" && match != s.tag(value), r.Header.Get("If-None-Match") == "*" && exists:
 		return "PreconditionFailed"
 	}
 	return ""
