@@ -3,9 +3,6 @@
 package redis
 
 import (
-	"context"
-	"fmt"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -13,73 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/integration/servers"
-	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/redisstore"
 	"github.com/dmutex/dmutex/store/storelock"
-	"github.com/dmutex/dmutex/transport/tcplink"
 )
-
-// A referee watches who is inside.
-type referee struct {
-	t      *testing.T
-	mu     sync.Mutex
-	inside map[string][]lock.Held
-	fences map[string]uint64
-	holds  int
-	last   time.Time
-	stood  time.Duration // the longest time without a grant
-}
-
-// use takes and releases a lock until the context ends.
-func (r *referee) use(ctx context.Context, name string, m lock.Mutex) {
-	for ctx.Err() == nil {
-		h, err := m.Acquire(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				r.t.Errorf("%s: %v", name, err)
-			}
-			return
-		}
-		r.enter(name, h)
-		time.Sleep(100 * time.Microsecond)
-		r.leave(name, h)
-		_ = h.Release()
-	}
-}
-
-func (r *referee) enter(name string, h lock.Held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, other := range r.inside[name] {
-		if other.Err() == nil && h.Err() == nil {
-			r.t.Errorf("two hold %s, by fences %d and %d", name, other.Fence(), h.Fence())
-		}
-	}
-	if h.Fence() <= r.fences[name] {
-		r.t.Errorf("the fence of %s falls from %d to %d", name, r.fences[name], h.Fence())
-	}
-	now := time.Now()
-	if r.holds > 0 {
-		r.stood = max(r.stood, now.Sub(r.last))
-	}
-	r.inside[name], r.fences[name], r.last = append(r.inside[name], h), h.Fence(), now
-	r.holds++
-}
-
-func (r *referee) leave(name string, h lock.Held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, other := range r.inside[name] {
-		if other == h {
-			r.inside[name] = append(r.inside[name][:i], r.inside[name][i+1:]...)
-			return
-		}
-	}
-}
 
 // Three members with their record in Redis, which Sentinel watches, go on by themselves when its master was killed, and when
 // the next one was stopped for seconds; so do users of a lock that is a record of its own. Nobody holds a lock beside another,
@@ -126,40 +61,16 @@ func TestSentinel(t *testing.T) {
 		return open(t, c, cfg, name)
 	}
 
-	group := &referee{t: t, inside: map[string][]lock.Held{}, fences: map[string]uint64{}}
-	alone := &referee{t: t, inside: map[string][]lock.Held{}, fences: map[string]uint64{}}
-	ctx, stop := context.WithCancel(t.Context())
-	var using sync.WaitGroup
-	for i := range 3 {
-		link, err := tcplink.New(tcplink.Config{Listen: "127.0.0.1:0"})
-		require.NoError(t, err)
-		n, err := node.Open(t.Context(), record("group"), link, node.Config{Algorithm: central.Witnessed, Lease: lease, Name: fmt.Sprint(i)})
-		require.NoError(t, err)
-		defer n.Close(context.Background())
-		for _, name := range []string{"a", "b"} {
-			using.Go(func() { group.use(ctx, name, n.Mutex(name)) })
-		}
+	group, alone := servers.NewUsers(t), servers.NewUsers(t)
+	group.OfMembers(lease, func() store.Store { return record("group") })
+	for range 3 {
 		own, err := storelock.New(record("own"), "own", lease)
 		require.NoError(t, err)
-		using.Go(func() { alone.use(ctx, "own", own) })
-	}
-	count := func() (int, int) {
-		group.mu.Lock()
-		defer group.mu.Unlock()
-		alone.mu.Lock()
-		defer alone.mu.Unlock()
-		return group.holds, alone.holds
+		alone.Use("own", own)
 	}
 	more := func(what string) { // both go on
-		g, a := count()
-		for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-			now, own := count()
-			if now >= g+3000 && own >= a+30 {
-				t.Logf("%s: after %v, %d holds of the group and %d of the lock of its own", what, time.Since(began).Round(time.Millisecond), now, own)
-				return
-			}
-			require.Less(t, time.Since(began), time.Minute, what)
-		}
+		group.More(3000, what+", the group")
+		alone.More(30, what+", the lock of its own")
 	}
 	more("at first")
 	killed := master()
@@ -180,9 +91,8 @@ func TestSentinel(t *testing.T) {
 	more("the next one was stopped")
 	stopped.Continue()
 	more("it goes on")
-	stop()
-	using.Wait()
-	g, a := count()
+	g, stood := group.Stop()
+	a, stoodAlone := alone.Stop()
 	require.Greater(t, g, 10_000)
-	t.Logf("%d holds of the group, %d of the lock of its own; grants stood still for at most %v and %v", g, a, group.stood, alone.stood)
+	t.Logf("%d holds of the group, %d of the lock of its own; grants stood still for at most %v and %v", g, a, stood, stoodAlone)
 }

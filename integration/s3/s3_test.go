@@ -2,10 +2,8 @@ package s3
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,14 +12,10 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/integration/servers"
-	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/s3store"
 	"github.com/dmutex/dmutex/store/storetest"
-	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 // A fake is gofakes3 with its objects in memory, as its objects in a file may be read while they change. When it has crashed, all
@@ -101,61 +95,13 @@ func TestOutage(t *testing.T) {
 	}
 	const lease = 2 * time.Second
 	f := startFake(t)
-	var mu sync.Mutex
-	inside, fences, holds := map[string]lock.Held{}, map[string]uint64{}, 0
-	use := func(ctx context.Context, name string, m lock.Mutex) {
-		for ctx.Err() == nil {
-			h, err := m.Acquire(ctx)
-			if err != nil {
-				if ctx.Err() == nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				return
-			}
-			mu.Lock()
-			if other := inside[name]; other != nil && other.Err() == nil && h.Err() == nil || h.Fence() <= fences[name] {
-				t.Errorf("two hold %s, or a fence falls: %d after %d", name, h.Fence(), fences[name])
-			}
-			inside[name], fences[name], holds = h, h.Fence(), holds+1
-			mu.Unlock()
-			time.Sleep(100 * time.Microsecond)
-			mu.Lock()
-			if inside[name] == h {
-				delete(inside, name)
-			}
-			mu.Unlock()
-			_ = h.Release()
-		}
-	}
-	count := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return holds
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var using sync.WaitGroup
-	for i := range 3 {
-		link, err := tcplink.New(tcplink.Config{Listen: "127.0.0.1:0"})
-		require.NoError(t, err)
-		n, err := node.Open(t.Context(), open(t, f.address, "group"), link, node.Config{Algorithm: central.Witnessed, Lease: lease, Name: fmt.Sprint(i)})
-		require.NoError(t, err)
-		defer n.Close(context.Background())
-		for _, name := range []string{"a", "b"} {
-			using.Go(func() { use(ctx, name, n.Mutex(name)) })
-		}
-	}
-	for before := 0; before < 10_000; before = count() {
-		time.Sleep(10 * time.Millisecond)
-	}
+	users := servers.NewUsers(t)
+	users.OfMembers(lease, func() store.Store { return open(t, f.address, "group") })
+	users.More(10_000, "at first")
 	f.crash()
 	time.Sleep(2 * lease)
-	before, began := count(), time.Now()
 	f.start()
-	for count() < before+1000 {
-		require.Less(t, time.Since(began), time.Minute)
-		time.Sleep(time.Millisecond)
-	}
-	t.Logf("%d holds; 1,000 more %v after the outage", before, time.Since(began).Round(10*time.Millisecond))
-	stop()
-	using.Wait()
+	users.More(1000, "after the outage")
+	holds, stood := users.Stop()
+	t.Logf("%d holds, none for %v", holds, stood)
 }

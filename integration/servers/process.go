@@ -44,7 +44,7 @@ type process struct {
 // start starts a server in a directory, as another user if as is not nil. It returns the line
 // of the server's log that has the text by which the server says that it is ready.
 func start(t *testing.T, dir string, as *syscall.SysProcAttr, signal, ready, name string, args ...string) (*process, string) {
-	cmd := exec.Command("sh", append([]string{"-c", `"$@" & cat; kill -` + signal + ` $!; wait`, "sh", name}, args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", `"$@" & exec 2>&-; cat; kill -` + signal + ` $!; wait`, "sh", name}, args...)...)
 	cmd.Dir, cmd.SysProcAttr = dir, as
 	life, err := cmd.StdinPipe()
 	require.NoError(t, err)

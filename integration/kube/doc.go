@@ -1,0 +1,2 @@
+// Package kube tests kubestore and the manifests with the API server of Kubernetes.
+package kube

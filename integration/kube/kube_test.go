@@ -1,0 +1,132 @@
+//go:build unix
+
+package kube
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/integration/servers"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/kubestore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	_, missing := servers.KubeProgram()
+	servers.Main(m, missing)
+}
+
+const manifests = "../../docs/deploy/kubernetes"
+
+// paths are where objects of a kind are made. Those of monitor are of an operator that has its own kinds.
+var paths = map[string]string{
+	"Deployment":          "/apis/apps/v1/namespaces/locks/deployments",
+	"NetworkPolicy":       "/apis/networking.k8s.io/v1/namespaces/locks/networkpolicies",
+	"PodDisruptionBudget": "/apis/policy/v1/namespaces/locks/poddisruptionbudgets",
+	"Role":                "/apis/rbac.authorization.k8s.io/v1/namespaces/locks/roles",
+	"RoleBinding":         "/apis/rbac.authorization.k8s.io/v1/namespaces/locks/rolebindings",
+	"Service":             "/api/v1/namespaces/locks/services",
+	"ServiceAccount":      "/api/v1/namespaces/locks/serviceaccounts",
+	"StatefulSet":         "/apis/apps/v1/namespaces/locks/statefulsets",
+}
+
+var kind = regexp.MustCompile(`(?m)^kind: (\w+)$`)
+
+// apply makes the objects of a file of manifests, in the namespace "locks", but for those of kinds to leave out. It returns
+// their kinds.
+func apply(t *testing.T, k *servers.Kube, file string, without ...string) (kinds []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(manifests, file))
+	require.NoError(t, err)
+	for object := range strings.SplitSeq(string(text), "\n---\n") {
+		of := kind.FindStringSubmatch(object)
+		require.NotNil(t, of, object)
+		if slices.Contains(without, of[1]) {
+			continue
+		}
+		require.Contains(t, paths, of[1])
+		k.Apply(paths[of[1]], []byte(object))
+		kinds = append(kinds, of[1])
+	}
+	return kinds
+}
+
+// start starts a server with the Role of serve.yaml.
+func start(t *testing.T) *servers.Kube {
+	k := servers.StartKube(t, "locks")
+	require.Contains(t, apply(t, k, "serve.yaml", "StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget"), "Role")
+	return k
+}
+
+func open(t *testing.T, k *servers.Kube, address, name string) store.Store {
+	s, err := kubestore.Open(t.Context(), kubestore.Config{
+		Server: "https://" + address, Client: k.Client("locks:dmutex"), Namespace: "locks",
+	}, name)
+	require.NoError(t, err)
+	return s
+}
+
+// The server takes each manifest as it is.
+func TestManifests(t *testing.T) {
+	for file, with := range map[string][]string{
+		"serve.yaml":       nil,
+		"deployment.yaml":  {"leases.yaml", "network-policy.yaml", "disruption-budget.yaml"},
+		"statefulset.yaml": nil,
+	} {
+		t.Run(file, func(t *testing.T) {
+			k := servers.StartKube(t, "locks")
+			apply(t, k, file)
+			for _, other := range with {
+				apply(t, k, other)
+			}
+		})
+	}
+}
+
+// The store keeps its contract with the permissions of serve.yaml, and no others.
+func TestStore(t *testing.T) {
+	k := start(t)
+	storetest.Run(t, func(t *testing.T, group string) store.Store { return open(t, k, k.Address, group) })
+	storetest.RunServer(t, k.Address,
+		func(t *testing.T, address, group string) store.Store { return open(t, k, address, group) },
+		func(_ *testing.T, group string) {
+			k.Delete("/apis/coordination.k8s.io/v1/namespaces/locks/leases/" + group)
+		})
+}
+
+// The records are registers while their server is killed.
+func TestRegister(t *testing.T) {
+	k := start(t)
+	var harms []func() bool
+	for range 4 {
+		harms = append(harms, func() bool {
+			k.Crash()
+			k.Start()
+			return false
+		})
+	}
+	servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, k, k.Address, name) }, harms...)
+}
+
+// Three members go on through an outage of the server that is longer than a lease.
+func TestOutage(t *testing.T) {
+	const lease = 2 * time.Second
+	k := start(t)
+	users := servers.NewUsers(t)
+	users.OfMembers(lease, func() store.Store { return open(t, k, k.Address, "group") })
+	users.More(10_000, "at first")
+	k.Crash()
+	time.Sleep(2 * lease)
+	k.Start()
+	users.More(1000, "after the outage")
+	holds, stood := users.Stop()
+	t.Logf("%d holds, none for %v", holds, stood)
+}
