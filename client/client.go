@@ -229,7 +229,7 @@ func (c *Client) input(input func(now int64)) {
 	if len(c.calls) > 0 {
 		wake = min(wake, maxSleep)
 	}
-	c.timer.Reset(wake)
+	c.timer.Reset(c.clock.Span(wake))
 	if !c.connecting && c.wanting() {
 		c.connecting = true
 		c.running.Go(c.run)
@@ -298,7 +298,7 @@ func (c *Client) run() {
 		}
 		select {
 		case <-c.ctx.Done():
-		case <-time.After(pause/2 + mrand.N(pause)):
+		case <-time.After(c.clock.Span(pause/2 + mrand.N(pause))):
 		}
 		c.mu.Lock()
 		on = c.wanting()
@@ -332,7 +332,7 @@ func (c *Client) attach(try time.Duration) (good bool, most time.Duration) {
 			c.address = "" // after others that of the last session is tried again: it may be the only one that is reached
 		}
 	})
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	ctx, cancel := context.WithTimeout(c.ctx, c.clock.Span(patience))
 	defer cancel()
 	if c.trouble.Err() == nil { // else what is known says more
 		c.trouble.Note(connecting{c.at, time.Now()})
@@ -355,7 +355,7 @@ func (c *Client) attach(try time.Duration) (good bool, most time.Duration) {
 		c.conn = conn
 		c.m.Connect(now, rand.Text(), elsewhere)
 	})
-	hangs := time.AfterFunc(answers, conn.Hurry) // one that hangs may accept connections
+	hangs := time.AfterFunc(c.clock.Span(answers), conn.Hurry) // one that hangs may accept connections
 	defer hangs.Stop()
 	for answered := false; err == nil; answered = true {
 		var msg *clientsession.Message
@@ -425,7 +425,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 	})
 	select { // the member answers that the lock is busy, and who holds it
 	case <-h.ready:
-	case <-time.After(courtesy):
+	case <-time.After(c.clock.Span(courtesy)):
 	}
 	err := hold.ContextError(ctx)
 	c.input(func(int64) {

@@ -84,7 +84,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	defer n.asks.Delete(q.number)
 	var epoch uint64
 	var heard []dmutex.NodeID
-	look := time.Tick(time.Second)
+	look := time.Tick(n.mail.Clock().Span(time.Second))
 	for {
 		view := n.group.Status().View
 		if view.Epoch == 0 { // this node was excluded meanwhile, so there is nobody that has answered

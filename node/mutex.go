@@ -168,7 +168,7 @@ func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 	if m.txn != nil && n.cfg.Deadlock > 0 {
 		m.txn.wait(w)
 		defer m.txn.wait(nil)
-		look = time.Tick(n.cfg.Deadlock)
+		look = time.Tick(n.mail.Clock().Span(n.cfg.Deadlock))
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)

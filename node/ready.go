@@ -89,7 +89,7 @@ const longAfter = 10 * time.Second
 // again after twice that, and so on; but neither that the whole node waits, which is logged too,
 // nor the candidates of elections.
 func (n *Node) logLongWaits() {
-	for look := time.Tick(longAfter); ; {
+	for look := time.Tick(n.mail.Clock().Span(longAfter)); ; {
 		select {
 		case <-look:
 		case <-n.quit:

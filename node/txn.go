@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/chase"
@@ -209,7 +208,7 @@ func (t *Txn) wait(w *locks.Waiter) {
 	}
 	t.number++
 	if t.began == 0 {
-		t.began = uint64(max(time.Now().UnixNano(), 1))
+		t.began = uint64(max(t.node.mail.Clock().Wall(), 1))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dmutex/dmutex/internal/outside"
 )
 
 // A Clock counts nanoseconds since it was made, and goes on while the machine sleeps.
@@ -21,7 +23,9 @@ import (
 // machine. So the larger of the two counts.
 type Clock struct {
 	birth  time.Time
-	ahead  atomic.Int64 // of the wall clock, when it was looked at last
+	of     outside.Clock // nil if the machine's
+	begun  int64         // by that monotonic clock, if there is one
+	ahead  atomic.Int64  // of the wall clock, when it was looked at last
 	slept  atomic.Int64
 	asleep func() int64 // how long the machine has slept since the birth, nil if only the wall clock tells; takes microseconds
 
@@ -35,7 +39,14 @@ type Clock struct {
 const drift = int64(10 * time.Millisecond)
 
 // New returns a clock that stands at 0.
-func New() *Clock { return &Clock{birth: time.Now(), asleep: sleepMeter()} }
+func New() *Clock {
+	p := outside.Current()
+	if p == nil || p.Clock == nil {
+		return &Clock{birth: time.Now(), asleep: sleepMeter()}
+	}
+	steady, wall := p.Clock.Read()
+	return &Clock{birth: time.Unix(0, wall), of: p.Clock, begun: steady}
+}
 
 // Now returns the time. It takes no system call unless the wall clock has moved.
 func (c *Clock) Now() int64 {
@@ -55,6 +66,10 @@ func (c *Clock) Read() (now, slept int64) {
 
 // pair returns what has passed by the monotonic clock, and by the wall clock.
 func (c *Clock) pair() (passed, wall int64) {
+	if c.of != nil {
+		steady, wall := c.of.Read()
+		return steady - c.begun, wall - c.birth.UnixNano()
+	}
 	t := time.Now()
 	return int64(t.Sub(c.birth)), t.UnixNano() - c.birth.UnixNano()
 }
@@ -91,7 +106,30 @@ func (c *Clock) look(passed, ahead int64) {
 }
 
 // Steady returns the time by the steady clock.
-func (c *Clock) Steady() Steady { return Steady{int64(time.Since(c.birth))} }
+func (c *Clock) Steady() Steady {
+	if c.of != nil {
+		passed, _ := c.pair()
+		return Steady{passed}
+	}
+	return Steady{int64(time.Since(c.birth))}
+}
+
+// Wall returns the time of day, in nanoseconds since 1970.
+func (c *Clock) Wall() int64 {
+	if c.of != nil {
+		_, wall := c.of.Read()
+		return wall
+	}
+	return time.Now().UnixNano()
+}
+
+// Span returns how long a timer must run for so much time, which differs only if the clock is simulated.
+func (c *Clock) Span(d time.Duration) time.Duration {
+	if c.of != nil {
+		return c.of.Span(d)
+	}
+	return d
+}
 
 // A Steady is an instant of the steady clock of a [Clock], and comparable with others of that one.
 type Steady struct{ age int64 }

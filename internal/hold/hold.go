@@ -33,7 +33,7 @@ func New(ctx context.Context, c *clock.Clock, term leases.Term, fence uint64, la
 	h := &Hold{clock: c, fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.term.Store(&term)
-	h.timer = time.AfterFunc(h.left(), h.lapse)
+	h.timer = time.AfterFunc(c.Span(h.left()), h.lapse)
 	return h
 }
 
@@ -42,7 +42,7 @@ func (h *Hold) left() time.Duration { return time.Duration(h.term.Load().Until()
 // Extend says which term the lease has now. It must not be called twice at a time.
 func (h *Hold) Extend(term leases.Term) {
 	if *h.term.Swap(&term) != term {
-		h.timer.Reset(h.left())
+		h.timer.Reset(h.clock.Span(h.left()))
 	}
 }
 
@@ -95,7 +95,7 @@ func (h *Hold) Until() time.Time {
 	if h.Over() {
 		left = min(left, 0)
 	}
-	return now.Add(left)
+	return now.Add(h.clock.Span(left))
 }
 
 // Suspended reports whether the renewal is late.

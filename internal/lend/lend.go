@@ -137,7 +137,7 @@ func (s *Server) accept(l net.Listener) {
 		case err == nil:
 			s.running.Go(func() { s.serve(nc) })
 		case s.ctx.Err() == nil: // such as too many open files
-			time.Sleep(clientlink.Patience / 50)
+			time.Sleep(s.clock.Span(clientlink.Patience / 50))
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (s *Server) serve(nc net.Conn) {
 	s.mu.Lock()
 	s.loosen(c)
 	s.mu.Unlock()
-	_ = c.SetDeadline(time.Now().Add(clientlink.Patience))
+	_ = c.SetDeadline(time.Now().Add(s.clock.Span(clientlink.Patience)))
 	var t *session
 	for more := true; more; {
 		msg, err := c.Read() // the first shakes hands, if there is TLS
@@ -250,7 +250,7 @@ func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *sessio
 	default:
 		t = &session{id: hello.Session, name: hello.Name, owner: who, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}
 		t.m = clientsession.NewMember(s.now(), int64(s.cfg.Length))
-		t.timer = time.AfterFunc(s.cfg.Length, func() { s.input(t, nil) })
+		t.timer = time.AfterFunc(s.clock.Span(s.cfg.Length), func() { s.input(t, nil) })
 		s.sessions[t.id] = t
 		s.owned[who]++
 	}
@@ -337,7 +337,7 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		delete(t.takes, o.Number)
 	}
 	if !t.m.Over() {
-		t.timer.Reset(time.Duration(t.m.Deadline() - now))
+		t.timer.Reset(s.clock.Span(time.Duration(t.m.Deadline() - now)))
 		return
 	}
 	t.timer.Stop()
@@ -394,7 +394,7 @@ func (s *Server) begin(t *session, o clientsession.Message) {
 func (s *Server) Seal(ctx context.Context) {
 	for !s.seal(ctx.Err() != nil) {
 		select {
-		case <-time.After(clientlink.Patience / 1000):
+		case <-time.After(s.clock.Span(clientlink.Patience / 1000)):
 		case <-ctx.Done():
 		}
 	}

@@ -353,6 +353,9 @@ func (m *Mail) Now() clock.Steady { return m.clock.Steady() }
 // now is the time of the streams: nanoseconds since New by the steady clock.
 func (m *Mail) now() int64 { return int64(m.Now().Age()) }
 
+// Clock returns the clock of Now.
+func (m *Mail) Clock() *clock.Clock { return m.clock }
+
 // Wake asks for a Tick after so long, or earlier.
 func (m *Mail) Wake(after time.Duration) { m.wakeAt(m.now() + max(int64(after), 0)) }
 
@@ -460,7 +463,7 @@ func (m *Mail) wakeBefore(deadline int64) {
 	}
 	m.planned.Store(deadline)
 	if wait := deadline - m.now(); wait > 0 {
-		m.timer.Reset(time.Duration(wait))
+		m.timer.Reset(m.clock.Span(time.Duration(wait)))
 	} else {
 		poke(m.wake)
 	}
@@ -489,7 +492,7 @@ func (m *Mail) flushSoon() {
 // keepTime transmits what becomes due by time alone, and calls Tick.
 func (m *Mail) keepTime() {
 	wake := m.wake // all that the timer keeps when the Mail is closed
-	m.timer = time.AfterFunc(lookAfter, func() { poke(wake) })
+	m.timer = time.AfterFunc(m.clock.Span(lookAfter), func() { poke(wake) })
 	lookAt, slept := m.now(), int64(0)
 	for {
 		m.planned.Store(due.Never) // first: what becomes due during this round sets the timer

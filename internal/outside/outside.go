@@ -11,11 +11,13 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A Process is what a simulated process has. A field that is nil stands for the machine.
 type Process struct {
 	Network Network
+	Clock   Clock
 }
 
 // A Network is TCP, as a process uses it.
@@ -23,6 +25,15 @@ type Network interface {
 	Listen(ctx context.Context, address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 	LookupHost(ctx context.Context, host string) (addresses []string, err error)
+}
+
+// A Clock is what a process can learn of time.
+type Clock interface {
+	// Read returns the monotonic clock and the wall clock, in nanoseconds, the second since 1970.
+	Read() (steady, wall int64)
+
+	// Span returns how long a timer of this program must run until so much has passed by the monotonic clock.
+	Span(time.Duration) time.Duration
 }
 
 var (

@@ -83,7 +83,7 @@ func (a *attempt) run() {
 		close(a.over)
 	}()
 	for pause := firstPoll; !a.settled(); {
-		op, value, rev := a.m.Operation(a.now(), floor())
+		op, value, rev := a.m.Operation(a.now(), a.floor())
 		r, seen, waits := a.m.Awaits()
 		switch {
 		case op != lockrecord.None:
@@ -167,10 +167,10 @@ func (a *attempt) note() {
 func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) time.Duration {
 	a.first = cmp.Or(a.first, rev)
 	a.failed[lockrecord.Swap] = nil // it is not what the caller waits for
-	a.busy = held(r)
+	a.busy = a.held(r)
 	a.note()
 	defer a.m.Poll()
-	until, longest := time.Now().Add(jitter(pause)), slowPoll
+	until, longest := time.Now().Add(a.l.clock.Span(jitter(pause))), slowPoll
 	lives, err := a.lives(r.Holder, until)
 	if !errors.Is(err, store.ErrNoProof) {
 		a.m.Provable()
@@ -207,7 +207,7 @@ func (a *attempt) lives(life string, until time.Time) (bool, error) {
 		return false, store.ErrNoProof
 	}
 	if a.try {
-		until = time.Now().Add(a.l.lease / leases.Operation)
+		until = time.Now().Add(a.operation())
 	}
 	ctx, cancel := context.WithDeadline(a.leave, until)
 	defer cancel()
@@ -227,7 +227,7 @@ func (a *attempt) lives(life string, until time.Time) (bool, error) {
 // sleep waits for so long, or until the caller leaves.
 func (a *attempt) sleep(d time.Duration) {
 	select {
-	case <-time.After(d):
+	case <-time.After(a.l.clock.Span(d)):
 	case <-a.leave.Done():
 	}
 }
@@ -238,7 +238,7 @@ func jitter(d time.Duration) time.Duration { return d/2 + mrand.N(d/2) }
 // live begins a life, and returns its name. Without a store that proves anything it is only that.
 func (a *attempt) live() string {
 	if a.l.prover != nil {
-		ctx, cancel := context.WithTimeout(a.leave, a.l.lease/leases.Operation)
+		ctx, cancel := context.WithTimeout(a.leave, a.operation())
 		defer cancel()
 		life, err := storecall.Within(ctx, func(ctx context.Context) (store.Life, error) {
 			life, err := a.l.prover.Live(ctx)
@@ -260,7 +260,10 @@ func (a *attempt) live() string {
 }
 
 // floor is below the fences of a new record.
-func floor() uint64 { return epochs.Fence(time.Now().UnixNano()) }
+func (a *attempt) floor() uint64 { return epochs.Fence(a.l.clock.Wall()) }
+
+// operation is how long the store may take.
+func (a *attempt) operation() time.Duration { return a.l.clock.Span(a.l.lease / leases.Operation) }
 
 // perform asks the store, and gives the machine the outcome. If that is unknown, it then waits.
 func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
@@ -268,7 +271,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	if op == lockrecord.Load {
 		parent = a.leave // it is asked for again if it is needed then
 	}
-	ctx, cancel := context.WithTimeout(parent, a.l.lease/leases.Operation)
+	ctx, cancel := context.WithTimeout(parent, a.operation())
 	defer cancel()
 	if a.Hold != nil && !a.Over() {
 		go a.watch(ctx)
@@ -318,7 +321,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 func (a *attempt) watch(ctx context.Context) {
 	for a.Err() == nil {
 		select {
-		case <-time.After(maxSleep):
+		case <-time.After(a.l.clock.Span(maxSleep)):
 		case <-ctx.Done():
 			return
 		}
@@ -328,7 +331,7 @@ func (a *attempt) watch(ctx context.Context) {
 // look ends a hold that cannot be renewed if the others cannot see its life any more, as when its file was
 // removed. They may have seen that before, and replace it a lease later.
 func (a *attempt) look() {
-	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/leases.Operation)
+	ctx, cancel := context.WithTimeout(context.Background(), a.operation())
 	defer cancel()
 	living, err := storecall.Within(ctx, a.l.prover.Living)
 	if errors.Is(err, store.ErrNoProof) || err == nil && !slices.Contains(living, a.life.Name()) {
@@ -337,8 +340,8 @@ func (a *attempt) look() {
 }
 
 // held says who holds the lock, and for how long: a fence begins at the clock of the grant.
-func held(r lockrecord.Record) error {
-	now := floor()
+func (a *attempt) held(r lockrecord.Record) error {
+	now := a.floor()
 	age := time.Duration(epochs.Of(now-min(now, r.Fence))) * time.Millisecond
 	return fmt.Errorf("%w: %s has held it for %v", lock.ErrBusy, cmp.Or(r.Name, "life "+r.Holder), age.Round(time.Second))
 }

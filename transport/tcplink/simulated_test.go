@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
+	"github.com/dmutex/dmutex/internal/kit/wrongclock"
 	"github.com/dmutex/dmutex/internal/outside"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
@@ -117,4 +119,60 @@ func TestSimulatedMembers(t *testing.T) {
 			require.NoError(t, n.Close(t.Context()))
 		}
 	})
+}
+
+// A forgetful is a store that may be down.
+type forgetful struct {
+	store.Memory
+	down atomic.Bool
+}
+
+func (s *forgetful) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if s.down.Load() {
+		return nil, "", errors.New("down")
+	}
+	return s.Memory.Load(ctx)
+}
+
+func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if s.down.Load() {
+		return "", errors.New("down")
+	}
+	return s.Memory.Swap(ctx, value, rev)
+}
+
+// A member whose clock is fast loses a lock earlier, by as much. One whose machine sleeps while its wall clock goes on, or
+// whose wall clock is set forward, loses it at once, and one whose wall clock is set back notices nothing.
+func TestSimulatedClock(t *testing.T) {
+	lasts := func(ppm int64, disturb func(*wrongclock.Clock)) (long time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			c, record := wrongclock.New(ppm), new(forgetful)
+			var n *node.Node
+			(&outside.Process{Network: streamnet.New(1).Host("10.0.0.1").Process(), Clock: c}).Open(func() {
+				l, err := tcplink.New(tcplink.Config{Listen: "10.0.0.1:7000", AllowPlain: true})
+				require.NoError(t, err)
+				n, err = node.Open(t.Context(), record, l, node.Config{Name: "n", Lease: 10 * time.Second})
+				require.NoError(t, err)
+			})
+			h, err := n.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			record.down.Store(true)
+			begin := time.Now()
+			disturb(c)
+			<-h.Context().Done()
+			long = time.Since(begin)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = n.Close(ended)
+		})
+		return long
+	}
+	right := lasts(0, func(*wrongclock.Clock) {})
+	require.Greater(t, right, 8*time.Second)
+	for _, ppm := range []int64{10_000, -10_000} {
+		require.InDelta(t, right*1_000_000/time.Duration(1_000_000+ppm), lasts(ppm, func(*wrongclock.Clock) {}), float64(time.Millisecond))
+	}
+	require.Less(t, lasts(0, func(c *wrongclock.Clock) { c.Step(20 * time.Second) }), 2*time.Second)
+	require.Less(t, lasts(0, func(c *wrongclock.Clock) { c.Sleep(20 * time.Second) }), 21*time.Second)
+	require.Equal(t, right, lasts(0, func(c *wrongclock.Clock) { c.Step(-time.Hour) }))
 }

@@ -18,6 +18,7 @@ import (
 // refuses it. A number has no clock, so each place is looked at before it comes here.
 var numbered = map[string]string{
 	"internal/clock.pair":       "it makes the clocks",
+	"internal/clock.Wall":       "likewise",
 	"internal/clock.Steady":     "likewise",
 	"internal/clock.sleepMeter": "likewise",
 
@@ -30,6 +31,7 @@ var numbered = map[string]string{
 	"node/internal/locks.step":       "likewise",
 	"node/internal/group.Open":       "likewise: the time of day",
 	"node/internal/group.sinceEpoch": "epochs and lives begin at the time of day",
+	"node/internal/group.newLife":    "likewise",
 	"store/natsstore.revision":       "the time is part of a name",
 	"internal/metrics.readNode":      "a metric is read by people",
 	"store/storelock.floor":          "fences begin at the time of day",
@@ -65,7 +67,7 @@ func makesNumber(n ast.Node) (makes bool) {
 		}
 		switch f := call.Fun.(type) {
 		case *ast.SelectorExpr:
-			makes = makes || len(call.Args) == 0 && slices.Contains([]string{"UnixNano", "UnixMicro", "UnixMilli", "Unix"}, f.Sel.Name)
+			makes = makes || len(call.Args) == 0 && slices.Contains([]string{"Wall", "UnixNano", "UnixMicro", "UnixMilli", "Unix"}, f.Sel.Name)
 		case *ast.Ident:
 			if f.Name == "int64" || f.Name == "uint64" {
 				makes = makes || callsAny(call.Args[0], "Since", "Sub", "Age")

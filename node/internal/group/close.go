@@ -140,7 +140,7 @@ func (g *Group) closeMail(ctx context.Context, departed bool) error {
 	if g.cfg.Store != nil {
 		farewell = 20 * time.Millisecond // the peers see in the record that this node has left
 	}
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+	ctx, cancel := context.WithTimeout(ctx, g.clocks.Span(farewell))
 	defer cancel()
 	if !departed {
 		cancel()

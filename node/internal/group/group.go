@@ -96,7 +96,8 @@ type Group struct {
 
 	acting atomic.Bool // the locks act
 
-	troubled atomic.Uint64   // the last epoch whose view is to be replaced
+	troubled atomic.Uint64 // the last epoch whose view is to be replaced
+	clocks   *clock.Clock
 	done     context.Context // ends when no member needs this life any more
 	finish   context.CancelFunc
 
@@ -119,7 +120,7 @@ type Group struct {
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
 func New(cfg Config) (g *Group, err error) {
-	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), timers: timers.New()}
+	g = &Group{cfg: cfg, host: transport.Host{Logger: cfg.Logger}, speak: protocol.Spoken, next: make(chan struct{}), timers: timers.New(), clocks: clock.New()}
 	g.timers[nag] = int64(nagAfter)
 	g.self.Store(uint64(cfg.Self))
 	g.peers.Store(new(map[dmutex.NodeID]*peer))
@@ -143,7 +144,7 @@ func New(cfg Config) (g *Group, err error) {
 		}
 	}
 	if g.Mail, err = mail.New(mail.Config{
-		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Host: g.host, Handler: g, MaxLife: maxLife,
+		Peers: g.Others(), Life: g.life, Settings: g.settings, Link: cfg.Link, Host: g.host, Handler: g, MaxLife: g.maxLife,
 	}); err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func New(cfg Config) (g *Group, err error) {
 // Open opens the link, and begins to join.
 func (g *Group) Open() (err error) {
 	if r := g.cfg.Trace; r != nil {
-		h := trace.Header{Self: g.cfg.Self, Members: g.cfg.Members, Name: g.cfg.Name, Group: g.cfg.Group, Life: g.life, Opened: time.Now().UnixNano()}
+		h := trace.Header{Self: g.cfg.Self, Members: g.cfg.Members, Name: g.cfg.Name, Group: g.cfg.Group, Life: g.life, Opened: g.clocks.Wall()}
 		if h.Algorithm, err = trace.Describe(g.cfg.Algorithm, h.Self, h.Members); err == nil {
 			err = r.Open(h)
 		}

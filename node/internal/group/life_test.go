@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 )
 
 // A process that is restarted at once has a higher life than before. A process with a lower life
 // would have to stop if it came into a view before all members have reported.
 func TestLivesRise(t *testing.T) {
-	c := strict{group: &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}}
+	c := strict{group: &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}, clocks: clock.New()}}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(30 * 365 * 24 * time.Hour) // from the year 2000 to a time after 2020, when epochs begin
 		for range 1000 {
@@ -31,7 +32,7 @@ func TestLivesDiffer(t *testing.T) {
 	members := []dmutex.NodeID{1, 2, 7}
 	for range 1000 {
 		for i, id := range members {
-			c := strict{group: &Group{cfg: Config{Self: id, Members: members}}}
+			c := strict{group: &Group{cfg: Config{Self: id, Members: members}, clocks: clock.New()}}
 			require.EqualValues(t, i, c.newLife(0)%4)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/due"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
@@ -76,7 +77,7 @@ func newRecord(g *Group) (err error) {
 		return err
 	}
 	l := &record{
-		group: g, link: link, time: clock.New(),
+		group: g, link: link, time: g.clocks,
 		length: int64(cfg.Lease), line: storecall.NewLine(),
 		proof: proof{lasts: math.MinInt64, watches: make(map[dmutex.NodeID]context.CancelFunc)},
 	}
@@ -86,17 +87,22 @@ func newRecord(g *Group) (err error) {
 	g.host.Apart, g.host.Died = cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
 		g.do(func(now int64) membership.Output { return l.died(now, peer, false) })
 	}
-	g.who, g.life, g.limit, g.clock = l, newLife(0), membership.MaxMembers, l.time.Now
+	g.who, g.life, g.limit, g.clock = l, drawLife(g.sinceEpoch(), 0, lifeBits), membership.MaxMembers, l.time.Now
 	l.Machine, err = lease.New(lease.Config{
 		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,
-		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil, Serves: cfg.Clients,
+		Fence: cfg.Fence, Clock: g.clockNow(), Proves: l.prover != nil, Serves: cfg.Clients,
 	})
 	return err
 }
 
-// newLife draws a life above the one given, with more random bits: the processes have no numbers
-// yet that keep two lives apart.
-func newLife(above uint64) uint64 { return drawLife(above, 33) }
+// lifeBits are more random bits than in the strict mode: the processes have no numbers yet that keep two lives apart.
+const lifeBits = 33
+
+// newLife draws a life above the one given, by the clock of the machine also in a simulation: that of the process
+// has its part in the first life, and so in all.
+func newLife(above uint64) uint64 {
+	return drawLife(epochs.Since(time.Now().UnixNano()), above, lifeBits)
+}
 
 // leave is the exclusion of oneself if locks are lent: clients may still hold them.
 func (l *record) leave(now int64) membership.Output {
@@ -385,7 +391,7 @@ func (l *record) depart(ctx context.Context) error {
 
 // now also tells the machine how long the computer has slept.
 func (l *record) now() int64 {
-	l.Clock(clockNow())
+	l.Clock(l.group.clockNow())
 	now, slept := l.time.Read()
 	leapt := slept - l.slept
 	l.slept = slept
@@ -488,10 +494,10 @@ func (l *record) status(now int64) *Lease {
 // waits for its clients, for a twentieth of a lease at most.
 func (l *record) part(ctx context.Context) {
 	g := l.group
-	clients, cancel := context.WithTimeout(ctx, g.cfg.Lease/leases.Ask)
+	clients, cancel := context.WithTimeout(ctx, g.clocks.Span(g.cfg.Lease/leases.Ask))
 	g.cfg.Up.Parting(clients)
 	cancel()
-	ctx, cancel = context.WithTimeout(ctx, g.cfg.Lease/leases.Away)
+	ctx, cancel = context.WithTimeout(ctx, g.clocks.Span(g.cfg.Lease/leases.Away))
 	defer cancel()
 	lent := g.Locks.Loans()
 	g.do(func(now int64) membership.Output { return l.Part(now, lent) })
@@ -517,7 +523,7 @@ func (l *record) awaitReceipt(ctx context.Context, id dmutex.NodeID) {
 		select {
 		case <-receipt:
 			return
-		case <-time.After(sendAgain): // it may be no peer any more
+		case <-time.After(g.clocks.Span(sendAgain)): // it may be no peer any more
 		case <-ctx.Done():
 		}
 	}

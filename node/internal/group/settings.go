@@ -63,19 +63,19 @@ func (g *Group) differs(who string, speaks protocol.Versions, own, others string
 	return fmt.Errorf("%w; here %q, there %q", ErrConfig, only(here, there), only(there, here))
 }
 
-// drawLife names a life of this process: by its wall clock in steps of 1<<bits ns, so that
+// drawLife names a life of this process: by its wall clock, now, in steps of 1<<bits ns, so that
 // it is probably higher than former ones, and random bits below. It is higher than above.
-func drawLife(above uint64, bits int) uint64 {
+func drawLife(now, above uint64, bits int) uint64 {
 	random := 1 + rand.Uint64N(1<<bits-1)
-	return max(sinceEpoch()>>bits<<bits|random, above+random)
+	return max(now>>bits<<bits|random, above+random)
 }
 
 // maxLife returns the highest life that is believed: some clock may be wrong by a day, and
 // one such life cannot lock a number out for longer.
-func maxLife() uint64 { return sinceEpoch() + uint64(24*time.Hour) }
+func (g *Group) maxLife() uint64 { return g.sinceEpoch() + uint64(24*time.Hour) }
 
 // sinceEpoch returns the nanoseconds since 2020-01-01 UTC by the wall clock.
-func sinceEpoch() uint64 { return epochs.Since(time.Now().UnixNano()) }
+func (g *Group) sinceEpoch() uint64 { return epochs.Since(g.clocks.Wall()) }
 
 // clockNow returns the clock of the machines of package membership.
-func clockNow() uint64 { return sinceEpoch() / uint64(time.Millisecond) }
+func (g *Group) clockNow() uint64 { return g.sinceEpoch() / uint64(time.Millisecond) }

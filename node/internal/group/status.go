@@ -46,8 +46,8 @@ func (v *View) attrs(left []string) []slog.Attr {
 }
 
 // ahead returns how far an epoch is ahead of the clock, if that is more than a minute.
-func ahead(epoch uint64) time.Duration {
-	by := time.Duration(int64(epoch)-int64(clockNow())) * time.Millisecond
+func (g *Group) ahead(epoch uint64) time.Duration {
+	by := time.Duration(int64(epoch)-int64(g.clockNow())) * time.Millisecond
 	if by <= time.Minute {
 		return 0
 	}
@@ -92,7 +92,7 @@ func (g *Group) Status() Status {
 	now := g.who.now() // first: the lease may have ended
 	st, v := g.standing(now), g.shown
 	v.Epoch, v.Members, v.Acts, v.Age = st.view.Epoch, st.view.Nodes(), g.acting.Load(), time.Duration(now-g.since)
-	v.Missing, v.Err, v.Ahead = st.missing, st.why, ahead(v.Epoch)
+	v.Missing, v.Err, v.Ahead = st.missing, st.why, g.ahead(v.Epoch)
 	return Status{v, st.view, st.lease, g.life, g.refused.Load()}
 }
 

@@ -47,14 +47,14 @@ func newStrict(g *Group) (err error) {
 func (c *strict) newMachine(life uint64) (*consent.Machine, error) {
 	cfg := &c.group.cfg
 	return consent.New(consent.Config{
-		Self: cfg.Self, Members: cfg.Members, Life: life, Fence: cfg.Fence, Clock: clockNow(), Speaks: c.group.speak,
+		Self: cfg.Self, Members: cfg.Members, Life: life, Fence: cfg.Fence, Clock: c.group.clockNow(), Speaks: c.group.speak,
 	})
 }
 
 // newLife draws a life above the one given. No two members have the same.
 func (c *strict) newLife(above uint64) uint64 {
 	cfg := &c.group.cfg
-	life, step := drawLife(above, 20), uint64(len(cfg.Members)+1)
+	life, step := drawLife(c.group.sinceEpoch(), above, 20), uint64(len(cfg.Members)+1)
 	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
@@ -63,7 +63,7 @@ func (c *strict) Report(now int64, holds []membership.Hold, _ *membership.Word) 
 }
 
 func (c *strict) now() int64 {
-	c.Clock(clockNow())
+	c.Clock(c.group.clockNow())
 	return int64(c.group.Mail.Now().Age())
 }
 
@@ -136,7 +136,7 @@ func (c *strict) older(later uint64) {
 	switch g := c.group; {
 	case g.Locks.Why() != nil:
 		g.finish()
-	case former(later):
+	case c.former(later):
 		c.rename(later)
 	default:
 		g.stop(ErrNumberTaken)
@@ -171,7 +171,7 @@ func (c *strict) taken(now int64, e taken) membership.Output {
 	switch g := c.group; {
 	case c.Phase() != consent.Outside && c.Phase() != consent.Older:
 		return c.Taken(now, e.by, e.life)
-	case e.life > g.life && former(e.life): // unless it answers when we have a higher one
+	case e.life > g.life && c.former(e.life): // unless it answers when we have a higher one
 		c.rename(e.life)
 	case now-g.rival > int64(rivalPatience):
 		g.stop(ErrNumberTaken)
@@ -181,7 +181,7 @@ func (c *strict) taken(now int64, e taken) membership.Output {
 
 // former reports whether a higher life of this number can be that of a former process, whose
 // clock was ahead. If not, this process was paused or cut off, and has a successor.
-func former(life uint64) bool { return life > sinceEpoch() }
+func (c *strict) former(life uint64) bool { return life > c.group.sinceEpoch() }
 
 // rename goes on under a higher life than the one given.
 func (c *strict) rename(above uint64) {
@@ -249,7 +249,7 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			return nil
 		}
 		if err == nil {
-			err = g.awaitView(ctx, next, time.After(time.Second)) // another's round may have come between
+			err = g.awaitView(ctx, next, time.After(g.clocks.Span(time.Second))) // another's round may have come between
 		}
 	}
 	return err

@@ -245,7 +245,7 @@ func (g *Group) acted(now int64, e *membership.Acts) {
 	g.last, g.cause, g.rival = view, nil, 0
 	g.mayAct(now)
 	g.trace(trace.Event{What: trace.Ready, N: view.Epoch})
-	if ahead := ahead(view.Epoch); ahead > 0 {
+	if ahead := g.ahead(view.Epoch); ahead > 0 {
 		after := "a restart of all members"
 		if g.cfg.Store != nil {
 			after = "a loss of the record"

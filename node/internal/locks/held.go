@@ -78,7 +78,7 @@ func (h *Held) Until() time.Time {
 		}
 		return time.Now()
 	}
-	now, left := time.Now(), t.Left() // in this order, so that a pause between them makes it no later
+	now, left := time.Now(), t.cfg.Mail.Clock().Span(t.Left()) // in this order, so that a pause between them makes it no later
 	return now.Add(left)
 }
 
