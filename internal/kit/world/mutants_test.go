@@ -48,7 +48,7 @@ var mutants = []mutant{
 	{"a process that was excluded goes on as the same life", ofGroup + "record.go", "life := newLife(g.life)", "life := g.life", "not in 300 worlds: it needs a frame of the former stint that arrives as the first of the new one"},
 	{"a life of the store ends before its lease", ofGroup + "store.go", "time.AfterFunc(wait, func", "time.AfterFunc(0*wait, func", ""},
 	{"a record that was put back is taken for a new one", ofLease + "lease.go", "m.mistaken(&r)); why != \"\"", "m.mistaken(&r)); why != \"\" && false", "not in 300 worlds: a record is damaged once a world, and the members soon contradict it otherwise"},
-	{"a coordinator that has not entered excludes all", "central/contract.go", "!slices.ContainsFunc(m.granted(), theirs)", "true", ""},
+	{"a coordinator that has not entered excludes all", "central/contract.go", "!slices.ContainsFunc(m.granted(), theirs)", "(!slices.ContainsFunc(m.granted(), theirs) || true)", ""},
 	{"a closing member does not say what it has lent", ofGroup + "record.go", "lent := g.Locks.Loans()", "lent := g.Locks.Loans()[:0]", ""},
 	{"a loss does not end the context", ofLocks + "held.go", "own.cancel(why)\n\t}\n}\n\n// Fence", "_ = own\n\t}\n}\n\n// Fence", ""},
 
