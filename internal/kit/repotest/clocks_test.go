@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -42,16 +41,17 @@ var numbered = map[string]string{
 // LESSONS L55. No other function makes a number of an instant: then a second clock would look like the first.
 func TestClocks(t *testing.T) {
 	found := make(map[string]bool)
-	for _, line := range goList(t, "-f", `{{$p := .ImportPath}}{{$dir := .Dir}}{{range .GoFiles}}{{$p}} {{$dir}}/{{.}}{{"\n"}}{{end}}`, "./...") {
-		if len(line) != 2 || strings.Contains(line[0], "/internal/kit/") {
+	for _, pkg := range packages(t) {
+		if strings.Contains(pkg.path, "/internal/kit/") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(line[1]), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		pkg := strings.TrimPrefix(strings.TrimPrefix(line[0], module), "/")
-		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && makesNumber(f) {
-				found[pkg+"."+f.Name.Name] = true
+		for _, name := range pkg.files {
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			for _, d := range file.Decls {
+				if f, ok := d.(*ast.FuncDecl); ok && makesNumber(f) {
+					found[strings.TrimPrefix(strings.TrimPrefix(pkg.path, module), "/")+"."+f.Name.Name] = true
+				}
 			}
 		}
 	}

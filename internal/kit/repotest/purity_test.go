@@ -146,9 +146,35 @@ func rowOf(path string) int {
 
 func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
-// goList runs go list in the root of the module and returns its lines, each
-// cut into words.
-func goList(t *testing.T, args ...string) (lines [][]string) {
+// A listed is a package of ours as go list tells it.
+type listed struct {
+	path    string
+	files   []string // with their directory
+	imports []string
+	deps    []string // all that it imports, also indirectly
+}
+
+var tree []listed
+
+// packages returns the packages of the module. It lists them once, because each go list costs as much as a test.
+func packages(t *testing.T) []listed {
+	if tree != nil {
+		return tree
+	}
+	for _, line := range goList(t, "-f", `{{$dir := .Dir}}{{.ImportPath}}|{{range .GoFiles}}{{$dir}}/{{.}} {{end}}|{{join .Imports " "}}|{{join .Deps " "}}`, "./...") {
+		columns := strings.Split(line, "|")
+		require.Len(t, columns, 4)
+		p := listed{columns[0], strings.Fields(columns[1]), strings.Fields(columns[2]), strings.Fields(columns[3])}
+		for i := range p.files {
+			p.files[i] = filepath.FromSlash(p.files[i])
+		}
+		tree = append(tree, p)
+	}
+	return tree
+}
+
+// goList runs go list in the root of the module and returns its lines.
+func goList(t *testing.T, args ...string) (lines []string) {
 	// go test does not know that go list reads the whole tree, and would show a cached
 	// result after a change. It knows what this process reads, but not that TestMain has changed
 	// the directory, so the names must be absolute.
@@ -166,7 +192,7 @@ func goList(t *testing.T, args ...string) (lines [][]string) {
 	}
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
-		lines = append(lines, strings.Fields(line))
+		lines = append(lines, strings.TrimSpace(line))
 	}
 	return lines
 }
@@ -175,15 +201,15 @@ func goList(t *testing.T, args ...string) (lines [][]string) {
 // package, and allows no import that no package needs.
 func TestImports(t *testing.T) {
 	used := make(map[string]bool) // a row, or a row and one that it imports
-	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
-		path, imports := line[0], line[1:]
+	for _, pkg := range packages(t) {
+		path := pkg.path
 		from := rowOf(path)
 		if from < 0 {
 			t.Errorf("%s has no row in the table", path)
 			continue
 		}
 		used[rows[from].name] = true
-		for _, other := range imports {
+		for _, other := range pkg.imports {
 			to := rowOf(other)
 			if !ours(other) || to == from {
 				continue
@@ -230,13 +256,19 @@ func TestModesAreApart(t *testing.T) {
 // Who changes one of these reads at most so many lines: of it, and of all that it imports. What makes a
 // distance shorter lowers its bound.
 func TestReadingDistance(t *testing.T) {
+	all := packages(t)
 	for name, bound := range map[string]int{
 		"ring": 1560, "suzukikasami": 1400, "lamport": 1500, "ricart": 1560, "central": 1720, "maekawa": 1710,
 		"internal/membership/lease": 3270, "store/storelock": 2050, "client": 3500, "node": 18_790,
 	} {
 		lines := 0
-		for _, pkg := range goList(t, "-deps", "-f", `{{if .Module}}{{if eq .Module.Path "`+module+`"}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}} {{end}}{{end}}{{end}}`, "./"+name) {
-			for _, file := range pkg {
+		at := slices.IndexFunc(all, func(p listed) bool { return p.path == module+"/"+name })
+		require.GreaterOrEqual(t, at, 0, name)
+		for _, pkg := range all {
+			if pkg.path != all[at].path && !slices.Contains(all[at].deps, pkg.path) {
+				continue
+			}
+			for _, file := range pkg.files {
 				text, err := os.ReadFile(file)
 				require.NoError(t, err)
 				lines += strings.Count(string(text), "\n")
@@ -272,10 +304,9 @@ func TestKitStaysOut(t *testing.T) {
 // LESSONS L55, L56.
 func TestPureImports(t *testing.T) {
 	for _, pkg := range purePackages(t) {
-		for _, line := range goList(t, "-deps", pkg) {
-			path := line[0]
+		for _, path := range pkg.deps {
 			if !pureImport(path) {
-				t.Errorf("%s reaches %s", pkg, path)
+				t.Errorf("%s reaches %s", pkg.path, path)
 			}
 		}
 	}
@@ -292,14 +323,16 @@ func pureImport(path string) bool {
 	return slices.Contains(allowed, path) || path == "runtime" || strings.HasPrefix(path, "internal/")
 }
 
-func purePackages(t *testing.T) (pure []string) {
-	for _, line := range goList(t, "./...") {
-		if row := rowOf(line[0]); row >= 0 && rows[row].pure {
-			pure = append(pure, line[0])
+func purePackages(t *testing.T) (pure []listed) {
+	var paths []string
+	for _, pkg := range packages(t) {
+		if row := rowOf(pkg.path); row >= 0 && rows[row].pure {
+			pure = append(pure, pkg)
+			paths = append(paths, pkg.path)
 		}
 	}
-	require.Contains(t, pure, module)
-	require.Contains(t, pure, module+"/ricart")
+	require.Contains(t, paths, module)
+	require.Contains(t, paths, module+"/ricart")
 	return pure
 }
 
@@ -308,25 +341,26 @@ func purePackages(t *testing.T) (pure []string) {
 // LESSONS L29.
 func TestPureCode(t *testing.T) {
 	pure := purePackages(t)
+	list := []string{"-export", "-deps", "-f", `{{.ImportPath}} {{.Export}}`}
+	for _, pkg := range pure {
+		list = append(list, pkg.path)
+	}
 	exports := make(map[string]string)
-	for _, line := range goList(t, append([]string{"-export", "-deps", "-f", `{{.ImportPath}} {{.Export}}`}, pure...)...) {
-		if len(line) == 2 {
-			exports[line[0]] = line[1]
+	for _, line := range goList(t, list...) {
+		if path, export, ok := strings.Cut(line, " "); ok {
+			exports[path] = export
 		}
 	}
 	fset := token.NewFileSet()
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, pkg := range pure {
 		var files []*ast.File
-		for _, line := range goList(t, "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}`, pkg) {
-			if len(line) == 0 {
-				continue
-			}
-			file, err := parser.ParseFile(fset, filepath.FromSlash(line[0]), nil, parser.SkipObjectResolution)
+		for _, name := range pkg.files {
+			file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
 			require.NoError(t, err)
 			files = append(files, file)
 		}
-		for _, vice := range vices(t, fset, imports, pkg, files) {
+		for _, vice := range vices(t, fset, imports, pkg.path, files) {
 			t.Error(vice)
 		}
 	}
