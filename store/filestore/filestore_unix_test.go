@@ -99,6 +99,11 @@ func TestOneThreadForALife(t *testing.T) {
 	waits(1)
 	require.NoError(t, l.Close())
 	waits(0)
+	// What the goroutine of that thread has read, the next tests change. This Over comes after it, which waits does
+	// not tell the race detector. It has seen that goroutine's answer, or finds the file of the life gone.
+	if err := open(t, path).(store.Prover).Over(t.Context(), l.Name()); err != nil {
+		require.ErrorIs(t, err, store.ErrNoProof)
+	}
 }
 
 // A disk, a quota or a limit that takes no more is unusable at once, and a Swap leaves nothing on it.
