@@ -128,7 +128,7 @@ func TestClaimMutants(t *testing.T) {
 			p := claims()
 			tt.change(&p)
 			if p.mutant = tt.name; p.troubles.ops > 0 || p.troubles.slow > 0 || p.members > 2 { // it takes seconds to find the fault
-				machinetest.Thorough(t)
+				machinetest.Long(t)
 			}
 			_, err := exploreGroup(p, 400_000)
 			goldentest.Violation(t, "testdata/claim-"+tt.name+".txt", err, nil)

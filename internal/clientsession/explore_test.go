@@ -35,7 +35,7 @@ func TestExplore(t *testing.T) {
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
 			switch {
-			case tt.states > 100_000:
+			case tt.states > 50_000:
 				machinetest.Long(t)
 			case tt.states > 10_000:
 				machinetest.Thorough(t)
