@@ -1,4 +1,4 @@
-// Package redisstore keeps the record of a group, or of one lock, in Redis 7 or Valkey. It is a module of its own.
+// Package redisstore keeps the record of a group, or of one lock, in Redis 7 or Valkey 8. It is a module of its own.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "redis:6379", MaxRetries: -1, ContextTimeoutEnabled: true})
 //	record, err := redisstore.Open(ctx, client, redisstore.Config{Servers: 1}, "invoices")
@@ -121,7 +121,7 @@ func (s *record) check(ctx context.Context) error {
 		return value
 	}
 	switch policy := field("maxmemory_policy"); {
-	case field("redis_mode") == "cluster":
+	case field("redis_mode") == "cluster" || field("server_mode") == "cluster": // of Redis, and of Valkey
 		return fmt.Errorf("%w: it is a server of a cluster, which this package does not support: use one server, or three with Sentinel", store.ErrUnusable)
 	case field("maxmemory") != "0" && strings.HasPrefix(policy, "allkeys-"):
 		return fmt.Errorf("%w: its maxmemory-policy is %s, so it may drop the record: set it to noeviction or to one for volatile keys", store.ErrUnusable, policy)
