@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/kit/machinetest"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -147,6 +148,9 @@ func TestSimulate(t *testing.T) {
 		for _, majority := range []bool{false, true} {
 			for _, n := range []int{1, 2, 5, 20, 100} {
 				t.Run(fmt.Sprint(f.name, " majority ", majority, " ", n), func(t *testing.T) {
+					if n > 20 { // most of the time is theirs
+						machinetest.Thorough(t)
+					}
 					for seed := range seeds {
 						t.Log("seed", seed)
 						simulate(t, f.algorithm, majority, n, uint64(seed))

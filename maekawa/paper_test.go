@@ -252,7 +252,7 @@ func TestFairness(t *testing.T) {
 // enter: at least 3(K-1), as for a node alone, and on average at most 6(K-1), which is
 // proved. A single entry may cost more.
 func TestMessages(t *testing.T) {
-	if testing.Short() {
+	if machinetest.Thorough(t); testing.Short() {
 		t.Skip("takes seconds")
 	}
 	plane := func(n int, set ...int) func(dmutex.NodeID) []dmutex.NodeID {

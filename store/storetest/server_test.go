@@ -33,6 +33,7 @@ func TestRunServerCatches(t *testing.T) {
 		{"takes a missing record for an error", deleted, "Received unexpected error"},
 	} {
 		t.Run(test.mutant, func(t *testing.T) {
+			t.Parallel() // some end by a timeout
 			timeout := "1m"
 			if test.says == "test timed out" {
 				timeout = "2s"
