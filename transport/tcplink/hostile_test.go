@@ -196,10 +196,12 @@ func TestGreetingDeadline(t *testing.T) {
 }
 
 func TestFrameTooLong(t *testing.T) {
-	l, got := openLink(t, 1, defaultPace)
+	pace := defaultPace
+	pace.heartbeat = time.Hour // else the connection ends for being silent
+	l, got := openLink(t, 1, pace)
 	c := greetByHand(t, l, 2)
 	sendByHand(t, c, "good")
-	_, err := c.Write([]byte{0xff, 0xff, 0xff, 0xff})
+	_, err := c.Write([]byte{0, 1, 0, 1}) // one byte more than maxFrame
 	require.NoError(t, err)
 	requireEnd(t, c)
 	require.Equal(t, arrival{2, "good"}, next(t, got))
