@@ -115,9 +115,9 @@ func (p *process) linger() time.Duration {
 	case p.node != nil:
 		return 0
 	case p.client != nil:
-		return 200 * time.Millisecond
+		return 203 * time.Millisecond // by its own clock 200
 	}
-	return 2 * leaseOf
+	return 2 * leaseOf * 102 / 100
 }
 
 // releases is how long a Release may take. That of a permit waits until nothing is left of the call that took it.
@@ -184,29 +184,19 @@ func (m mortal) Err() error {
 }
 
 func (m mortal) Context() context.Context {
-	ctx, cancel := context.WithCancel(m.Held.Context())
-	go func() {
-		defer cancel()
-		for ctx.Err() == nil && !m.p.dead.Load() {
-			select {
-			case <-ctx.Done():
-			case <-m.p.ctx.Done():
-				<-time.After(time.Millisecond)
-			}
-		}
-	}()
-	return ctx
+	return doing{m.Held.Context(), m.p}
 }
 
-// gives reports whether a lock that was lost for that reason is given back at once.
-func gives(err error) bool {
-	return errors.Is(err, errDead) || errors.Is(err, node.ErrClosed) || errors.Is(err, client.ErrClosed)
+// gives reports whether a lock that was lost for that reason is given back before its Until: at once by a process that
+// closes, and soon by one whose wall clock was set forward, by which the time has passed.
+func (p *process) gives(err error) bool {
+	return p.leapt.Load() || errors.Is(err, errDead) || errors.Is(err, node.ErrClosed) || errors.Is(err, client.ErrClosed)
 }
 
 // stay judges a hold and holds it for a while.
 func (c *caller) stay(name string, h lock.Held, shared bool) {
 	w, p := c.w, c.p
-	stay := storm.Stay{Who: p.who, Lock: name, Fence: h.Fence(), Shared: shared, Hold: mortal{h, p}, Gives: gives}
+	stay := storm.Stay{Who: p.who, Lock: name, Fence: h.Fence(), Shared: shared, Hold: mortal{h, p}, Gives: p.gives}
 	if p.lock == nil || c.luck.IntN(4) > 0 { // else its context comes to be only now and then
 		stay.Hold = bare{mortal{h, p}}
 	}
@@ -320,7 +310,7 @@ func (c *caller) acquire(ctx context.Context) {
 
 var errOfFunction = errors.New("the function has failed")
 
-// A doing is the hold under which a function runs.
+// A doing is the context of a hold, such as a function has that runs under it.
 type doing struct {
 	context.Context
 	p *process
@@ -342,7 +332,7 @@ func (c *caller) within(name string, shared bool) (f func(ctx context.Context, f
 	panics := c.w.panics && c.luck.IntN(6) == 0
 	return func(ctx context.Context, fence uint64) error {
 		*ran++
-		c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p}, Gives: gives}, func() {
+		c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p}, Gives: c.p.gives}, func() {
 			select {
 			case <-ctx.Done():
 			case <-time.After(c.hold()):

@@ -51,7 +51,7 @@ func (p *process) dial(ctx context.Context, address string) (net.Conn, error) {
 	var m *process
 	p.w.mu.Lock()
 	for _, s := range p.w.slots {
-		if s.name() == address {
+		if s.name()+":80" == address {
 			m = s.now
 		}
 	}
@@ -177,6 +177,14 @@ func (r *returning) Write(b []byte) (int, error) {
 
 // hangUp breaks the connections of a client with a member, all if there is none.
 func (p *process) hangUp(member *process) {
+	if p.socket != nil {
+		for _, s := range p.w.slots {
+			if m := p.w.machineOf(s.name()); member == nil || member.at == m {
+				p.w.streams.Reset(m.Host, p.at.Host, 0)
+			}
+		}
+		return
+	}
 	for _, c := range p.connections() {
 		if member == nil || c.to == member {
 			c.Close()
@@ -184,8 +192,13 @@ func (p *process) hangUp(member *process) {
 	}
 }
 
-// silence makes the present connections lose everything in some directions. Later ones work.
+// silence makes the present connections lose everything in some directions. Later ones work, but over TCP, where it ends
+// when neither is asked for.
 func (p *process) silence(deaf, mute bool) {
+	if p.socket != nil {
+		p.apart(mute, deaf)
+		return
+	}
 	for _, c := range p.connections() {
 		c.deaf.Store(deaf || c.deaf.Load())
 		c.mute.Store(mute || c.mute.Load())

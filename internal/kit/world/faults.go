@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
+	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 )
 
@@ -31,6 +32,8 @@ type plan struct {
 	events    int
 	pace      time.Duration // the longest pause between two of them
 
+	tcp    bool           // links and clients are over streams
+	path   streamnet.Path // of them
 	frames frames
 	stores stores
 
@@ -38,6 +41,7 @@ type plan struct {
 	longHolds   bool
 	lateHolders bool
 	panics      bool
+	sets        bool // the wall clocks, so no record is lost: only they tell then which fences are higher
 	observers   bool
 
 	damaged atomic.Bool // a record was deleted or put back
@@ -65,8 +69,8 @@ func (p *plan) String() string {
 	if p.strict {
 		mode = "strict"
 	}
-	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, %d events at most %v apart, frames %+v, stores %+v",
-		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.events, p.pace, p.frames, p.stores)
+	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, %d events at most %v apart, frames %+v, stores %+v",
+		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.events, p.pace, p.frames, p.stores)
 }
 
 // draw draws a plan. Each draw is made whatever the ones before it have brought, so that a fault that is left out changes
@@ -109,6 +113,11 @@ func draw(s *storm.Storm) (p *plan) {
 	}
 	p.longHolds, p.lateHolders, p.panics, p.observers = s.On("locks are held for long", 2), s.On("holders notice late", 2), s.On("functions panic", 2), s.On("observers dawdle", 4)
 	p.wires = long(s.On("connections of clients are slow", 2), 10*time.Millisecond, 300*time.Millisecond, leaseOf/8)
+	p.tcp, p.path = s.On("links are TCP", 3), drawPath(s)
+	if p.tcp {
+		p.frames = frames{}
+	}
+	p.sets = s.On("wall clocks are set", 2)
 	if p.strict {
 		p.clients, p.proves = 0, false
 	}
@@ -125,7 +134,7 @@ func (w *World) forAWhile(most time.Duration, mend func()) {
 
 // mend ends all that lasts.
 func (w *World) mend() {
-	w.net.Heal()
+	w.heal()
 	for _, p := range w.all() {
 		p.isolate(false)
 		p.outlives.Store(false)
@@ -243,21 +252,21 @@ func (w *World) faults() (table []storm.Fault) {
 		if from == dmutex.None || to == dmutex.None {
 			return
 		}
-		w.net.Cut(from, to)
+		w.cut(a.now, b.now)
 		if w.Luck.IntN(2) == 0 {
-			w.net.Cut(to, from)
+			w.cut(b.now, a.now)
 		}
 	})
 	on("the network parts", 1, func() {
-		var part []dmutex.NodeID
+		var part []*process
 		for _, p := range w.memberProcesses() {
 			if id := p.node.Self(); id != dmutex.None && w.Luck.IntN(2) == 0 {
-				part = append(part, id)
+				part = append(part, p)
 			}
 		}
-		w.net.Partition(part)
+		w.part(part)
 	})
-	on("the network heals", 2, w.net.Heal)
+	on("the network heals", 2, w.heal)
 	on("a log handler is stuck", 1, func() {
 		if all := w.all(); len(all) > 0 {
 			p := all[w.Luck.IntN(len(all))]
@@ -265,6 +274,22 @@ func (w *World) faults() (table []storm.Fault) {
 			w.forAWhile(long, p.unstick)
 		}
 	})
+	if w.sets {
+		set := func(p *process) {
+			d := 1 + w.UpTo([]time.Duration{50 * time.Millisecond, leaseOf / 2, leaseOf * 3 / 2}[w.Luck.IntN(3)])
+			if w.Luck.IntN(3) == 0 {
+				d = -d
+			}
+			w.shown(p)
+			p.leapt.Store(p.leapt.Load() || d > 0)
+			p.clock.Step(d)
+		}
+		on("the wall clock of a member is set", 3, member(func(_ *slot, p *process) { set(p) }))
+		on("the wall clock of a user is set", 1, user(func(_ int, p *process) { set(p) }))
+	}
+	if w.tcp {
+		w.streamFaults(on)
+	}
 	if w.strict {
 		on("a dead member is evicted", 1, func() { w.evict() })
 		on("all members crash", 1, func() {
@@ -286,6 +311,13 @@ func (w *World) faults() (table []storm.Fault) {
 		on("the connections of a client lose everything", 2, client(func(_ int, p *process) {
 			way := w.Luck.IntN(3)
 			p.silence(way != 1, way != 2)
+			if w.tcp {
+				w.forAWhile(leaseOf, func() {
+					if !p.dead.Load() {
+						p.silence(false, false)
+					}
+				})
+			}
 		}))
 		on("a member crashes and its clients are cut off", 3, member(func(s *slot, p *process) { // within their sessions
 			w.leave(s).kill()
@@ -374,7 +406,7 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 		}
 	})
 	on("the record is damaged", 1, func() {
-		if w.damaged.Swap(true) { // once: it ends everything
+		if w.sets || w.damaged.Swap(true) { // once: it ends everything
 			return
 		}
 		w.group.back(w.Luck)
@@ -387,7 +419,7 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 		w.group.delete()
 		w.replaceAll()
 	})
-	if !w.proves {
+	if !w.proves && !w.sets {
 		on("the store forgets", 1, func() {
 			w.group.forget()
 			for _, a := range w.archives {

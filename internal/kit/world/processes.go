@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/internal/kit/streamnet"
+	"github.com/dmutex/dmutex/internal/kit/wrongclock"
+	"github.com/dmutex/dmutex/internal/outside"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
@@ -23,9 +27,14 @@ import (
 
 // A process is one run of a program: a member, a client, or one that takes locks in single records.
 type process struct {
-	w    *World
-	who  string
-	name string // of its place: another run there has the same
+	w        *World
+	who      string
+	name     string // of its place: another run there has the same
+	machine  outside.Process
+	clock    *wrongclock.Clock
+	at       *machine // nil if there is no TCP
+	socket   *streamnet.Process
+	powerOff bool // if it crashes, its machine does
 
 	node   *node.Node                     // of a member
 	client *client.Client                 // of a client
@@ -42,6 +51,7 @@ type process struct {
 	dead     atomic.Bool // nothing that it does has any effect
 	ending   atomic.Bool // it closes, so its calls may fail
 	failed   atomic.Bool // it has stopped by itself, as it may
+	leapt    atomic.Bool // its wall clock was set forward
 	mute     atomic.Bool // nothing that it sends arrives
 	deaf     atomic.Bool // nothing arrives here
 	cutOff   atomic.Bool // it does not reach its stores
@@ -72,6 +82,10 @@ func (w *World) process(name string) *process {
 	w.mu.Unlock()
 	p := &process{w: w, name: name, who: fmt.Sprint(name, ".", run), luck: w.Random()}
 	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.clock = wrongclock.New(p.luck.Int64N(2*wrong+1) - wrong)
+	p.machine.Clock = p.clock
+	p.powerOff = p.luck.IntN(2) == 0
+	p.boot()
 	return p
 }
 
@@ -89,6 +103,9 @@ func (w *World) begin(s *slot) {
 	if s.now != nil {
 		return
 	}
+	if len(w.memberProcesses()) == 0 && (w.strict || w.damaged.Load()) {
+		time.Sleep(w.ahead()) // only the wall clocks know the last epoch, and must not have been set back since
+	}
 	p := w.process(s.name())
 	cfg := node.Config{Name: p.who, Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
 	var link transport.DynamicLink
@@ -98,17 +115,23 @@ func (w *World) begin(s *slot) {
 		for _, o := range w.slots {
 			all = append(all, o.place)
 		}
-		link = road{w.net.Link(s.place), p}
-		p.node, err = node.OpenStrict(context.Background(), s.place, all, link, cfg)
+		p.machine.Open(func() {
+			link, err = p.link(s.place)
+			require.NoError(w.t, err)
+			p.node, err = node.OpenStrict(context.Background(), s.place, all, road{link, p}, cfg)
+		})
 	} else {
 		cfg.Lease = leaseOf
 		if w.clients > 0 {
-			p.door = newDoor(p)
-			cfg.Clients = &node.Clients{Session: w.session, Listeners: nil}
-			cfg.Clients.Listeners = append(cfg.Clients.Listeners, p.door)
+			door, err := p.listen()
+			require.NoError(w.t, err)
+			cfg.Clients = &node.Clients{Session: w.session, Listeners: []net.Listener{door}}
 		}
-		link = road{w.net.Link(dmutex.None), p}
-		p.node, err = node.Open(context.Background(), p.store(w.group), link, cfg)
+		p.machine.Open(func() {
+			link, err = p.link(dmutex.None)
+			require.NoError(w.t, err)
+			p.node, err = node.Open(context.Background(), p.store(w.group), road{link, p}, cfg)
+		})
 	}
 	require.NoError(w.t, err)
 	p.lock = func(name string) lock.Mutex { return p.node.Mutex(name) }
@@ -148,8 +171,8 @@ func (p *process) isolate(on bool) {
 	p.deaf.Store(on)
 	p.cutOff.Store(on)
 	p.shut.Store(on)
-	if p.client != nil && on {
-		p.silence(true, true)
+	if p.client != nil {
+		p.silence(on, on)
 	}
 }
 
@@ -163,9 +186,11 @@ func (w *World) leave(s *slot) (p *process) {
 
 // kill ends a process without a farewell.
 func (p *process) kill() {
+	p.w.shown(p)
 	p.ending.Store(true)
 	p.isolate(true)
 	p.dead.Store(true)
+	p.crash()
 	p.w.lives.died(p)
 	p.unstick()
 	p.stop()
@@ -187,6 +212,7 @@ func (p *process) kill() {
 
 // close ends a process in order. Its callers may still be at work.
 func (p *process) close(patience time.Duration, stop bool) {
+	defer p.w.shown(p)
 	p.ending.Store(true)
 	if stop {
 		p.stop()
@@ -218,6 +244,9 @@ func (p *process) close(patience time.Duration, stop bool) {
 	p.callers.Wait()
 	p.isolate(true)
 	p.dead.Store(true)
+	if p.socket != nil {
+		p.socket.Kill()
+	}
 	p.w.lives.died(p)
 	p.unstick()
 }
@@ -233,10 +262,16 @@ func (w *World) use(name string, begin func(p *process)) {
 func (w *World) beginClient(p *process) {
 	var members []string
 	for _, s := range w.slots {
-		members = append(members, s.name())
+		members = append(members, s.name()+":80")
+	}
+	dial := p.dial
+	if p.socket != nil {
+		dial = p.socket.Dial
 	}
 	var err error
-	p.client, err = client.New(client.Config{Members: members, Name: p.who, Dial: p.dial, Logger: p.logger(), Observer: w.clientObserver(p)})
+	p.machine.Open(func() {
+		p.client, err = client.New(client.Config{Members: members, Name: p.who, Dial: dial, Logger: p.logger(), Observer: w.clientObserver(p)})
+	})
 	require.NoError(w.t, err)
 	p.lock = func(name string) lock.Mutex { return p.client.Mutex(name) }
 	p.names, p.shares = w.names(), w.algorithm.Shares
@@ -245,9 +280,11 @@ func (w *World) beginClient(p *process) {
 func (w *World) beginLocker(p *process) {
 	locks := make(map[string]lock.Mutex)
 	for _, a := range w.archives {
-		m, err := storelock.New(p.store(a), a.name, leaseOf)
-		require.NoError(w.t, err)
-		locks[a.name] = m
+		p.machine.Open(func() {
+			var err error
+			locks[a.name], err = storelock.New(p.store(a), a.name, leaseOf)
+			require.NoError(w.t, err)
+		})
 		p.names = append(p.names, a.name)
 	}
 	p.lock = func(name string) lock.Mutex { return locks[name] }

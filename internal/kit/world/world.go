@@ -11,6 +11,11 @@
 // crashed is cut off first and closed then: nothing that it does reaches anybody any more, and what it holds does
 // not count.
 //
+// In some worlds the links are TCP, over machines in memory, and so are the connections of clients: then nothing of a
+// connection is lost or comes twice, but connections end, and machines too.
+//
+// Each process has clocks of its own: their rates are wrong by up to 1 %, and in some worlds somebody sets the time of
+// day. Only where it is not set are records lost, for without them only the time of day tells which fences are higher.
 // The bubble's clock is the true time. Nothing passes between the moment in which a call returns and the one in which it
 // is judged, so what the referee sees to overlap does overlap, and a call that returns a nanosecond after its bound is
 // late.
@@ -48,12 +53,15 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
+	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/lock/fence"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// lease is that of members and of records, and the length of the sessions of clients.
-const leaseOf = 10 * time.Second
+const (
+	leaseOf = 10 * time.Second // the lease of members and of records, and the length of the sessions of clients
+	wrong   = 10_000           // millionths: the rate of a clock is wrong by at most so much, see docs/modes.md
+)
 
 // A World is a run with one seed.
 type World struct {
@@ -62,6 +70,8 @@ type World struct {
 
 	t        *testing.T
 	net      *memlink.Network
+	streams  *streamnet.Network // nil if there is no TCP
+	machines map[string]*machine
 	calm     atomic.Bool // nothing is lost, late or slow any more
 	group    *archive    // the record of the members
 	archives []*archive  // of locks in single records
@@ -70,10 +80,11 @@ type World struct {
 	users    []*process  // clients, and processes that use locks in single records
 	running  sync.WaitGroup
 
-	mu    sync.Mutex
-	runs  int // of processes
-	gates map[string]*fence.Gate
-	done  map[string]int // calls that have brought something, by their kind
+	mu     sync.Mutex
+	runs   int       // of processes
+	latest time.Time // that a wall clock of a member has shown
+	gates  map[string]*fence.Gate
+	done   map[string]int // calls that have brought something, by their kind
 }
 
 // A slot is where one member after the other runs: a number in the strict mode, and an address that clients know.
@@ -92,6 +103,9 @@ func Run(t *testing.T, seed uint64) (w *World) {
 	require.NoError(t, err)
 	w = &World{Storm: s, t: t, net: network, plan: draw(s), gates: make(map[string]*fence.Gate), done: make(map[string]int)}
 	t.Logf("seed %d: %v", seed, w.plan)
+	if w.tcp {
+		w.streams, w.machines = streamnet.New(seed), make(map[string]*machine)
+	}
 	w.lives = newRegistry()
 	w.group = newArchive("group", w.lives)
 	for i := range w.records {
@@ -121,6 +135,7 @@ func Run(t *testing.T, seed uint64) (w *World) {
 func (w *World) settle() {
 	w.mend()
 	w.calm.Store(true)
+	w.paths()
 	time.Sleep(2 * leaseOf)
 	w.replaceAll()
 	time.Sleep(4 * leaseOf)
@@ -240,6 +255,26 @@ func (w *World) gate(lock string) *fence.Gate {
 		w.gates[lock] = new(fence.Gate)
 	}
 	return w.gates[lock]
+}
+
+// ahead returns how far the wall clocks of members, also of former ones, were ahead of the true time at most, as it is now.
+func (w *World) ahead() time.Duration {
+	w.shown(w.memberProcesses()...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(time.Until(w.latest), 0)
+}
+
+// shown notes what the wall clocks of processes show. It is called before they are set back, or go.
+func (w *World) shown(all ...*process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range all {
+		_, wall := p.clock.Read()
+		if t := time.Unix(0, wall); t.After(w.latest) {
+			w.latest = t
+		}
+	}
 }
 
 // count counts what the callers do, so that a test can tell whether they do it.
