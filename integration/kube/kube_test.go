@@ -3,7 +3,11 @@
 package kube
 
 import (
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -129,4 +133,19 @@ func TestOutage(t *testing.T) {
 	users.More(1000, "after the outage")
 	holds, stood := users.Stop()
 	t.Logf("%d holds, none for %v", holds, stood)
+}
+
+// The tool serves, and takes a lock, with nothing but the server. A proxy speaks for it, as kubectl proxy does.
+func TestTool(t *testing.T) {
+	k := start(t)
+	to := &url.URL{Scheme: "https", Host: k.Address}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: k.Client("locks:dmutex").Transport,
+	})
+	t.Cleanup(proxy.Close)
+	tool := servers.BuildTool(t, "")
+	servers.ServeAt(t, tool, "kube://locks/members?server="+proxy.URL)
+	out, err := exec.Command(tool, "run", "--store=kube://locks?server="+proxy.URL, "--lock=door", "--", "echo", "in").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "in\n")
 }
