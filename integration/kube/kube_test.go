@@ -67,15 +67,24 @@ func apply(t *testing.T, k *servers.Kube, file string, without ...string) (kinds
 func start(t *testing.T) *servers.Kube {
 	k := servers.StartKube(t, "locks")
 	require.Contains(t, apply(t, k, "serve.yaml", "StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget"), "Role")
-	return k
+	for range 1000 { // the server learns of the Role a moment later
+		if _, err := kubestore.Open(t.Context(), config(k, k.Address), "ready"); err == nil {
+			return k
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the Role permits nothing")
+	return nil
 }
 
 func open(t *testing.T, k *servers.Kube, address, name string) store.Store {
-	s, err := kubestore.Open(t.Context(), kubestore.Config{
-		Server: "https://" + address, Client: k.Client("locks:dmutex"), Namespace: "locks",
-	}, name)
+	s, err := kubestore.Open(t.Context(), config(k, address), name)
 	require.NoError(t, err)
 	return s
+}
+
+func config(k *servers.Kube, address string) kubestore.Config {
+	return kubestore.Config{Server: "https://" + address, Client: k.Client("locks:dmutex"), Namespace: "locks"}
 }
 
 // The server takes each manifest as it is.
@@ -106,18 +115,22 @@ func TestStore(t *testing.T) {
 		})
 }
 
-// The records are registers while their server is killed.
+// The records are registers while their server is killed and stopped, and the network is bad.
 func TestRegister(t *testing.T) {
 	k := start(t)
-	var harms []func() bool
+	through, turn := servers.BadNetwork(t, k.Address)
+	harms := []func() bool{turn}
 	for range 4 {
 		harms = append(harms, func() bool {
 			k.Crash()
 			k.Start()
 			return false
+		}, func() bool {
+			k.Pause(300 * time.Millisecond)
+			return false
 		})
 	}
-	servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, k, k.Address, name) }, harms...)
+	servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, k, through, name) }, harms...)
 }
 
 // Three members go on through an outage of the server that is longer than a lease.

@@ -3,7 +3,6 @@
 package redis
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,7 +83,7 @@ func TestSentinel(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	stopped := master()
-	stopped.Signal(syscall.SIGSTOP)
+	stopped.Stop()
 	for master() == stopped {
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -243,14 +242,16 @@ func TestTool(t *testing.T) {
 	servers.ServeAt(t, tool, at)
 }
 
-// The records are registers, but for what a restart loses, while their server is killed and stopped.
+// The records are registers, but for what a restart loses, while their server is killed and stopped, and
+// the network is bad.
 func TestRegister(t *testing.T) {
 	server := servers.StartRedis(t)
+	through, turn := servers.BadNetwork(t, server.Address)
 	var clients [8]*redis.Client
 	for i := range clients {
-		clients[i] = client(t, server.Address)
+		clients[i] = client(t, through)
 	}
-	var harms []func() bool
+	harms := []func() bool{turn}
 	for range 3 {
 		restart := func() bool {
 			server.Crash()
@@ -258,9 +259,7 @@ func TestRegister(t *testing.T) {
 			return true
 		}
 		harms = append(harms, restart, restart, func() bool {
-			server.Signal(syscall.SIGSTOP)
-			time.Sleep(150 * time.Millisecond)
-			server.Continue()
+			server.Pause(150 * time.Millisecond)
 			return false
 		})
 	}

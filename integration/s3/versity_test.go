@@ -22,15 +22,19 @@ func TestVersity(t *testing.T) {
 	})
 	t.Run("register", func(t *testing.T) {
 		v := servers.StartVersity(t)
-		var harms []func() bool
-		for range 8 {
+		through, turn := servers.BadNetwork(t, v.Address)
+		harms := []func() bool{turn}
+		for range 4 {
 			harms = append(harms, func() bool {
 				v.Crash()
 				v.Start()
 				return false
+			}, func() bool {
+				v.Pause(300 * time.Millisecond)
+				return false
 			})
 		}
-		servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, v.Address, name) }, harms...)
+		servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, through, name) }, harms...)
 	})
 	t.Run("outage", func(t *testing.T) {
 		const lease = 2 * time.Second

@@ -101,6 +101,9 @@ func (k *Kube) start(program string) {
 	}
 }
 
+// Pause stops the server for a time.
+func (k *Kube) Pause(d time.Duration) { k.p.pause(d) }
+
 // Crash kills the server.
 func (k *Kube) Crash() { k.p.stop() }
 

@@ -4,6 +4,7 @@ package servers
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -39,20 +41,25 @@ type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	life io.Closer
+	pid  int // of the server itself, whose parent is a shell
 }
 
 // start starts a server in a directory, as another user if as is not nil. It returns the line
 // of the server's log that has the text by which the server says that it is ready.
 func start(t *testing.T, dir string, as *syscall.SysProcAttr, signal, ready, name string, args ...string) (*process, string) {
-	cmd := exec.Command("sh", append([]string{"-c", `"$@" & exec 2>&-; cat; kill -` + signal + ` $!; wait`, "sh", name}, args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", `"$@" >/dev/null & echo $!; exec >/dev/null 2>&1; cat; kill -` + signal + ` $!; wait`, "sh", name}, args...)...)
 	cmd.Dir, cmd.SysProcAttr = dir, as
 	life, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	p := &process{t, cmd, life}
+	p := &process{t: t, cmd: cmd, life: life}
 	t.Cleanup(p.stop)
+	_, err = fmt.Fscan(stdout, &p.pid)
+	require.NoError(t, err)
 	found := make(chan string)
 	var logged []string
 	go func() {
@@ -81,4 +88,14 @@ func (p *process) stop() {
 		_ = p.cmd.Wait()
 		p.cmd = nil
 	}
+}
+
+// signal sends a signal to the server.
+func (p *process) signal(s syscall.Signal) { require.NoError(p.t, syscall.Kill(p.pid, s)) }
+
+// pause stops the server for a time.
+func (p *process) pause(d time.Duration) {
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(d)
+	p.signal(syscall.SIGCONT)
 }

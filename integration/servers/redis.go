@@ -3,17 +3,15 @@
 package servers
 
 import (
-	"context"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,7 +23,6 @@ type Redis struct {
 	dir  string
 	args []string
 	p    *process
-	pid  int // of a server that was stopped
 }
 
 // StartRedis starts a server that keeps nothing on its disk, with these settings, such as --replicaof "127.0.0.1 6379".
@@ -71,19 +68,11 @@ func (r *Redis) Start() {
 // Crash kills the server.
 func (r *Redis) Crash() { r.p.stop() }
 
-// Signal sends a signal to the server.
-func (r *Redis) Signal(s syscall.Signal) {
-	c := redis.NewClient(&redis.Options{Addr: r.Address})
-	defer c.Close()
-	info, err := c.Info(context.Background(), "server").Result()
-	require.NoError(r.t, err)
-	_, rest, _ := strings.Cut(info, "\nprocess_id:")
-	number, _, _ := strings.Cut(rest, "\r")
-	pid, err := strconv.Atoi(number)
-	require.NoError(r.t, err)
-	require.NoError(r.t, syscall.Kill(pid, s))
-	r.pid = pid
-}
+// Pause stops the server for a time.
+func (r *Redis) Pause(d time.Duration) { r.p.pause(d) }
 
-// Continue continues a server that was stopped by a signal.
-func (r *Redis) Continue() { require.NoError(r.t, syscall.Kill(r.pid, syscall.SIGCONT)) }
+// Stop stops the server until Continue is called.
+func (r *Redis) Stop() { r.p.signal(syscall.SIGSTOP) }
+
+// Continue continues a server that was stopped.
+func (r *Redis) Continue() { r.p.signal(syscall.SIGCONT) }

@@ -54,6 +54,9 @@ func (v *Versity) Start() {
 	}
 }
 
+// Pause stops the server for a time.
+func (v *Versity) Pause(d time.Duration) { v.p.pause(d) }
+
 // Crash kills the server.
 func (v *Versity) Crash() { v.p.stop() }
 
