@@ -29,9 +29,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/fips140"
 	"crypto/md5"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -139,12 +139,17 @@ func (s *record) get(ctx context.Context) (tag string, body []byte, err error) {
 		if tag, body, err = s.send(ctx, http.MethodGet, s.key, nil, "", ""); err != nil {
 			return "", nil, err
 		}
-		sum := md5.Sum(body)
-		if strings.Trim(tag, `"`) == hex.EncodeToString(sum[:]) || tag == wasTag && bytes.Equal(body, was) {
+		if strings.Trim(tag, `"`) == digest(body) || tag == wasTag && bytes.Equal(body, was) {
 			return tag, body, nil
 		}
 	}
 	return "", nil, fmt.Errorf("%d answers in a row differ, so it is unknown which ETag is that of which state", patience)
+}
+
+// digest returns the MD5. It protects nothing here, so FIPS 140 does not forbid it.
+func digest(body []byte) (sum string) {
+	fips140.WithoutEnforcement(func() { sum = fmt.Sprintf("%x", md5.Sum(body)) })
+	return sum
 }
 
 // Swap implements [store.Store].
