@@ -23,8 +23,8 @@ import (
 // machine. So the larger of the two counts.
 type Clock struct {
 	birth  time.Time
-	of     outside.Clock // nil if the machine's
-	begun  int64         // by that monotonic clock, if there is one
+	sim    outside.Clock // nil unless a simulation gives the time
+	begun  int64         // the monotonic clock of sim at the birth
 	ahead  atomic.Int64  // of the wall clock, when it was looked at last
 	slept  atomic.Int64
 	asleep func() int64 // how long the machine has slept since the birth, nil if only the wall clock tells; takes microseconds
@@ -45,7 +45,7 @@ func New() *Clock {
 		return &Clock{birth: time.Now(), asleep: sleepMeter()}
 	}
 	steady, wall := p.Clock.Read()
-	return &Clock{birth: time.Unix(0, wall), of: p.Clock, begun: steady}
+	return &Clock{birth: time.Unix(0, wall), sim: p.Clock, begun: steady}
 }
 
 // Now returns the time. It takes no system call unless the wall clock has moved.
@@ -66,8 +66,8 @@ func (c *Clock) Read() (now, slept int64) {
 
 // pair returns what has passed by the monotonic clock, and by the wall clock.
 func (c *Clock) pair() (passed, wall int64) {
-	if c.of != nil {
-		steady, wall := c.of.Read()
+	if c.sim != nil {
+		steady, wall := c.sim.Read()
 		return steady - c.begun, wall - c.birth.UnixNano()
 	}
 	t := time.Now()
@@ -107,7 +107,7 @@ func (c *Clock) look(passed, ahead int64) {
 
 // Steady returns the time by the steady clock.
 func (c *Clock) Steady() Steady {
-	if c.of != nil {
+	if c.sim != nil {
 		passed, _ := c.pair()
 		return Steady{passed}
 	}
@@ -116,17 +116,14 @@ func (c *Clock) Steady() Steady {
 
 // Wall returns the time of day, in nanoseconds since 1970.
 func (c *Clock) Wall() int64 {
-	if c.of != nil {
-		_, wall := c.of.Read()
-		return wall
-	}
-	return time.Now().UnixNano()
+	_, wall := c.pair()
+	return c.birth.UnixNano() + wall
 }
 
-// Span returns how long a timer must run for so much time, which differs only if the clock is simulated.
+// Span returns how long a timer must run until d has passed by the monotonic clock: d, unless that is simulated.
 func (c *Clock) Span(d time.Duration) time.Duration {
-	if c.of != nil {
-		return c.of.Span(d)
+	if c.sim != nil {
+		return c.sim.Span(d)
 	}
 	return d
 }

@@ -1,9 +1,8 @@
-// Package outside has what a process gets from its machine where a simulation gives it something else.
+// Package outside lets a simulation replace what a process takes from its machine: the network and the clocks.
 //
-// A simulation runs many processes in one program, each with a network of its own. It opens what a process
-// consists of within [Process.Open], and the constructors ask [Current]. So no public name shows that this exists,
-// and the packages between pass nothing on. Only tests call Open: a program that ships has no Process, and
-// all that it pays is one look at a nil pointer in each constructor.
+// A simulation runs many processes in one program. It opens what a process consists of within [Process.Open], and the
+// constructors ask [Current]. So no public name shows that this exists, and the packages between pass nothing on.
+// Only tests call Open: in a program that ships, Current returns nil.
 package outside
 
 import (
@@ -41,9 +40,9 @@ var (
 	current atomic.Pointer[Process]
 )
 
-// Open calls f. What f makes is of this process, and likewise what any other goroutine makes meanwhile: so all
-// that a simulation makes, it makes within Open. f must not wait, as constructors do not: the next Open waits for a mutex,
-// during which the time of a bubble stands still.
+// Open calls f. What f makes belongs to this process, and so does what any other goroutine makes meanwhile: a simulation
+// makes everything within Open. f must not wait: meanwhile another Open waits for a mutex, and the time of a bubble
+// of testing/synctest stands still while any of its goroutines does.
 func (p *Process) Open(f func()) {
 	opening.Lock()
 	defer opening.Unlock()

@@ -170,7 +170,7 @@ func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) tim
 	a.busy = a.held(r)
 	a.note()
 	defer a.m.Poll()
-	until, longest := time.Now().Add(a.l.clock.Span(jitter(pause))), slowPoll
+	until, longest := time.Now().Add(jitter(pause)), slowPoll
 	lives, err := a.lives(r.Holder, until)
 	if !errors.Is(err, store.ErrNoProof) {
 		a.m.Provable()

@@ -30,7 +30,6 @@ var numbered = map[string]string{
 	"node/internal/locks.step":       "likewise",
 	"node/internal/group.Open":       "likewise: the time of day",
 	"node/internal/group.sinceEpoch": "epochs and lives begin at the time of day",
-	"node/internal/group.newLife":    "likewise",
 	"store/natsstore.revision":       "the time is part of a name",
 	"internal/metrics.readNode":      "a metric is read by people",
 	"store/storelock.floor":          "fences begin at the time of day",

@@ -80,6 +80,7 @@ type Group struct {
 	Locks *locks.Table
 
 	cfg      Config
+	clocks   *clock.Clock // the two of this process; Mail has its own
 	self     atomic.Uint64
 	speak    protocol.Versions
 	settings string // see describe
@@ -96,8 +97,7 @@ type Group struct {
 
 	acting atomic.Bool // the locks act
 
-	troubled atomic.Uint64 // the last epoch whose view is to be replaced
-	clocks   *clock.Clock
+	troubled atomic.Uint64   // the last epoch whose view is to be replaced
 	done     context.Context // ends when no member needs this life any more
 	finish   context.CancelFunc
 

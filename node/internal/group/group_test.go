@@ -76,7 +76,7 @@ func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 		stepping.Go(func() {
 			for range 100_000 {
 				g.StepWall(time.Second)
-				l.time.Now() // as Held.Err does
+				l.group.clocks.Now() // as Held.Err does
 			}
 		})
 		g.mu.Lock()
@@ -146,7 +146,7 @@ func TestLifeEndsWithTheNode(t *testing.T) {
 			closing.Go(func() {
 				g.mu.Lock()
 				defer g.mu.Unlock()
-				l.close(l.time.Now(), released)
+				l.close(l.group.clocks.Now(), released)
 			})
 			select {
 			case <-life.over:

@@ -15,7 +15,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/due"
-	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
@@ -33,7 +32,6 @@ type record struct {
 	*lease.Machine
 	group *Group
 	link  transport.DynamicLink
-	time  *clock.Clock
 
 	length int64 // of the lease
 
@@ -77,7 +75,7 @@ func newRecord(g *Group) (err error) {
 		return err
 	}
 	l := &record{
-		group: g, link: link, time: g.clocks,
+		group: g, link: link,
 		length: int64(cfg.Lease), line: storecall.NewLine(),
 		proof: proof{lasts: math.MinInt64, watches: make(map[dmutex.NodeID]context.CancelFunc)},
 	}
@@ -87,7 +85,7 @@ func newRecord(g *Group) (err error) {
 	g.host.Apart, g.host.Died = cfg.Lease/leases.Refuse, func(peer dmutex.NodeID) {
 		g.do(func(now int64) membership.Output { return l.died(now, peer, false) })
 	}
-	g.who, g.life, g.limit, g.clock = l, drawLife(g.sinceEpoch(), 0, lifeBits), membership.MaxMembers, l.time.Now
+	g.who, g.life, g.limit, g.clock = l, l.newLife(0), membership.MaxMembers, g.clocks.Now
 	l.Machine, err = lease.New(lease.Config{
 		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,
 		Fence: cfg.Fence, Clock: g.clockNow(), Proves: l.prover != nil, Serves: cfg.Clients,
@@ -95,14 +93,9 @@ func newRecord(g *Group) (err error) {
 	return err
 }
 
-// lifeBits are more random bits than in the strict mode: the processes have no numbers yet that keep two lives apart.
-const lifeBits = 33
-
-// newLife draws a life above the one given, by the clock of the machine also in a simulation: that of the process
-// has its part in the first life, and so in all.
-func newLife(above uint64) uint64 {
-	return drawLife(epochs.Since(time.Now().UnixNano()), above, lifeBits)
-}
+// newLife draws a life above the one given, with more random bits: the processes have no numbers
+// yet that keep two lives apart.
+func (l *record) newLife(above uint64) uint64 { return l.group.drawLife(above, 33) }
 
 // leave is the exclusion of oneself if locks are lent: clients may still hold them.
 func (l *record) leave(now int64) membership.Output {
@@ -270,7 +263,7 @@ func (l *record) excluded(now int64, forgotten bool) {
 	g.trace(trace.Event{What: trace.Excluded, Peer: g.Self()})
 	g.Log(slog.LevelWarn, said)
 	l.rename(dmutex.None)
-	life := newLife(g.life)
+	life := l.newLife(g.life)
 	for _, id := range g.Others() {
 		l.unwatch(id)
 	}
@@ -342,7 +335,7 @@ func (l *record) waitsFor() error {
 	case l.Phase() == lease.Acting:
 		return nil
 	case all:
-		return l.drains(until-l.time.Now(), dead)
+		return l.drains(until-l.group.clocks.Now(), dead)
 	case l.Self() == dmutex.None && len(l.Record().Members) >= membership.MaxMembers:
 		return ErrFull
 	case l.Self() == dmutex.None:
@@ -392,7 +385,7 @@ func (l *record) depart(ctx context.Context) error {
 // now also tells the machine how long the computer has slept.
 func (l *record) now() int64 {
 	l.Clock(l.group.clockNow())
-	now, slept := l.time.Read()
+	now, slept := l.group.clocks.Read()
 	leapt := slept - l.slept
 	l.slept = slept
 	l.Leapt(leapt)
@@ -547,4 +540,4 @@ func (g *Group) Moved(former dmutex.NodeID, loan membership.Loan) {
 }
 
 // StepWall acts as if the wall clock had been set forward. Only tests call it.
-func (g *Group) StepWall(d time.Duration) { g.who.(*record).time.StepWall(d) }
+func (g *Group) StepWall(d time.Duration) { g.clocks.StepWall(d) }

@@ -63,11 +63,11 @@ func (g *Group) differs(who string, speaks protocol.Versions, own, others string
 	return fmt.Errorf("%w; here %q, there %q", ErrConfig, only(here, there), only(there, here))
 }
 
-// drawLife names a life of this process: by its wall clock, now, in steps of 1<<bits ns, so that
+// drawLife names a life of this process: by its wall clock in steps of 1<<bits ns, so that
 // it is probably higher than former ones, and random bits below. It is higher than above.
-func drawLife(now, above uint64, bits int) uint64 {
+func (g *Group) drawLife(above uint64, bits int) uint64 {
 	random := 1 + rand.Uint64N(1<<bits-1)
-	return max(now>>bits<<bits|random, above+random)
+	return max(g.sinceEpoch()>>bits<<bits|random, above+random)
 }
 
 // maxLife returns the highest life that is believed: some clock may be wrong by a day, and

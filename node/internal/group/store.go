@@ -26,7 +26,7 @@ type result struct {
 
 // operate asks the store, and gives the machine the outcome.
 func (l *record) operate(op lease.Operation, value []byte, rev store.Revision) {
-	ctx, cancel := context.WithTimeout(l.group.done, l.time.Span(time.Duration(l.length/leases.Operation)))
+	ctx, cancel := context.WithTimeout(l.group.done, l.group.clocks.Span(time.Duration(l.length/leases.Operation)))
 	defer cancel()
 	got, err := storecall.Ask(ctx, l.line, func(ctx context.Context) (got result, err error) { // nothing begins after Close has waited
 		switch op {
@@ -145,7 +145,7 @@ func (l *record) watch(member lease.Entry) {
 		_, err := storecall.Within(ctx, over)
 		for err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrNoProof) {
 			select {
-			case <-time.After(l.time.Span(time.Duration(l.watchPause()))):
+			case <-time.After(l.group.clocks.Span(time.Duration(l.watchPause()))):
 				_, err = storecall.Within(ctx, over)
 			case <-ctx.Done():
 			}
@@ -176,7 +176,7 @@ func (l *record) unwatch(id dmutex.NodeID) {
 func (l *record) retire(now int64) {
 	life := l.life
 	if l.life = nil; life != nil {
-		wait := l.time.Span(max(time.Duration(max(l.lasts, now)-now), l.rests.Sub(l.group.Mail.Now())))
+		wait := l.group.clocks.Span(max(time.Duration(max(l.lasts, now)-now), l.rests.Sub(l.group.Mail.Now())))
 		time.AfterFunc(wait, func() { _ = life.Close() })
 	}
 }

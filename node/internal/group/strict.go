@@ -54,7 +54,7 @@ func (c *strict) newMachine(life uint64) (*consent.Machine, error) {
 // newLife draws a life above the one given. No two members have the same.
 func (c *strict) newLife(above uint64) uint64 {
 	cfg := &c.group.cfg
-	life, step := drawLife(c.group.sinceEpoch(), above, 20), uint64(len(cfg.Members)+1)
+	life, step := c.group.drawLife(above, 20), uint64(len(cfg.Members)+1)
 	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
