@@ -9,6 +9,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/epochs"
+	"github.com/dmutex/dmutex/internal/kit/wrongclock"
+	"github.com/dmutex/dmutex/internal/outside"
 )
 
 // A process that is restarted at once has a higher life than before. A process with a lower life
@@ -36,4 +39,18 @@ func TestLivesDiffer(t *testing.T) {
 			require.EqualValues(t, i, c.newLife(0)%4)
 		}
 	}
+}
+
+// Each life of a simulated process, in both modes, begins at its wall clock, which may be wrong.
+func TestLivesOfSimulatedProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := wrongclock.New(0)
+		wrong.Step(30 * 365 * 24 * time.Hour) // from the year 2000 to a time after 2020, when epochs begin
+		g := &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}
+		(&outside.Process{Clock: wrong}).Open(func() { g.clocks = clock.New() })
+		year := uint64(365 * 24 * time.Hour)
+		require.Greater(t, (&strict{group: g}).newLife(0), 9*year)
+		require.Greater(t, (&record{group: g}).newLife(0), 9*year)
+		require.Zero(t, epochs.Since(time.Now().UnixNano()))
+	})
 }
