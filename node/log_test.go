@@ -285,9 +285,11 @@ func TestLogOfWaits(t *testing.T) {
 		time.Sleep(time.Minute)
 		var want []string
 		for _, s := range []int{18, 28, 48} { // the node checks every 10 s
-			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (web-2, silent for %[1]ds)"`, s))
+			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (web-2, silent for`, s))
 		}
-		require.Equal(t, want, log.Take())
+		for i, line := range log.Take() { // 2 was heard when its wait began, or once more, a tenth of a second later
+			require.Equal(t, want[i], line[:strings.LastIndex(line, " ")])
+		}
 		cancel()
 		require.ErrorIs(t, (<-waits[0]).err, context.Canceled)
 		require.NoError(t, held.Release())
