@@ -47,6 +47,8 @@ func (w *World) work(p *process) {
 				switch {
 				case w.calm.Load():
 					pause = leaseOf / 10
+				case w.claims && p.client == nil:
+					pause = c.upTo(2 * leaseOf) // the locks are those of clients
 				case time.Since(began) == 0:
 					pause = max(pause, 10*time.Millisecond) // nobody spins
 				}
@@ -94,6 +96,9 @@ func (c *caller) hold() time.Duration {
 	}
 	if c.w.longHolds && c.luck.IntN(3) == 0 { // for longer than what follows an exclusion takes
 		return c.upTo(3 * leaseOf)
+	}
+	if c.w.claims && c.p.client != nil && c.luck.IntN(2) == 0 {
+		return c.upTo(2 * leaseOf)
 	}
 	if c.p.client != nil && c.luck.IntN(3) == 0 { // so that it has what it can take to another member
 		return c.upTo(leaseOf)

@@ -41,6 +41,7 @@ type plan struct {
 	longHolds   bool
 	lateHolders bool
 	panics      bool
+	claims      bool // clients are many, hold for long, and lose their members
 	sets        bool // the wall clocks, so no record is lost: only they tell then which fences are higher
 	observers   bool
 
@@ -118,6 +119,16 @@ func draw(s *storm.Storm) (p *plan) {
 		p.frames = frames{}
 	}
 	p.sets = s.On("wall clocks are set", 2)
+	if p.claims = s.On("clients lose their members while they hold", 3); p.claims && !p.strict {
+		p.members, p.clients, p.locks, p.callers = 3+luck.IntN(3), 4+luck.IntN(4), 3+luck.IntN(6), 2
+		p.longHolds, p.session = true, 0
+		if luck.IntN(2) == 0 {
+			p.wires = leaseOf / 4
+		}
+	}
+	if p.proves && !p.claims && luck.IntN(2) == 0 {
+		p.clients = 0 // members with clients do not use the proof
+	}
 	if p.strict {
 		p.clients, p.proves = 0, false
 	}
@@ -326,6 +337,11 @@ func (w *World) faults() (table []storm.Fault) {
 				w.begin(s)
 			}
 		}))
+		most := 2
+		if w.claims {
+			most = 40
+		}
+		on("a member goes while its clients hold", most, w.goesWhileLent)
 		on("a client is cut off", 2, client(func(_ int, p *process) {
 			p.isolate(true)
 			w.forAWhile(long, func() {
@@ -349,6 +365,81 @@ func (w *World) faults() (table []storm.Fault) {
 		})
 	}))
 	return table
+}
+
+// goesWhileLent waits a while for a client that holds something, and takes its member away.
+func (w *World) goesWhileLent() {
+	for range 10 {
+		if w.lentGoes() {
+			return
+		}
+		time.Sleep(leaseOf / 20)
+	}
+}
+
+// lentGoes takes a member away from a client that holds something: it crashes, closes, is excluded, or is out of
+// reach, of that client too or not, which may lose its connection first, or answers, or be cut off until its session ends.
+func (w *World) lentGoes() bool {
+	users := slices.Clone(w.users)
+	w.Luck.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
+	for _, u := range users {
+		if u.client == nil {
+			continue
+		}
+		st := u.client.Status()
+		i := slices.IndexFunc(w.slots, func(s *slot) bool {
+			return s.now != nil && (st.Member == s.name()+":80" || st.Member == s.now.who)
+		})
+		if i < 0 || len(st.Holds) == 0 {
+			continue
+		}
+		w.count("a member goes")
+		s, p := w.slots[i], w.slots[i].now
+		most := leaseOf
+		switch w.Luck.IntN(5) {
+		case 0: // what the member says arrives no more, and what the client says may
+			u.silence(true, w.Luck.IntN(2) == 0)
+			most = leaseOf * 3 / 2
+		case 1: // it reaches nobody for a while
+			u.isolate(true)
+		case 2:
+			u.hangUp(p)
+		}
+		w.forAWhile(most, func() {
+			if !u.dead.Load() {
+				u.isolate(false)
+			}
+		})
+		time.Sleep(w.UpTo([]time.Duration{time.Millisecond, leaseOf / 10, leaseOf / 2}[w.Luck.IntN(3)]))
+		if s.now != p {
+			return true
+		}
+		switch w.Luck.IntN(6) {
+		case 0, 1:
+			w.leave(s).kill()
+		case 2:
+			w.leave(s).close(leaseOf, false)
+		case 3:
+			w.exclude(p.node.Self())
+			return true
+		case 4: // only the client goes
+			u.silence(true, true)
+			return true
+		case 5:
+			p.isolate(true)
+			w.forAWhile(leaseOf*5/2, func() {
+				if !p.dead.Load() {
+					p.isolate(false)
+				}
+			})
+			return true
+		}
+		if w.Luck.IntN(2) == 0 {
+			w.begin(s)
+		}
+		return true
+	}
+	return false
 }
 
 // leaseFaults are those of members with leases.

@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{"the lease of a member never ends by itself", ofGroup + "record.go", "g.covered() && term.State(now) == leases.Ended", "g.covered() && term.State(now) == leases.Ended && false", ""},
 	{"a handle says that it has the lock for longer", ofLocks + "held.go", "return now.Add(left)", "return now.Add(left + 3*time.Second)", ""},
 	{"a life is a member twice", ofLease + "rejoining.go", "j.asked == dmutex.None || r.Highest < j.asked", "j.asked == dmutex.None || r.Highest >= 0", "not in 300 worlds: it needs a join whose answer is lost, and an exclusion before the next load"},
-	{"a process that was excluded goes on as the same life", ofGroup + "record.go", "life := newLife(g.life)", "life := g.life", "not in 300 worlds: it needs a frame of the former stint that arrives as the first of the new one"},
+	{"a process that was excluded goes on as the same life", ofGroup + "record.go", "life := l.newLife(g.life)", "life := g.life", "not in 300 worlds: it needs a frame of the former stint that arrives as the first of the new one"},
 	{"a life of the store ends before its lease", ofGroup + "store.go", "time.AfterFunc(wait, func", "time.AfterFunc(0*wait, func", ""},
 	{"a record that was put back is taken for a new one", ofLease + "lease.go", "m.mistaken(&r)); why != \"\"", "m.mistaken(&r)); why != \"\" && false", "not in 300 worlds: a record is damaged once a world, and the members soon contradict it otherwise"},
 	{"a coordinator that has not entered excludes all", "central/contract.go", "!slices.ContainsFunc(m.granted(), theirs)", "(!slices.ContainsFunc(m.granted(), theirs) || true)", ""},

@@ -205,6 +205,7 @@ func (p *process) kill() {
 		}
 		_ = p.node.Close(now)
 	case p.client != nil:
+		p.moved()
 		_ = p.client.Close()
 	}
 	p.callers.Wait()
@@ -235,6 +236,7 @@ func (p *process) close(patience time.Duration, stop bool) {
 			p.w.Wrong("in calm, %s closes with %v", p.who, err)
 		}
 	case p.client != nil:
+		p.moved()
 		err := p.client.Close()
 		if took := time.Since(began); err != nil || took > 0 && !p.dawdles.Load() && !p.wasStuck.Load() {
 			p.w.Wrong("%s takes %v to close: %v", p.who, took, err)
@@ -249,6 +251,13 @@ func (p *process) close(patience time.Duration, stop bool) {
 	}
 	p.w.lives.died(p)
 	p.unstick()
+}
+
+// moved counts what the client has taken to other members.
+func (p *process) moved() {
+	for range p.client.Status().Moved {
+		p.w.count("moved")
+	}
 }
 
 // use starts a process that is no member.
