@@ -98,7 +98,7 @@ func (c *caller) hold() time.Duration {
 		return c.upTo(3 * leaseOf)
 	}
 	if c.w.claims && c.p.client != nil && c.luck.IntN(2) == 0 {
-		return c.upTo(2 * leaseOf)
+		return c.upTo(3 * leaseOf)
 	}
 	if c.p.client != nil && c.luck.IntN(3) == 0 { // so that it has what it can take to another member
 		return c.upTo(leaseOf)

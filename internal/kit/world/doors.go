@@ -63,26 +63,28 @@ func (p *process) dial(ctx context.Context, address string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	near, far := p.w.pipe()
-	c := &wire{Conn: near, from: p, to: m, far: far}
+	end, far := net.Pipe()
+	c := &wire{Conn: end, from: p, to: m, far: far}
+	near := p.w.slow(c)
 	if m.hangs.Load() { // somebody accepts, and nobody answers
 		go func() { _, _ = io.Copy(io.Discard, far); far.Close() }()
 		p.keep(c)
-		return c, nil
+		return near, nil
 	}
+	back := p.w.slow(&returning{far, c})
 	select {
-	case m.door.calls <- &returning{far, c}:
+	case m.door.calls <- back:
 	case <-m.door.gone:
 		near.Close()
-		far.Close()
+		back.Close()
 		return nil, errNobody
 	case <-ctx.Done():
 		near.Close()
-		far.Close()
+		back.Close()
 		return nil, ctx.Err()
 	}
 	p.keep(c)
-	return c, nil
+	return near, nil
 }
 
 func (p *process) keep(c *wire) {
@@ -91,16 +93,7 @@ func (p *process) keep(c *wire) {
 	p.wires = append(p.wires[max(0, len(p.wires)-8):], c)
 }
 
-// pipe returns the ends of a connection, on which each write takes its time.
-func (w *World) pipe() (near, far net.Conn) {
-	near, far = net.Pipe()
-	if w.wires > 0 {
-		near, far = w.slow(near), w.slow(far)
-	}
-	return near, far
-}
-
-// A slow end hands on what is written to it some time later, in order.
+// A slow end hands on what is written to it some time later, in order: what is lost then is lost also if it was under way.
 type slow struct {
 	net.Conn
 	queue chan func()
@@ -109,6 +102,9 @@ type slow struct {
 }
 
 func (w *World) slow(end net.Conn) net.Conn {
+	if w.wires == 0 {
+		return end
+	}
 	s := &slow{Conn: end, queue: make(chan func(), 1024), gone: make(chan struct{})}
 	luck := w.Random()
 	go func() {

@@ -125,6 +125,9 @@ func draw(s *storm.Storm) (p *plan) {
 		if luck.IntN(2) == 0 {
 			p.wires = leaseOf / 4
 		}
+		if luck.IntN(2) == 0 && !p.tcp {
+			p.frames.late = leaseOf / 20 // so that something happens while a claim is on its way
+		}
 	}
 	if p.proves && !p.claims && luck.IntN(2) == 0 {
 		p.clients = 0 // members with clients do not use the proof
@@ -414,7 +417,7 @@ func (w *World) lentGoes() bool {
 		if s.now != p {
 			return true
 		}
-		switch w.Luck.IntN(6) {
+		switch w.Luck.IntN(8) {
 		case 0, 1:
 			w.leave(s).kill()
 		case 2:
@@ -422,10 +425,18 @@ func (w *World) lentGoes() bool {
 		case 3:
 			w.exclude(p.node.Self())
 			return true
-		case 4: // only the client goes
+		case 4, 5: // only the client goes
 			u.silence(true, true)
 			return true
-		case 5:
+		case 6: // its lease ends, and so does what it has lent
+			p.cutOff.Store(true)
+			w.forAWhile(leaseOf*5/2, func() {
+				if !p.dead.Load() {
+					p.cutOff.Store(false)
+				}
+			})
+			return true
+		case 7:
 			p.isolate(true)
 			w.forAWhile(leaseOf*5/2, func() {
 				if !p.dead.Load() {
