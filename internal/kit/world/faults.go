@@ -294,9 +294,7 @@ func (w *World) faults() (table []storm.Fault) {
 			if w.Luck.IntN(3) == 0 {
 				d = -d
 			}
-			w.shown(p)
-			p.leapt.Store(p.leapt.Load() || d > 0)
-			p.clock.Step(d)
+			w.setWall(p, d)
 		}
 		on("the wall clock of a member is set", 3, member(func(_ *slot, p *process) { set(p) }))
 		on("the wall clock of a user is set", 1, user(func(_ int, p *process) { set(p) }))
@@ -370,6 +368,13 @@ func (w *World) faults() (table []storm.Fault) {
 	return table
 }
 
+// setWall sets the wall clock of a process forward, or back.
+func (w *World) setWall(p *process, by time.Duration) {
+	w.shown(p)
+	p.leapt.Store(p.leapt.Load() || by > 0)
+	p.clock.Step(by)
+}
+
 // goesWhileLent waits a while for a client that holds something, and takes its member away.
 func (w *World) goesWhileLent() {
 	for range 10 {
@@ -417,7 +422,7 @@ func (w *World) lentGoes() bool {
 		if s.now != p {
 			return true
 		}
-		switch w.Luck.IntN(8) {
+		switch w.Luck.IntN(10) {
 		case 0, 1:
 			w.leave(s).kill()
 		case 2:
@@ -436,7 +441,12 @@ func (w *World) lentGoes() bool {
 				}
 			})
 			return true
-		case 7:
+		case 7, 8: // as when its host has stopped it, and time has told it so
+			if w.sets {
+				w.setWall(p, 1+w.UpTo(leaseOf*3/2))
+			}
+			return true
+		case 9:
 			p.isolate(true)
 			w.forAWhile(leaseOf*5/2, func() {
 				if !p.dead.Load() {
