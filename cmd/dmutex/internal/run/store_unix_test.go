@@ -345,8 +345,8 @@ func TestRunGivesUpInQueue(t *testing.T) {
 		defer queue.Close()
 		return syscall.Flock(int(queue.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK
 	}, tooltest.TooLong, time.Millisecond, "it waits")
-	said := start(t, append(flags, "-w", "0.2"), "say:never").exits(statusBusy)
-	require.Contains(t, said, "it was not free within --wait=0.2")
+	said := start(t, append(flags, "-w", "1"), "say:never").exits(statusBusy)
+	require.Contains(t, said, "it was not free within --wait=1")
 }
 
 // inBucket starts a server, and returns flags for runs under a lock in a bucket. The first run makes

@@ -286,7 +286,7 @@ func TestTerminalHangup(t *testing.T) {
 // A command that is stopped with its run for longer than the session writes nothing after another got the lock, and is
 // ended when the shell continues the run (L77).
 func TestTerminalStopLosesLock(t *testing.T) {
-	flags, n := inGroup(t, time.Second)
+	flags, n := inGroup(t, 2*time.Second)
 	eachShell(t, flags, func(t *testing.T, s *screen) {
 		file := filepath.Join(t.TempDir(), "written")
 		writers := "while :; do echo x >>" + file + "; done" // so many that one runs between two signals
