@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dmutex/dmutex/internal/outside"
 )
 
 // A Clock counts nanoseconds since it was made, and goes on while the machine sleeps.
@@ -23,9 +21,9 @@ import (
 // machine. So the larger of the two counts.
 type Clock struct {
 	birth  time.Time
-	sim    outside.Clock // nil unless a simulation gives the time
-	begun  int64         // the monotonic clock of sim at the birth
-	ahead  atomic.Int64  // of the wall clock, when it was looked at last
+	sim    Source       // nil unless a simulation gives the time
+	begun  int64        // the monotonic clock of sim at the birth
+	ahead  atomic.Int64 // of the wall clock, when it was looked at last
 	slept  atomic.Int64
 	asleep func() int64 // how long the machine has slept since the birth, nil if only the wall clock tells; takes microseconds
 
@@ -40,13 +38,27 @@ const drift = int64(10 * time.Millisecond)
 
 // New returns a clock that stands at 0.
 func New() *Clock {
-	p := outside.Current()
-	if p == nil || p.Clock == nil {
+	sim := simulated.Load()
+	if sim == nil {
 		return &Clock{birth: time.Now(), asleep: sleepMeter()}
 	}
-	steady, wall := p.Clock.Read()
-	return &Clock{birth: time.Unix(0, wall), sim: p.Clock, begun: steady}
+	steady, wall := (*sim).Read()
+	return &Clock{birth: time.Unix(0, wall), sim: *sim, begun: steady}
 }
+
+// A Source is what a simulated process can learn of time.
+type Source interface {
+	// Read returns the monotonic clock and the wall clock, in nanoseconds, the second since 1970.
+	Read() (steady, wall int64)
+
+	// Span returns how long a timer of this program must run until so much has passed by the monotonic clock.
+	Span(time.Duration) time.Duration
+}
+
+var simulated atomic.Pointer[Source] // nil for the clocks of the machine
+
+// Simulate lets New take its time from there until it is called again; nil is the machine. Only package outside calls it.
+func Simulate(s *Source) { simulated.Store(s) }
 
 // Now returns the time. It takes no system call unless the wall clock has moved.
 func (c *Clock) Now() int64 {

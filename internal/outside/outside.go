@@ -1,8 +1,8 @@
 // Package outside lets a simulation replace what a process takes from its machine: the network and the clocks.
 //
 // A simulation runs many processes in one program. It opens what a process consists of within [Process.Open], and the
-// constructors ask [Current]. So no public name shows that this exists, and the packages between pass nothing on.
-// Only tests call Open: in a program that ships, Current returns nil.
+// constructors ask [Current] for the network, and package clock for the clocks. So no public name shows that this
+// exists, and the packages between pass nothing on. Only tests call Open: in a program that ships, Current returns nil.
 package outside
 
 import (
@@ -10,13 +10,14 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/dmutex/dmutex/internal/clock"
 )
 
 // A Process is what a simulated process has. A field that is nil stands for the machine.
 type Process struct {
 	Network Network
-	Clock   Clock
+	Clock   clock.Source
 }
 
 // A Network is TCP, as a process uses it.
@@ -24,15 +25,6 @@ type Network interface {
 	Listen(ctx context.Context, address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 	LookupHost(ctx context.Context, host string) (addresses []string, err error)
-}
-
-// A Clock is what a process can learn of time.
-type Clock interface {
-	// Read returns the monotonic clock and the wall clock, in nanoseconds, the second since 1970.
-	Read() (steady, wall int64)
-
-	// Span returns how long a timer of this program must run until so much has passed by the monotonic clock.
-	Span(time.Duration) time.Duration
 }
 
 var (
@@ -48,6 +40,10 @@ func (p *Process) Open(f func()) {
 	defer opening.Unlock()
 	current.Store(p)
 	defer current.Store(nil)
+	if p.Clock != nil {
+		clock.Simulate(&p.Clock)
+		defer clock.Simulate(nil)
+	}
 	f()
 }
 

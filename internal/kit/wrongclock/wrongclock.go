@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Clock is the outside.Clock of a process.
+// A Clock is the clock.Source of a process.
 type Clock struct {
 	mu     sync.Mutex
 	ppm    int64 // how much too fast it is
@@ -41,7 +41,7 @@ func (c *Clock) see() {
 	c.seen = now
 }
 
-// Read implements outside.Clock.
+// Read implements clock.Source.
 func (c *Clock) Read() (steady, wall int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *Clock) Read() (steady, wall int64) {
 	return c.steady, c.wall
 }
 
-// Span implements outside.Clock. It adds what is left of a sleep; of one that begins later it knows nothing.
+// Span implements clock.Source. It adds what is left of a sleep; of one that begins later it knows nothing.
 func (c *Clock) Span(d time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
