@@ -28,7 +28,6 @@ func TestRunProverCatches(t *testing.T) {
 		{"ends a life with its context", "a context that ends", "--- FAIL: TestMutantProver/a_context_that_ends"}, // in one of two ways
 	} {
 		t.Run(test.mutant, func(t *testing.T) {
-			t.Parallel() // some end by a timeout
 			timeout := "1m"
 			switch test.mutant {
 			case "takes none for dead", "ignores contexts":
