@@ -253,6 +253,7 @@ func (c *court) canceled() {
 	l, err := c.Live(ctx)
 	require.NoError(c, err)
 	cancel() // ends no life that has begun
+	c.lasts(l.Name())
 	for range 20 {
 		ctx, cancel := context.WithCancel(c.ctx)
 		over := make(chan error)
