@@ -84,7 +84,7 @@ var (
 	errDown    = os.NewSyscallError("socket", syscall.ENETDOWN)
 )
 
-// resolve returns the host and port of an address, of which the host may not exist.
+// resolve returns the host and port of an address. The host may not exist.
 func (n *Network) resolve(address string) (ip netip.Addr, port uint16, err error) {
 	name, service, err := net.SplitHostPort(address)
 	if err != nil {

@@ -33,7 +33,7 @@ type Network struct {
 	hosts map[netip.Addr]*Host
 	names map[string]*Host
 	paths map[route]*way
-	conns []*conn // those of which an end is open, in the order in which they were dialed
+	conns []*conn // with an end that is open, in the order of their dials
 }
 
 type route struct{ from, to *Host }

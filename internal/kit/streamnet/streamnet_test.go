@@ -282,7 +282,7 @@ func TestCut(t *testing.T) {
 		p.read(near, "now")
 		require.NoError(t, far.SetReadDeadline(time.Now().Add(time.Second)))
 		p.fails(far, os.ErrDeadlineExceeded)
-		require.NoError(t, near.Close()) // of which the other end knows nothing
+		require.NoError(t, near.Close()) // the other end does not know
 		require.NoError(t, far.SetReadDeadline(time.Time{}))
 		time.AfterFunc(time.Second, func() { p.net.Mend(p.a, p.b) })
 		p.read(far, "later")
