@@ -138,7 +138,9 @@ func (l *lock) handle(m *trace.Message) {
 func (l *lock) settle() {
 	l.freeze()
 	if known := l.known(); known != l.holder {
-		l.holder, l.learned = known, l.table.cfg.Mail.Now()
+		if l.holder = known; known != dmutex.None {
+			l.learned = l.table.cfg.Mail.Now()
+		}
 	}
 	l.tellWanted()
 	if len(l.waiters) == 0 {
