@@ -89,10 +89,9 @@ type Held interface {
 	// lease, Err reads the clock: after a pause of the process its first call reports the loss.
 	Err() error
 
-	// Until is the time before which no other caller gets the lock, unless the hold ends earlier: by
-	// Release, or because the wall clock was set forward, which may count as a pause of the machine. A
-	// renewal moves it. It is the zero time if no lease limits the hold, and not in the future after the
-	// hold.
+	// Until is the time before which no other caller gets the lock, unless it is released, or given up because
+	// the wall clock was set forward. A renewal moves it. It is the zero time if no lease limits the
+	// hold, and not in the future after the hold.
 	Until() time.Time
 
 	// Suspended reports that the renewal of the lease is late: the lock is still held, and is
