@@ -242,9 +242,8 @@ func (l *lock) request() (asked bool) {
 	return true
 }
 
-// send queues the machine's output for the peers, and records the input that caused it (for in see
-// step). An algorithm does not survive a message that is lost. A peer that has closed its mail has
-// lost all: it is missing, and is waited for.
+// send queues the machine's output for the peers, and records the input that caused it (for in see step). An
+// algorithm does not survive a message that is lost. A peer that has closed its mail has lost all: it is waited for.
 func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	t := l.table
 	step := l.step(did, in)
@@ -295,8 +294,7 @@ func (l *lock) fail(why error) {
 	l.waiters = nil
 }
 
-// keepResting is how many locks are kept that could be forgotten, in case they are used
-// again.
+// keepResting is how many locks are kept that could be forgotten, in case they are used again.
 const keepResting = 512
 
 // rest lists the lock if it may be forgotten, in place of one that was not used since the
