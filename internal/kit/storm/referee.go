@@ -13,6 +13,7 @@ import (
 type Referee struct {
 	mu     sync.Mutex
 	wrong  func(format string, args ...any)
+	note   func(format string, args ...any)
 	inside map[string][]*Stay
 	last   map[string][2]uint64 // the highest fences of those that had it alone, and that shared it
 	grants map[string]int       // by process
@@ -77,6 +78,7 @@ func (r *Referee) enter(s *Stay) bool {
 	}
 	last[kind] = max(last[kind], s.Fence)
 	r.last[s.Lock], r.inside[s.Lock] = last, append(r.inside[s.Lock], s)
+	r.note("%s has %s, with the fence %x", s.Who, s.Lock, s.Fence)
 	r.grants[s.Who]++
 	r.count++
 	if s.Shared {
@@ -130,6 +132,7 @@ func (r *Referee) leave(s *Stay) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look(s)
+	r.note("%s gives %s back", s.Who, s.Lock)
 	all := r.inside[s.Lock]
 	for i, o := range all {
 		if o == s {

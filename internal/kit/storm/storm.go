@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -60,11 +63,24 @@ type Storm struct {
 	began   time.Time
 	on      []string // faults
 	happens []string // what happened last
+
+	noting sync.Mutex
+	sum    hash.Hash64 // of the notes
+	notes  io.Writer   // nil unless DMUTEX_NOTES names a file
 }
 
 // New returns a storm. If its test fails, it says what happened last, and how to run it again.
 func New(t testing.TB, seed uint64) *Storm {
-	s := &Storm{t: t, seed: seed, Luck: rand.New(rand.NewPCG(seed, 0)), began: time.Now()}
+	s := &Storm{t: t, seed: seed, Luck: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), sum: fnv.New64()}
+	s.note = s.Note
+	if name := os.Getenv("DMUTEX_NOTES"); name != "" {
+		file, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		s.notes = file
+	}
 	s.wrong = func(format string, args ...any) {
 		t.Errorf("seed %d, after %v: "+format, append([]any{seed, time.Since(s.began)}, args...)...)
 	}
@@ -79,6 +95,24 @@ func New(t testing.TB, seed uint64) *Storm {
 
 // Wrong says that something is wrong, beside what the referee sees.
 func (s *Storm) Wrong(format string, args ...any) { s.wrong(format, args...) }
+
+// Note notes what happens. Two runs with the same notes are the same run. DMUTEX_NOTES names a file for them.
+func (s *Storm) Note(format string, args ...any) {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	line := fmt.Appendf(nil, "%12v "+format+"\n", append([]any{time.Since(s.began)}, args...)...)
+	_, _ = s.sum.Write(line)
+	if s.notes != nil {
+		_, _ = s.notes.Write(line)
+	}
+}
+
+// Sum returns a sum of the notes.
+func (s *Storm) Sum() uint64 {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	return s.sum.Sum64()
+}
 
 // Seed returns the seed.
 func (s *Storm) Seed() uint64 { return s.seed }
@@ -133,6 +167,7 @@ func (s *Storm) Blow(n int, pause func() time.Duration, faults ...Fault) {
 		for _, f := range faults {
 			if draw -= f.Rate; draw < 0 {
 				s.happens = append(s.happens[max(0, len(s.happens)-30):], fmt.Sprintf("%12v %s", time.Since(s.began), f.Name))
+				s.Note("%s", f.Name)
 				f.Do()
 				break
 			}

@@ -61,7 +61,7 @@ func TestReferee(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			says := ""
-			r := &Referee{wrong: func(format string, args ...any) { says = fmt.Sprintf(format, args...) }}
+			r := &Referee{wrong: func(format string, args ...any) { says = fmt.Sprintf(format, args...) }, note: func(string, ...any) {}}
 			stays, holds := make(map[string]*Stay), make(map[string]*hold)
 			for i, s := range tt.steps {
 				require.Empty(t, says, "step %d", i)

@@ -140,6 +140,7 @@ func (c *caller) call(what string, ctx context.Context, linger time.Duration, tr
 	stop := context.AfterFunc(ctx, func() { ended.Store(new(time.Now())) })
 	err := call()
 	stop()
+	c.w.Note("%s of %s: %v", what, c.p.who, err)
 	if at := ended.Load(); at != nil && !c.p.dawdles.Load() && !c.p.dead.Load() {
 		if late := time.Since(*at); late > linger {
 			c.w.Wrong("%s of %s returns %v after its context has ended, and %v after it began: %v", what, c.p.who, late, time.Since(began), err)

@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,9 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // A mutant is a small change of what ships that brings a fault back which this project, or one like it, has had.
@@ -87,19 +83,11 @@ var mutants = []mutant{
 	{"one who comes back writes its own settings", ofLease + "lease.go", "m.misfit(r.Members); err != nil &&", "m.misfit(r.Members); err != nil && false &&", "all processes of a world have the same settings"},
 }
 
-// root is the directory of the module.
-func root(t *testing.T) string {
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".."))
-	require.NoError(t, err)
-	return dir
-}
-
-// mutated returns the source with the fault.
-func (m *mutant) mutated(t *testing.T) string {
-	text, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(m.file)))
-	require.NoError(t, err)
-	assert.Equal(t, 1, strings.Count(string(text), m.was), "%s: %q in %s", m.fault, m.was, m.file)
-	return strings.Replace(string(text), m.was, m.is, 1)
+// build returns the build with the fault.
+func (m *mutant) build(t *testing.T) *build {
+	b := newBuild(t)
+	b.replace(t, filepath.Join(root(t), filepath.FromSlash(m.file)), m.was, m.is)
+	return b
 }
 
 // Each mutant is a change of the source as it is. With DMUTEX_LONG=1 each runs in worlds until one finds it, 300 at most,
@@ -109,13 +97,13 @@ func TestMutants(t *testing.T) {
 	var list []string
 	for i := range mutants {
 		m := &mutants[i]
-		source := m.mutated(t)
+		b := m.build(t)
 		named := os.Getenv("DMUTEX_MUTANT")
 		if os.Getenv("DMUTEX_LONG") == "" || m.no != "" && named == "" || !strings.Contains(m.fault, named) {
 			continue
 		}
 		t.Run(m.fault, func(t *testing.T) {
-			seeds, how := m.run(t, source)
+			seeds, how := m.run(t, b)
 			list = append(list, fmt.Sprintf("%4d  %s: %s", seeds, m.fault, how))
 			t.Log(list[len(list)-1])
 			if seeds == 0 {
@@ -127,20 +115,12 @@ func TestMutants(t *testing.T) {
 }
 
 // run returns how many seeds were run until one failed, 0 if none did, and the first thing that was wrong.
-func (m *mutant) run(t *testing.T, source string) (seeds int, how string) {
-	dir := t.TempDir()
-	file, overlay, program := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "world.test")
-	require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root(t), filepath.FromSlash(m.file)): file}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(overlay, text, 0o600))
-	out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+func (m *mutant) run(t *testing.T, b *build) (seeds int, how string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.run", "^TestWorld$", "-test.v", "-test.failfast", "-test.timeout", "8m")
+	cmd := exec.CommandContext(ctx, b.program(t), "-test.run", "^TestWorld$", "-test.v", "-test.failfast", "-test.timeout", "8m")
 	cmd.Env = append(os.Environ(), "DMUTEX_LONG=1", "DMUTEX_SEEDS=300")
-	out, err = cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return 0, "not found"
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
@@ -31,12 +32,14 @@ func TestWorld(t *testing.T) {
 	grants := 0
 	for _, seed := range storm.Seeds(t, seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			cryptotest.SetGlobalRandom(t, seed)
 			synctest.Test(t, func(t *testing.T) {
 				w := Run(t, seed)
 				for what, n := range w.Done() {
 					done[what] += n
 				}
 				grants += w.Count()
+				t.Logf("%d grants, the sum of the notes is %x", w.Count(), w.Sum())
 			})
 		})
 	}

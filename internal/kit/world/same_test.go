@@ -1,0 +1,50 @@
+package world
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/kit/quicktest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
+	"github.com/dmutex/dmutex/internal/kit/storm"
+)
+
+// A seed is one run: all that happens in two of them happens at the same times, in the same order.
+func TestSame(t *testing.T) {
+	skip(t)
+	b := newBuild(t)
+	b.ordered(t)
+	program, seeds := b.program(t), 10
+	if os.Getenv("DMUTEX_LONG") != "" {
+		seeds = 100
+	}
+	for _, seed := range storm.Seeds(t, seeds) {
+		var notes [2][]string
+		for i := range notes {
+			file := filepath.Join(b.dir, "notes")
+			out, err := run(t, program, seed, "DMUTEX_NOTES="+file)
+			require.NoError(t, err, out)
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			notes[i] = append(strings.Split(string(text), "\n"), regexp.MustCompile(`the sum of the notes is \w+`).FindString(out))
+		}
+		require.Greater(t, len(notes[0]), 200)
+		for i, line := range notes[0] {
+			require.Less(t, i, len(notes[1]), "seed %d", seed)
+			require.Equal(t, line, notes[1][i], "seed %d, line %d of the notes", seed, i)
+		}
+		require.Len(t, notes[1], len(notes[0]), "seed %d", seed)
+	}
+}
+
+// skip skips a test that compiles a build of its own, where tests are to be quick or do not run on a machine like CI's.
+func skip(t *testing.T) {
+	if quicktest.On() || testing.Short() || racetest.On {
+		t.Skip("compiles Go's runtime: set CI=1")
+	}
+}
