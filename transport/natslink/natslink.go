@@ -58,6 +58,7 @@ package natslink
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -119,8 +120,7 @@ type Link struct {
 	host transport.Host // without Deliver before that
 	log  *latelog.Log
 
-	running    sync.WaitGroup
-	delivering sync.Mutex // held while deliver runs
+	running sync.WaitGroup
 
 	mu     sync.Mutex
 	wake   *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
@@ -348,19 +348,19 @@ func (l *Link) Open(host transport.Host) error {
 func (l *Link) subscribe(self dmutex.NodeID) (*nats.Subscription, error) {
 	subject := l.subject(self.String(), "*")
 	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, self) })
-	if err == nil {
-		err = sub.SetPendingLimits(maxPendingFrames, maxPendingBytes)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
 	}
+	_ = sub.SetPendingLimits(maxPendingFrames, maxPendingBytes) // fails if the connection is closed by now, which is found next
 	return sub, nil
 }
 
 // flush waits until the server, if there is one, has read everything.
 func (l *Link) flush() {
 	if l.nc.IsConnected() {
-		_ = l.nc.FlushTimeout(roundTrip)
+		ctx, cancel := context.WithTimeout(context.Background(), roundTrip)
+		defer cancel()
+		_ = l.nc.FlushWithContext(ctx)
 	}
 }
 
@@ -400,16 +400,18 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
 	case from == dmutex.None || from == self || len(m.Data) == 0 || len(m.Data) > maxFrame:
 		return
 	}
-	l.delivering.Lock()
-	defer l.delivering.Unlock()
 	l.mu.Lock()
 	deliver := l.host.Deliver // nil if Open has failed
-	late := l.over != nil || l.self != self
+	takes := l.over == nil && l.self == self && deliver != nil
+	if takes {
+		l.running.Add(1)
+	}
 	if p := l.peers[from]; p != nil {
 		p.silence = silence{}
 	}
 	l.mu.Unlock()
-	if !late && deliver != nil {
+	if takes {
+		defer l.running.Done()
 		deliver(from, [][]byte{m.Data})
 	}
 }
@@ -527,7 +529,5 @@ func (l *Link) Close() error {
 	l.log.Close()
 	_ = l.sub.Unsubscribe() // nobody changes it any more; as in follow
 	l.flush()               // if this fails, frames are lost as when the server is lost
-	l.delivering.Lock()     // waits for deliver; from now on there is none
-	defer l.delivering.Unlock()
 	return nil
 }
