@@ -119,6 +119,7 @@ var rows = []layer{
 	{"internal/kit/nodetest", false, nil},
 	{"internal/kit/viewtest", false, []string{".", "internal/canon", "internal/epochs", "internal/membership", "internal/membership/carryover", "internal/search"}},
 	{"internal/kit/streamnet", false, nil},
+	{"internal/kit/natsnet", false, nil},
 	{"internal/kit/wrongclock", false, nil},
 	{"internal/kit/storm", false, []string{"lock"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},

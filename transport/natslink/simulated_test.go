@@ -1,0 +1,63 @@
+package natslink_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/natsnet"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// simulate makes links in a bubble, each with a connection of its own to a server in memory.
+func simulate(s func() *natsnet.Server, late time.Duration) linktest.Links {
+	return linktest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			s := s()
+			return func(self dmutex.NodeID) transport.Link {
+				w := s.Way()
+				w.Delay(late)
+				l, err := natslink.New(simulated(t, w), natslink.Config{Self: self, Prefix: "test.locks"})
+				require.NoError(t, err)
+				return l
+			}
+		},
+		Ordered: true, AnyNode: true, Synctest: true,
+	}
+}
+
+func simulated(t *testing.T, w *natsnet.Way) *nats.Conn {
+	nc, err := w.Connect(nats.MaxReconnects(-1), nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the default handler prints
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		nc.Close()
+		synctest.Wait()
+	})
+	return nc
+}
+
+// The links keep their contract over a server in memory, also where it is slow, and where it restarts.
+func TestSimulated(t *testing.T) {
+	var s *natsnet.Server
+	start := func() *natsnet.Server {
+		s = natsnet.New(1)
+		return s
+	}
+	t.Run("fast", func(t *testing.T) { linktest.TestLink(t, simulate(start, 0)) })
+	t.Run("slow", func(t *testing.T) { linktest.TestStream(t, simulate(start, 20*time.Millisecond), nil) })
+	t.Run("dynamic", func(t *testing.T) { linktest.TestDynamicLink(t, simulate(start, 0)) })
+	t.Run("restart", func(t *testing.T) {
+		linktest.TestStream(t, simulate(start, time.Millisecond), func() {
+			s.Stop()
+			time.Sleep(time.Second)
+			s.Start()
+		})
+	})
+}
