@@ -149,7 +149,13 @@ func (w *Way) Delay(most time.Duration) { w.change(func() { w.delay = most }) }
 
 // Hold lets nothing get to the server, or come from it, or ends that. Neither learns of it. What was held back arrives later,
 // unless the connection ends before.
-func (w *Way) Hold(out, in bool) { w.change(func() { w.out, w.in = out, in }) }
+func (w *Way) Hold(out, in bool) {
+	w.change(func() {
+		if !w.dead {
+			w.out, w.in = out, in
+		}
+	})
+}
 
 // Refuse lets no connection be made, or ends that.
 func (w *Way) Refuse(on bool) { w.change(func() { w.refused = on }) }
@@ -169,7 +175,9 @@ func (w *Way) Kill() {
 	w.change(func() {
 		w.dead = true
 		for _, c := range w.conns {
-			c.hangUp()
+			if c.err == nil {
+				c.hangUp()
+			}
 		}
 	})
 }

@@ -164,7 +164,7 @@ func (c *caller) fails(what string, ctx context.Context, try bool, err error) {
 	case try && p.node != nil && errors.Is(err, node.ErrStore):
 	case try && p.client != nil && errors.Is(err, client.ErrRefused) && strings.Contains(err.Error(), "the store does not answer"): // its member
 	case errors.Is(err, node.ErrDeadlock) && w.deadlock > 0:
-	case errors.Is(err, node.ErrStopped) && w.stops(err):
+	case errors.Is(err, node.ErrStopped) && p.stops(err):
 	case errors.Is(err, lock.ErrLost): // of another lock of a transaction
 	case p.node == nil && p.client == nil && errors.Is(err, store.ErrUnusable) && w.stores.unusable > 0:
 	case p.node == nil && p.client == nil && errors.Is(err, storelock.ErrRecord) && w.damaged.Load():

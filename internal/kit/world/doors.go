@@ -173,6 +173,10 @@ func (r *returning) Write(b []byte) (int, error) {
 
 // hangUp breaks the connections of a client with a member, all if there is none.
 func (p *process) hangUp(member *process) {
+	if p.way != nil {
+		p.way.Drop()
+		return
+	}
 	if p.socket != nil {
 		for _, s := range p.w.slots {
 			if m := p.w.machineOf(s.name()); member == nil || member.at == m {
@@ -188,9 +192,13 @@ func (p *process) hangUp(member *process) {
 	}
 }
 
-// silence makes the present connections lose everything in some directions. Later ones work, but over TCP, where it ends
-// when neither is asked for.
+// silence makes the present connections lose everything in some directions. Later ones work, but over TCP and NATS, where
+// it ends when neither is asked for.
 func (p *process) silence(deaf, mute bool) {
+	if p.way != nil {
+		p.way.Hold(mute, deaf)
+		return
+	}
 	if p.socket != nil {
 		p.apart(mute, deaf)
 		return

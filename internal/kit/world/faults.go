@@ -32,10 +32,12 @@ type plan struct {
 	events    int
 	pace      time.Duration // the longest pause between two of them
 
-	tcp    bool           // links and clients are over streams
-	path   streamnet.Path // of them
-	frames frames
-	stores stores
+	tcp      bool           // links and clients are over streams
+	path     streamnet.Path // of them
+	overNATS bool           // links and clients are over NATS
+	again    time.Duration  // how long nats.go waits before it connects again
+	frames   frames
+	stores   stores
 
 	wires       time.Duration // how long what a client and its member write takes at most
 	longHolds   bool
@@ -70,8 +72,8 @@ func (p *plan) String() string {
 	if p.strict {
 		mode = "strict"
 	}
-	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, %d events at most %v apart, frames %+v, stores %+v",
-		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.events, p.pace, p.frames, p.stores)
+	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, NATS %v, %d events at most %v apart, frames %+v, stores %+v",
+		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.overNATS, p.events, p.pace, p.frames, p.stores)
 }
 
 // draw draws a plan. Each draw is made whatever the ones before it have brought, so that a fault that is left out changes
@@ -115,7 +117,9 @@ func draw(s *storm.Storm) (p *plan) {
 	p.longHolds, p.lateHolders, p.panics, p.observers = s.On("locks are held for long", 2), s.On("holders notice late", 2), s.On("functions panic", 2), s.On("observers dawdle", 4)
 	p.wires = long(s.On("connections of clients are slow", 2), 10*time.Millisecond, 300*time.Millisecond, leaseOf/8)
 	p.tcp, p.path = s.On("links are TCP", 3), drawPath(s)
-	if p.tcp {
+	p.overNATS, p.again = s.On("links are NATS", 3), []time.Duration{leaseOf / 40, leaseOf / 5}[luck.IntN(2)]
+	p.tcp = p.tcp && !p.overNATS
+	if p.tcp || p.overNATS {
 		p.frames = frames{}
 	}
 	p.sets = s.On("wall clocks are set", 2)
@@ -125,7 +129,10 @@ func draw(s *storm.Storm) (p *plan) {
 		if luck.IntN(2) == 0 {
 			p.wires = leaseOf / 4
 		}
-		if luck.IntN(2) == 0 && !p.tcp {
+		switch late := luck.IntN(2) == 0; {
+		case late && p.overNATS:
+			p.path.MaxDelay = leaseOf / 20
+		case late && !p.tcp:
 			p.frames.late = leaseOf / 20 // so that something happens while a claim is on its way
 		}
 	}
@@ -149,7 +156,14 @@ func (w *World) forAWhile(most time.Duration, mend func()) {
 // mend ends all that lasts.
 func (w *World) mend() {
 	w.heal()
+	if w.nats != nil {
+		w.nats.Start()
+	}
 	for _, p := range w.all() {
+		if p.way != nil {
+			p.way.Hold(false, false)
+			p.way.Refuse(false)
+		}
 		p.isolate(false)
 		p.outlives.Store(false)
 		p.hangs.Store(false)
@@ -302,6 +316,9 @@ func (w *World) faults() (table []storm.Fault) {
 	if w.tcp {
 		w.streamFaults(on)
 	}
+	if w.overNATS {
+		w.natsFaults(on)
+	}
 	if w.strict {
 		on("a dead member is evicted", 1, func() { w.evict() })
 		on("all members crash", 1, func() {
@@ -323,7 +340,7 @@ func (w *World) faults() (table []storm.Fault) {
 		on("the connections of a client lose everything", 2, client(func(_ int, p *process) {
 			way := w.Luck.IntN(3)
 			p.silence(way != 1, way != 2)
-			if w.tcp {
+			if w.tcp || w.overNATS {
 				w.forAWhile(leaseOf, func() {
 					if !p.dead.Load() {
 						p.silence(false, false)
@@ -396,7 +413,7 @@ func (w *World) lentGoes() bool {
 		}
 		st := u.client.Status()
 		i := slices.IndexFunc(w.slots, func(s *slot) bool {
-			return s.now != nil && (st.Member == s.name()+":80" || st.Member == s.now.who)
+			return s.now != nil && (st.Member == s.now.address || st.Member == s.now.who)
 		})
 		if i < 0 || len(st.Holds) == 0 {
 			continue

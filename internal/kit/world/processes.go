@@ -11,10 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/client/natsclient"
+	"github.com/dmutex/dmutex/internal/kit/natsnet"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/internal/kit/wrongclock"
 	"github.com/dmutex/dmutex/internal/outside"
@@ -34,15 +37,18 @@ type process struct {
 	clock    *wrongclock.Clock
 	at       *machine // nil if there is no TCP
 	socket   *streamnet.Process
+	way      *natsnet.Way // nil if there is no NATS
+	nc       *nats.Conn
 	powerOff bool // if it crashes, its machine does
 
-	node   *node.Node                     // of a member
-	client *client.Client                 // of a client
-	door   *door                          // of a member that serves clients
-	host   atomic.Pointer[transport.Host] // what the link of a member serves
-	lock   func(name string) lock.Mutex
-	names  []string // of the locks that it takes
-	shares bool     // it may share them
+	node    *node.Node                     // of a member
+	client  *client.Client                 // of a client
+	door    *door                          // of a member that serves clients
+	address string                         // where it does
+	host    atomic.Pointer[transport.Host] // what the link of a member serves
+	lock    func(name string) lock.Mutex
+	names   []string // of the locks that it takes
+	shares  bool     // it may share them
 
 	ctx     context.Context // of its callers
 	stop    context.CancelFunc
@@ -86,6 +92,7 @@ func (w *World) process(name string) *process {
 	p.machine.Clock = p.clock
 	p.powerOff = p.luck.IntN(2) == 0
 	p.boot()
+	p.logIn()
 	return p
 }
 
@@ -146,15 +153,18 @@ func (w *World) begin(s *slot) {
 // supervise replaces a member that has stopped by itself, as it may do because of some faults.
 func (w *World) supervise(s *slot, p *process) {
 	<-p.node.Done()
-	if err := p.node.Status().Err; !p.ending.Load() && !w.stops(err) {
+	if err := p.node.Status().Err; !p.ending.Load() && !p.stops(err) {
 		w.Wrong("%s has stopped: %v", p.who, err)
 	}
 	p.failed.Store(true)
 }
 
 // stops reports whether a member may stop by itself for that reason.
-func (w *World) stops(err error) bool {
+func (p *process) stops(err error) bool {
+	w := p.w
 	switch {
+	case errors.Is(err, transport.ErrClosed):
+		return p.nc != nil && p.nc.IsClosed()
 	case errors.Is(err, node.ErrRecord):
 		return w.damaged.Load()
 	case errors.Is(err, store.ErrUnusable):
@@ -199,7 +209,7 @@ func (p *process) kill() {
 	switch {
 	case p.node != nil:
 		for _, u := range p.w.users {
-			if u.client != nil {
+			if u.client != nil && p.way == nil { // over NATS nobody tells them
 				u.hangUp(p)
 			}
 		}
@@ -209,6 +219,7 @@ func (p *process) kill() {
 		_ = p.client.Close()
 	}
 	p.callers.Wait()
+	p.logOut()
 }
 
 // close ends a process in order. Its callers may still be at work.
@@ -229,7 +240,7 @@ func (p *process) close(patience time.Duration, stop bool) {
 		if took > patience+time.Second && !p.dawdles.Load() && !p.wasStuck.Load() {
 			p.w.Wrong("%s takes %v to close, within a context of %v: %v", p.who, took, patience, err)
 		}
-		if err != nil && ctx.Err() == nil && !p.w.stops(err) && !p.failed.Load() {
+		if err != nil && ctx.Err() == nil && !p.stops(err) && !p.failed.Load() {
 			p.w.Wrong("%s closes with %v", p.who, err)
 		}
 		if err != nil && p.w.calm.Load() {
@@ -249,6 +260,7 @@ func (p *process) close(patience time.Duration, stop bool) {
 	if p.socket != nil {
 		p.socket.Kill()
 	}
+	p.logOut()
 	p.w.lives.died(p)
 	p.unstick()
 }
@@ -274,7 +286,10 @@ func (w *World) beginClient(p *process) {
 		members = append(members, s.name()+":80")
 	}
 	dial := p.dial
-	if p.socket != nil {
+	switch {
+	case p.nc != nil:
+		dial, members = natsclient.Dialer(p.nc), []string{front}
+	case p.socket != nil:
 		dial = p.socket.Dial
 	}
 	var err error

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -51,7 +50,10 @@ func (p *process) boot() {
 
 // link returns the link of a member, in the strict mode of a number.
 func (p *process) link(self dmutex.NodeID) (transport.DynamicLink, error) {
-	if p.w.streams == nil {
+	switch {
+	case p.nc != nil:
+		return p.natsLink(self)
+	case p.w.streams == nil:
 		return p.w.net.Link(self), nil
 	}
 	c := tcplink.Config{Self: self, Listen: p.at.ip + ":7000", AllowPlain: true}
@@ -64,10 +66,11 @@ func (p *process) link(self dmutex.NodeID) (transport.DynamicLink, error) {
 	return tcplink.New(c)
 }
 
-// A porch is where a member listens for clients over TCP.
+// A porch is where a member listens for clients over TCP or NATS.
 type porch struct {
 	net.Listener
-	p *process
+	p    *process
+	kept chan net.Conn // connections that hear nothing
 }
 
 // Accept implements [net.Listener]. While the member is shut or hangs, it keeps who comes, and says nothing.
@@ -77,25 +80,46 @@ func (d porch) Accept() (net.Conn, error) {
 		if err != nil || !d.p.shut.Load() && !d.p.hangs.Load() {
 			return c, err
 		}
-		go func() {
-			_, _ = io.Copy(io.Discard, c)
-			c.Close()
-		}()
+		select {
+		case d.kept <- c:
+		default:
+			(<-d.kept).Close()
+			d.kept <- c
+		}
 	}
+}
+
+// Close implements [net.Listener].
+func (d porch) Close() error {
+	for len(d.kept) > 0 {
+		(<-d.kept).Close()
+	}
+	return d.Listener.Close()
 }
 
 // listen returns the listener of a member for clients.
 func (p *process) listen() (net.Listener, error) {
-	if p.w.streams == nil {
-		p.door = newDoor(p)
-		return p.door, nil
+	p.address = p.name + ":80"
+	kept := make(chan net.Conn, 100)
+	switch {
+	case p.nc != nil:
+		l, err := p.natsListen()
+		return porch{l, p, kept}, err
+	case p.socket != nil:
+		l, err := p.socket.Listen(context.Background(), p.at.ip+":80")
+		return porch{l, p, kept}, err
 	}
-	l, err := p.socket.Listen(context.Background(), p.at.ip+":80")
-	return porch{l, p}, err
+	p.door = newDoor(p)
+	return p.door, nil
 }
 
 // paths says how bytes travel between all machines: in calm at once.
 func (w *World) paths() {
+	for _, p := range w.all() {
+		if p.way != nil {
+			p.way.Delay(w.late())
+		}
+	}
 	path := w.path
 	if w.calm.Load() {
 		path = streamnet.Path{}
@@ -111,16 +135,24 @@ func (w *World) paths() {
 
 // cut lets nothing arrive any more that goes from one process to another.
 func (w *World) cut(from, to *process) {
-	if w.streams == nil {
+	switch {
+	case w.nats != nil:
+		w.nats.Cut(from.way, to.way)
+	case w.streams == nil:
 		w.net.Cut(from.node.Self(), to.node.Self())
-	} else if from.at != to.at {
+	case from.at != to.at:
 		w.streams.Cut(from.at.Host, to.at.Host)
 	}
 }
 
 // part cuts some members from the others.
 func (w *World) part(some []*process) {
-	if w.streams == nil {
+	switch {
+	case w.nats != nil:
+		w.nats.Heal()
+		w.nats.Partition(ways(some)...)
+		return
+	case w.streams == nil:
 		var part []dmutex.NodeID
 		for _, p := range some {
 			part = append(part, p.node.Self())
@@ -146,6 +178,9 @@ func (w *World) part(some []*process) {
 // heal ends all cuts of the network.
 func (w *World) heal() {
 	w.net.Heal()
+	if w.nats != nil {
+		w.nats.Heal()
+	}
 	for _, from := range w.machines {
 		for _, to := range w.machines {
 			if from != to {
@@ -174,6 +209,12 @@ func (p *process) apart(out, in bool) {
 
 // crash ends the sockets of a process: either the process ends, which its system tells the others, or its machine.
 func (p *process) crash() {
+	switch {
+	case p.way != nil && p.powerOff:
+		p.way.PowerOff()
+	case p.way != nil:
+		p.way.Kill()
+	}
 	if p.socket == nil {
 		return
 	}

@@ -12,7 +12,7 @@
 // not count.
 //
 // In some worlds the links are TCP, over machines in memory, and so are the connections of clients: then nothing of a
-// connection is lost or comes twice, but connections end, and machines too.
+// connection is lost or comes twice, but connections end, and machines too. In others they are NATS, over a server in memory.
 //
 // Each process has clocks of its own: their rates are wrong by up to 1 %, and in some worlds somebody sets the time of
 // day. Only where it is not set are records lost, for without them only the time of day tells which fences are higher.
@@ -51,6 +51,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/natsnet"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
@@ -72,12 +73,13 @@ type World struct {
 	net      *memlink.Network
 	streams  *streamnet.Network // nil if there is no TCP
 	machines map[string]*machine
-	calm     atomic.Bool // nothing is lost, late or slow any more
-	group    *archive    // the record of the members
-	archives []*archive  // of locks in single records
-	lives    *registry   // of all processes, if stores prove deaths
-	slots    []*slot     // where members are
-	users    []*process  // clients, and processes that use locks in single records
+	nats     *natsnet.Server // nil if there is no NATS
+	calm     atomic.Bool     // nothing is lost, late or slow any more
+	group    *archive        // the record of the members
+	archives []*archive      // of locks in single records
+	lives    *registry       // of all processes, if stores prove deaths
+	slots    []*slot         // where members are
+	users    []*process      // clients, and processes that use locks in single records
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -106,6 +108,9 @@ func Run(t *testing.T, seed uint64) (w *World) {
 	t.Logf("seed %d: %v", seed, w.plan)
 	if w.tcp {
 		w.streams, w.machines = streamnet.New(seed), make(map[string]*machine)
+	}
+	if w.overNATS {
+		w.nats = natsnet.New(seed)
 	}
 	w.lives = newRegistry()
 	w.group = newArchive("group", w.lives)
