@@ -24,7 +24,7 @@ func TestKill(t *testing.T) {
 		{"leaves those that come before a view acts", "			t.waiting[l.name] = struct{}{}\n", "			_ = t\n", "TestWaitsForTheNextView"},
 	})
 	machinetest.Kill(t, "lock.go", []machinetest.Edit{
-		{"a claim outlives its view", "if !w.Try && w.Claims == nil {", "if !w.Try {", "TestClaimEndsWithItsView"},
+		{"a claim outlives its view", "return w.Try || w.Claims != nil", "return w.Try", "TestClaimEndsWithItsView"},
 		{"waits for no former", "(l.waits() || l.turns()) ||", "l.turns() ||", "TestClaimServesNobodyElse"},
 		{"a word about another view", "t.word != nil && t.word.Epoch == l.epoch {", "t.word != nil {", "TestMachineOfAnEarlierView"},
 		{"an earlier view's machine lives", "l.table.acts(l.epoch) }", "l.table.acting }", "TestMachineOfAnEarlierView"},

@@ -60,13 +60,7 @@ func (l *lock) born() {
 	}
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Sharers: start.Sharers, Home: start.Home, Phase: machine.Phase(), Shared: l.in(dmutex.Held) && l.shares()})
 	if l.sharer() == nil {
-		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-			shares := w.Shares
-			if shares {
-				w.finish(nil, ErrUnshared) // from now on it is its caller's
-			}
-			return shares
-		})
+		l.fail(ErrUnshared, func(w *Waiter) bool { return w.Shares })
 	}
 	if l.isHeld() && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		for _, h := range l.held() {
@@ -91,13 +85,7 @@ func (l *lock) freeze() {
 	}
 	l.drop()
 	l.listed, l.used = false, false
-	l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-		if !w.Try && w.Claims == nil {
-			return false
-		}
-		w.finish(nil, ErrViewChanged)
-		return true
-	})
+	l.fail(ErrViewChanged, func(w *Waiter) bool { return w.Try || w.Claims != nil })
 }
 
 // known returns the holder of the lock if the machine is a Coordinator that knows it.
@@ -213,7 +201,7 @@ func (l *lock) waits() bool {
 // this one is used up.
 func (l *lock) request() (asked bool) {
 	if err := l.table.obstacle(); err != nil {
-		l.fail(err)
+		l.fail(err, all)
 		return false
 	}
 	did := trace.Request
@@ -287,12 +275,23 @@ func (l *lock) withdraw() {
 	l.send(trace.Cancel, nil, out)
 }
 
-func (l *lock) fail(why error) {
-	for _, w := range l.waiters {
+// fail ends the wait of some. They are taken out before they are told: from then on each is its caller's, with the memory
+// that may be that of the list.
+func (l *lock) fail(why error, some func(*Waiter) bool) {
+	var out []*Waiter
+	l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
+		fails := some(w)
+		if fails {
+			out = append(out, w)
+		}
+		return fails
+	})
+	for _, w := range out {
 		w.finish(nil, why)
 	}
-	l.waiters = nil
 }
+
+func all(*Waiter) bool { return true }
 
 // keepResting is how many locks are kept that could be forgotten, in case they are used again.
 const keepResting = 512

@@ -130,7 +130,7 @@ func (t *Table) End(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.locks {
-		l.fail(why)
+		l.fail(why, all)
 	}
 }
 

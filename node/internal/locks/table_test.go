@@ -73,6 +73,25 @@ func release(tb testing.TB, h *Held) {
 	require.Equal(tb, h.fence, ended[len(ended)-1].Fence)
 }
 
+// A wait that a view change ends is its caller's as soon as that is told, with the memory of the list that it began: another
+// call, of another Table even, may have both already.
+func TestWaiterIsItsCallers(t *testing.T) {
+	table, _ := alone(t)
+	view(table, 2, 1, 2)
+	table.Act(2, nil, nil)
+	var next *Waiter
+	_, _, err := table.Join(t.Context(), "x", Want{Try: true}, func(w *Waiter) {
+		require.ErrorIs(t, w.err, ErrViewChanged)
+		next = w
+		w.alone[0] = w // as if it waited again, elsewhere
+	})
+	require.NoError(t, err)
+	require.Nil(t, next)
+	view(table, 3, 1, 2)
+	require.NotNil(t, next)
+	require.Equal(t, next, next.alone[0])
+}
+
 // If the report of a peer makes the peer the holder of a lock, this process loses the lock, and
 // nothing else happens.
 func TestOverruled(t *testing.T) {
