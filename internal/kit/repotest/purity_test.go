@@ -121,9 +121,10 @@ var rows = []layer{
 	{"internal/kit/streamnet", false, nil},
 	{"internal/kit/natsnet", false, nil},
 	{"internal/kit/wrongclock", false, nil},
-	{"internal/kit/storm", false, []string{"lock"}},
+	{"internal/kit/stall", false, nil},
+	{"internal/kit/storm", false, []string{"internal/kit/stall", "lock"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
-	{"internal/kit/world", false, []string{".", "client", "internal/kit/algorithms", "internal/kit/natsnet", "internal/kit/nodetest", "internal/kit/storm", "internal/kit/streamnet", "internal/kit/wrongclock", "internal/membership/lease", "internal/outside", "lock", "lock/fence", "lock/semaphore", "node", "store", "store/storelock", "transport"}},
+	{"internal/kit/world", false, []string{".", "client", "internal/kit/algorithms", "internal/kit/natsnet", "internal/kit/nodetest", "internal/kit/stall", "internal/kit/storm", "internal/kit/streamnet", "internal/kit/wrongclock", "internal/membership/lease", "internal/outside", "lock", "lock/fence", "lock/semaphore", "node", "store", "store/storelock", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

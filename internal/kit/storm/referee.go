@@ -2,8 +2,11 @@ package storm
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/dmutex/dmutex/internal/kit/stall"
 )
 
 // A Referee judges grants. It relies on nothing that locks say but on this: a hold whose Err is nil is good, and so is one
@@ -37,40 +40,47 @@ type Stay struct {
 
 // Judge judges a grant and the stay, in which f is called. A hold that has ended before is not counted.
 func (r *Referee) Judge(s Stay, f func()) {
-	if r.enter(&s) {
+	good := false
+	stall.Quiet(func() { good = r.enter(&s) })
+	if good {
 		f()
-		r.leave(&s)
+		stall.Quiet(func() { r.leave(&s) })
 	}
 }
 
 func (r *Referee) enter(s *Stay) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Hold.Err() != nil {
-		return false
-	}
 	if r.inside == nil {
 		r.inside, r.last = make(map[string][]*Stay), make(map[string][2]uint64)
 		r.grants = make(map[string]int)
 	}
+	var wrong []string
+	says := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	now := time.Now()
 	for _, o := range r.inside[s.Lock] {
 		open := o.ctx != nil && o.ctx.Err() == nil // first: Err notices what a context must notice by itself
 		switch lost := r.look(o); {
 		case s.Shared && o.Shared:
 		case !lost:
-			r.wrong("%s and %s hold %s, with the fences %x and %x", o.Who, s.Who, s.Lock, o.Fence, s.Fence)
+			says("%s and %s hold %s, with the fences %x and %x", o.Who, s.Who, s.Lock, o.Fence, s.Fence)
 		case open:
-			r.wrong("%s holds %s with the fence %x, and the context of %s has not ended, though its hold says: %v", s.Who, s.Lock, s.Fence, o.Who, o.Hold.Err())
+			says("%s holds %s with the fence %x, and the context of %s has not ended, though its hold says: %v", s.Who, s.Lock, s.Fence, o.Who, o.Hold.Err())
 		case o.Margin > 0 && now.Sub(o.lost) < o.Margin && (o.Gives == nil || !o.Gives(o.Hold.Err())):
-			r.wrong("%s holds %s %v after %s has lost it, and has not given it back: %v", s.Who, s.Lock, now.Sub(o.lost), o.Who, o.Hold.Err())
+			says("%s holds %s %v after %s has lost it, and has not given it back: %v", s.Who, s.Lock, now.Sub(o.lost), o.Who, o.Hold.Err())
 		case o.until.After(now) && (o.Gives == nil || !o.Gives(o.Hold.Err())):
-			r.wrong("%s holds %s %v before the Until of %s, which has lost it and has not given it back: %v", s.Who, s.Lock, o.until.Sub(now), o.Who, o.Hold.Err())
+			says("%s holds %s %v before the Until of %s, which has lost it and has not given it back: %v", s.Who, s.Lock, o.until.Sub(now), o.Who, o.Hold.Err())
 		}
 	}
 	last := r.last[s.Lock]
 	if s.Fence <= last[0] || !s.Shared && s.Fence <= last[1] {
-		r.wrong("%s holds %s with the fence %x, after %x, and %x of those that shared it", s.Who, s.Lock, s.Fence, last[0], last[1])
+		says("%s holds %s with the fence %x, after %x, and %x of those that shared it", s.Who, s.Lock, s.Fence, last[0], last[1])
+	}
+	if s.Hold.Err() != nil { // last: where a goroutine stalls that has a mutex, a look at another hold may take time
+		return false
+	}
+	for _, w := range wrong {
+		r.wrong("%s", w)
 	}
 	kind := 0
 	if s.Shared {
@@ -123,9 +133,11 @@ func (r *Referee) look(s *Stay) (lost bool) {
 func (r *Referee) Look(lock string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.inside[lock] {
-		r.look(s)
-	}
+	stall.Quiet(func() {
+		for _, s := range r.inside[lock] {
+			r.look(s)
+		}
+	})
 }
 
 func (r *Referee) leave(s *Stay) {

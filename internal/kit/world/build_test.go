@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -111,11 +116,84 @@ var bubbleGen atomic.Uint64`)
 	replace("os/exec.go", "return syscall.Getpid()", "return 1")
 }
 
+// shared stand for several processes of a world, so nothing stalls there.
+var shared = []string{"transport/memlink", "internal/outside", "lock/fence"}
+
+// stalled puts a call before each statement of the packages that a world links, but for those without a goroutine, a mutex
+// or a clock, so that goroutines stall there: see package stall.
+func (b *build) stalled(t *testing.T) {
+	const module = "github.com/dmutex/dmutex/"
+	out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", ".").Output()
+	require.NoError(t, err)
+	points := 0
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var pkg struct {
+			ImportPath, Dir  string
+			GoFiles, Imports []string
+		}
+		require.NoError(t, dec.Decode(&pkg))
+		name, ours := strings.CutPrefix(pkg.ImportPath, module)
+		drives := slices.ContainsFunc([]string{"sync", "sync/atomic", "time", "context"}, func(s string) bool { return slices.Contains(pkg.Imports, s) })
+		if !ours || !drives || strings.HasPrefix(name, "internal/kit/") || slices.Contains(shared, name) {
+			continue
+		}
+		for _, file := range pkg.GoFiles {
+			file = filepath.Join(pkg.Dir, file)
+			b.sources[file] = point(t, b.source(t, file), &points)
+		}
+	}
+	b.replace(t, filepath.Join(root(t), "internal", "kit", "stall", "stall.go"), "const Points = 0", fmt.Sprint("const Points = ", points))
+}
+
+// point puts a call before each statement. The lines stay as they are.
+func point(t *testing.T, text []byte, points *int) []byte {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "", text, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	var at []int
+	add := func(list []ast.Stmt) {
+		for _, s := range list {
+			switch s.(type) {
+			case *ast.CaseClause, *ast.CommClause:
+			default:
+				at = append(at, set.Position(s.Pos()).Offset)
+			}
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BlockStmt:
+			add(n.List)
+		case *ast.CaseClause:
+			add(n.Body)
+		case *ast.CommClause:
+			add(n.Body)
+		}
+		return true
+	})
+	slices.Sort(at)
+	done := set.Position(file.Name.End()).Offset
+	out := append(bytes.Clone(text[:done]), `; import "github.com/dmutex/dmutex/internal/kit/stall"`...)
+	for _, i := range at {
+		out = append(out, text[done:i]...)
+		out = fmt.Appendf(out, "stall.Here(%d); ", *points)
+		done = i
+		*points++
+	}
+	out = append(out, text[done:]...)
+	if len(at) == 0 {
+		return text
+	}
+	return out
+}
+
+// orderly is the environment in which a build with a fixed order has it.
+var orderly = []string{"GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off"}
+
 // run runs the world with a seed, in a process of its own: what the one before has left in memory would change the order.
 func run(t *testing.T, program string, seed uint64, environment ...string) (out string, err error) {
 	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestWorld$", "-test.v", "-test.timeout", "10m")
-	cmd.Env = append(os.Environ(), fmt.Sprint("DMUTEX_SEED=", seed), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
-	cmd.Env = append(cmd.Env, environment...)
+	cmd.Env = append(append(os.Environ(), fmt.Sprint("DMUTEX_SEED=", seed)), append(orderly, environment...)...)
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }

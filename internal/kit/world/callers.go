@@ -203,7 +203,7 @@ func (p *process) gives(err error) bool {
 func (c *caller) stay(name string, h lock.Held, shared bool) {
 	w, p := c.w, c.p
 	stay := storm.Stay{Who: p.who, Lock: name, Fence: h.Fence(), Shared: shared, Hold: mortal{h, p}, Gives: p.gives}
-	if p.lock == nil || c.luck.IntN(4) > 0 { // else its context comes to be only now and then
+	if c.luck.IntN(4) > 0 || w.stalls > 0 { // its context comes to be only now and then, and late if who ends it stalls
 		stay.Hold = bare{mortal{h, p}}
 	}
 	w.Judge(stay, func() {
@@ -270,7 +270,7 @@ func (c *caller) release(name string, h lock.Held) {
 		c.w.Wrong("%s released %s with %v, and its handle says %v", p.who, name, first, why)
 	case fmt.Sprint(again) != fmt.Sprint(first), h.Err().Error() != why.Error():
 		c.w.Wrong("%s released %s twice, with %v and %v, and its handle says %v and %v", p.who, name, first, again, why, h.Err())
-	case h.Context().Err() == nil || context.Cause(h.Context()) == nil:
+	case c.w.stalls == 0 && (h.Context().Err() == nil || context.Cause(h.Context()) == nil):
 		c.w.Wrong("%s has released %s, and the context of its handle goes on", p.who, name)
 	case h.Until().After(time.Now()):
 		c.w.Wrong("%s has released %s, and its handle says that it holds it until %v", p.who, name, h.Until())
@@ -338,12 +338,17 @@ func (c *caller) within(name string, shared bool) (f func(ctx context.Context, f
 	panics := c.w.panics && c.luck.IntN(6) == 0
 	return func(ctx context.Context, fence uint64) error {
 		*ran++
-		c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p}, Gives: c.p.gives}, func() {
+		holds := func() {
 			select {
 			case <-ctx.Done():
 			case <-time.After(c.hold()):
 			}
-		})
+		}
+		if c.w.stalls > 0 { // who ends the context may, and nothing else tells how long the lock is held
+			holds()
+		} else {
+			c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p}, Gives: c.p.gives}, holds)
+		}
 		if panics {
 			panic(errOfFunction)
 		}

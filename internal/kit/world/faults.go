@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/stall"
 	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/internal/membership/lease"
@@ -46,6 +47,7 @@ type plan struct {
 	claims      bool // clients are many, hold for long, and lose their members
 	sets        bool // the wall clocks, so no record is lost: only they tell then which fences are higher
 	observers   bool
+	stalls      int // goroutines stall at one point of the drivers in so many; 0 if they do not
 
 	damaged atomic.Bool // a record was deleted or put back
 	evicts  atomic.Bool // a member was evicted
@@ -72,8 +74,8 @@ func (p *plan) String() string {
 	if p.strict {
 		mode = "strict"
 	}
-	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, NATS %v, %d events at most %v apart, frames %+v, stores %+v",
-		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.overNATS, p.events, p.pace, p.frames, p.stores)
+	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, NATS %v, %d events at most %v apart, frames %+v, stores %+v, stalls %d",
+		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.overNATS, p.events, p.pace, p.frames, p.stores, p.stalls)
 }
 
 // draw draws a plan. Each draw is made whatever the ones before it have brought, so that a fault that is left out changes
@@ -141,6 +143,10 @@ func draw(s *storm.Storm) (p *plan) {
 	}
 	if p.strict {
 		p.clients, p.proves = 0, false
+	}
+	p.stalls = []int{10, 30, 100, 300}[luck.IntN(4)]
+	if !s.On("goroutines stall", 1) || stall.Points == 0 {
+		p.stalls = 0
 	}
 	return p
 }
@@ -538,6 +544,11 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 		if w.sets || w.damaged.Swap(true) { // once: it ends everything
 			return
 		}
+		w.mend() // a member that does not know the present record cannot tell that an old one is out of date
+		for _, p := range w.memberProcesses() {
+			p.trap.Store(nil)
+		}
+		time.Sleep(leaseOf)
 		w.group.back(w.Luck)
 		time.Sleep(2 * leaseOf)
 		for _, s := range w.slots { // as the page for operators says: stop all members, delete it, and start them again

@@ -18,6 +18,7 @@ import (
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/client/natsclient"
 	"github.com/dmutex/dmutex/internal/kit/natsnet"
+	"github.com/dmutex/dmutex/internal/kit/stall"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/internal/kit/wrongclock"
 	"github.com/dmutex/dmutex/internal/outside"
@@ -64,7 +65,7 @@ type process struct {
 	outlives atomic.Bool // and calls of the store outlive their contexts
 	shut     atomic.Bool // clients do not get in
 	hangs    atomic.Bool // or get in and hear nothing
-	dawdles  atomic.Bool // its observers take their time, so its calls may be late
+	dawdles  atomic.Bool // its observers take their time, or its goroutines stall, so its calls may be late
 	wasStuck atomic.Bool // its log handler was, so its Close may be late
 	stuck    atomic.Pointer[chan struct{}]
 	trap     atomic.Pointer[func()] // what happens when a call has reached the record, before the answer is there
@@ -91,10 +92,14 @@ func (w *World) process(name string) *process {
 	p.clock = wrongclock.New(p.luck.Int64N(2*wrong+1) - wrong)
 	p.machine.Clock = p.clock
 	p.powerOff = p.luck.IntN(2) == 0
+	p.dawdles.Store(w.stalls > 0)
 	p.boot()
 	p.logIn()
 	return p
 }
+
+// open makes what belongs to the process. Nothing waits meanwhile.
+func (p *process) open(make func()) { stall.Quiet(func() { p.machine.Open(make) }) }
 
 // store returns the way of the process to a record.
 func (p *process) store(a *archive) store.Store {
@@ -122,7 +127,7 @@ func (w *World) begin(s *slot) {
 		for _, o := range w.slots {
 			all = append(all, o.place)
 		}
-		p.machine.Open(func() {
+		p.open(func() {
 			link, err = p.link(s.place)
 			require.NoError(w.t, err)
 			p.node, err = node.OpenStrict(context.Background(), s.place, all, road{link, p}, cfg)
@@ -134,7 +139,7 @@ func (w *World) begin(s *slot) {
 			require.NoError(w.t, err)
 			cfg.Clients = &node.Clients{Session: w.session, Listeners: []net.Listener{door}}
 		}
-		p.machine.Open(func() {
+		p.open(func() {
 			link, err = p.link(dmutex.None)
 			require.NoError(w.t, err)
 			p.node, err = node.Open(context.Background(), p.store(w.group), road{link, p}, cfg)
@@ -293,7 +298,7 @@ func (w *World) beginClient(p *process) {
 		dial = p.socket.Dial
 	}
 	var err error
-	p.machine.Open(func() {
+	p.open(func() {
 		p.client, err = client.New(client.Config{Members: members, Name: p.who, Dial: dial, Logger: p.logger(), Observer: w.clientObserver(p)})
 	})
 	require.NoError(w.t, err)
@@ -304,7 +309,7 @@ func (w *World) beginClient(p *process) {
 func (w *World) beginLocker(p *process) {
 	locks := make(map[string]lock.Mutex)
 	for _, a := range w.archives {
-		p.machine.Open(func() {
+		p.open(func() {
 			var err error
 			locks[a.name], err = storelock.New(p.store(a), a.name, leaseOf)
 			require.NoError(w.t, err)

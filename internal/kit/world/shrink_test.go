@@ -12,16 +12,24 @@ import (
 
 // With DMUTEX_SHRINK=1 and a DMUTEX_SEED that fails, it leaves out one fault after the other for as long as the seed still
 // fails, and prints the command with those that are left. A seed does not fail each time, so each is run up to ten times.
+// With DMUTEX_SHRINK=stalls it does so in the build with stalls, where it does.
 func TestShrink(t *testing.T) {
 	if os.Getenv("DMUTEX_SHRINK") == "" {
 		t.Skip("set DMUTEX_SHRINK=1 and DMUTEX_SEED")
 	}
 	program, err := os.Executable()
 	require.NoError(t, err)
+	again, order := 10, []string(nil)
+	if os.Getenv("DMUTEX_SHRINK") == "stalls" {
+		b := newBuild(t)
+		b.ordered(t)
+		b.stalled(t)
+		program, again, order = b.program(t), 1, orderly
+	}
 	fails := func(environment ...string) string {
-		for range 10 {
+		for range again {
 			cmd := exec.Command(program, "-test.run", "^TestWorld$", "-test.timeout", "2m")
-			cmd.Env = append(os.Environ(), environment...)
+			cmd.Env = append(append(os.Environ(), order...), environment...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return string(out)
 			}

@@ -20,6 +20,10 @@
 // is judged, so what the referee sees to overlap does overlap, and a call that returns a nanosecond after its bound is
 // late.
 //
+// In a build that the tests make, goroutines of the processes stall between two statements, for up to a lease and a half,
+// also while they have a mutex: see package stall. Then a call may be late, and so may the end of a context, as who
+// ends it may stall. What a handle says is judged as ever.
+//
 // # A run
 //
 // A seed draws the world (faults.go: draw): its mode, its algorithm, how many processes there are, and which faults are on
@@ -36,8 +40,7 @@
 //
 // # What is not in it
 //
-// Statements are not stalled: a process that pauses is one whose network pauses. Child processes that inherit a life,
-// stores over servers, and TLS are in package integration.
+// Child processes that inherit a life, stores over servers, and TLS are in package integration.
 package world
 
 import (
@@ -53,6 +56,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/natsnet"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/stall"
 	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/lock/fence"
@@ -106,6 +110,9 @@ func Run(t *testing.T, seed uint64) (w *World) {
 	require.NoError(t, err)
 	w = &World{Storm: s, t: t, net: network, plan: draw(s), gates: make(map[string]*fence.Gate), done: make(map[string]int)}
 	t.Logf("seed %d: %v", seed, w.plan)
+	if w.stalls > 0 {
+		stall.Begin(s.Random(), w.stalls, leaseOf*3/2)
+	}
 	if w.tcp {
 		w.streams, w.machines = streamnet.New(seed), make(map[string]*machine)
 	}
@@ -141,6 +148,7 @@ func Run(t *testing.T, seed uint64) (w *World) {
 func (w *World) settle() {
 	w.mend()
 	w.calm.Store(true)
+	w.done["stall"] = stall.End()
 	w.paths()
 	time.Sleep(2 * leaseOf)
 	w.replaceAll()

@@ -2,35 +2,63 @@ package world
 
 import (
 	"fmt"
+	"iter"
+	"math"
 	"os"
+	"regexp"
 	"strconv"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
 )
 
-// LESSONS L19, L25, L28, L53, L64, L66, L68, L80: everything at once. DMUTEX_LONG=1 runs 300 seeds, or as many as
-// DMUTEX_SEEDS says.
-func TestWorld(t *testing.T) {
-	seeds := 60
-	switch {
-	case os.Getenv("DMUTEX_LONG") != "":
-		seeds = 300
-		if n, err := strconv.Atoi(os.Getenv("DMUTEX_SEEDS")); err == nil {
-			seeds = n
+// seeds yields the seeds to run: as many as the test says, 300 with DMUTEX_LONG=1, or as many as DMUTEX_SEEDS says or fit in
+// the DMUTEX_TIME, from DMUTEX_FIRST on. With DMUTEX_SEED it is that one.
+func seeds(t *testing.T, few int) iter.Seq[uint64] {
+	first, _ := strconv.ParseUint(os.Getenv("DMUTEX_FIRST"), 10, 64)
+	if os.Getenv("DMUTEX_LONG") != "" {
+		few = 300
+	}
+	if n, err := strconv.Atoi(os.Getenv("DMUTEX_SEEDS")); err == nil {
+		few = n
+	}
+	end := time.Now().Add(100 * time.Hour)
+	if d, err := time.ParseDuration(os.Getenv("DMUTEX_TIME")); err == nil {
+		end, few = time.Now().Add(d), math.MaxInt
+	}
+	one := os.Getenv("DMUTEX_SEED") != ""
+	return func(yield func(uint64) bool) {
+		for i := range few {
+			seed := first + uint64(i)
+			if one {
+				seed = storm.Seeds(t, 0)[0]
+			}
+			if !yield(seed) || one || time.Now().After(end) {
+				return
+			}
 		}
+	}
+}
+
+// LESSONS L19, L25, L28, L53, L64, L66, L68, L80: everything at once.
+func TestWorld(t *testing.T) {
+	few := 60
+	switch {
 	case racetest.On:
-		seeds = 4
+		few = 4
 	case quicktest.On():
-		seeds = 12
+		few = 12
 	}
 	done := make(map[string]int)
-	grants := 0
-	for _, seed := range storm.Seeds(t, seeds) {
+	grants, n := 0, 0
+	for seed := range seeds(t, few) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			cryptotest.SetGlobalRandom(t, seed)
 			synctest.Test(t, func(t *testing.T) {
@@ -42,6 +70,31 @@ func TestWorld(t *testing.T) {
 				t.Logf("%d grants, the sum of the notes is %x", w.Count(), w.Sum())
 			})
 		})
+		n++
 	}
-	t.Logf("%d grants; %v", grants, done)
+	t.Logf("%d seeds, %d grants; %v", n, grants, done)
+}
+
+// Everything at once while goroutines stall between any two statements of the drivers, for up to a lease and a half. With
+// DMUTEX_LONG=1 it runs as many seeds as [seeds] says; DMUTEX_SEED runs one that has failed again, event by event.
+func TestStalls(t *testing.T) {
+	skip(t)
+	b := newBuild(t)
+	b.ordered(t)
+	b.stalled(t)
+	program := b.program(t)
+	grants, stalls, n := 0, 0, 0
+	for seed := range seeds(t, 0) {
+		out, err := run(t, program, seed)
+		if err != nil {
+			t.Errorf("%s\nThis was the build with stalls: instead of the test that it names run -run '^TestStalls$'", out)
+			continue
+		}
+		sum := regexp.MustCompile(`(\d+) grants;.*\bstall:(\d+)`).FindStringSubmatch(out)
+		require.NotNil(t, sum, out)
+		g, _ := strconv.Atoi(sum[1])
+		s, _ := strconv.Atoi(sum[2])
+		grants, stalls, n = grants+g, stalls+s, n+1
+	}
+	t.Logf("%d seeds, %d grants, %d stalls", n, grants, stalls)
 }
