@@ -119,7 +119,7 @@ func (m *mutant) run(t *testing.T, b *build) (seeds int, how string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.program(t), "-test.run", "^TestWorld$", "-test.v", "-test.failfast", "-test.timeout", "8m")
-	cmd.Env = append(os.Environ(), "DMUTEX_LONG=1", "DMUTEX_SEEDS=300")
+	cmd.Env = append(os.Environ(), "DMUTEX_LONG=1", "DMUTEX_SEEDS=300", "DMUTEX_TIME=", "DMUTEX_FIRST=")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return 0, "not found"

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
 )
@@ -49,12 +48,9 @@ func seeds(t *testing.T, few int) iter.Seq[uint64] {
 
 // LESSONS L19, L25, L28, L53, L64, L66, L68, L80: everything at once.
 func TestWorld(t *testing.T) {
-	few := 60
-	switch {
-	case racetest.On:
+	few := 12
+	if racetest.On {
 		few = 4
-	case quicktest.On():
-		few = 12
 	}
 	done := make(map[string]int)
 	grants, n := 0, 0
