@@ -3,6 +3,8 @@ package storm
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,6 +138,25 @@ func (r *Referee) Look(lock string) {
 	stall.Quiet(func() {
 		for _, s := range r.inside[lock] {
 			r.look(s)
+		}
+	})
+}
+
+// LookAll looks at all holds, and whether some are good together that must not be: what a process says that was away for a
+// while counts again.
+func (r *Referee) LookAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stall.Quiet(func() {
+		for _, lock := range slices.Sorted(maps.Keys(r.inside)) {
+			all := r.inside[lock]
+			for i, s := range all {
+				for _, o := range all[:i] {
+					if (!s.Shared || !o.Shared) && !r.look(o) && !r.look(s) && !r.look(o) { // a look may take time
+						r.wrong("%s and %s hold %s, with the fences %x and %x", o.Who, s.Who, lock, o.Fence, s.Fence)
+					}
+				}
+			}
 		}
 	})
 }

@@ -142,7 +142,7 @@ func (c *caller) call(what string, ctx context.Context, linger time.Duration, tr
 	stop()
 	c.w.Note("%s of %s: %v", what, c.p.who, err)
 	if at := ended.Load(); at != nil && !c.p.dawdles.Load() && !c.p.dead.Load() {
-		if late := time.Since(*at); late > linger {
+		if late := c.p.took(*at); late > linger {
 			c.w.Wrong("%s of %s returns %v after its context has ended, and %v after it began: %v", what, c.p.who, late, time.Since(began), err)
 		}
 	}
@@ -174,7 +174,7 @@ func (c *caller) fails(what string, ctx context.Context, try bool, err error) {
 	}
 }
 
-// A mortal is a handle of a process, whose death ends it, whatever it says.
+// A mortal is a handle of a process, whose death ends it, whatever it says, and which says nothing while its machine sleeps.
 type mortal struct {
 	lock.Held
 	p *process
@@ -183,10 +183,17 @@ type mortal struct {
 var errDead = errors.New("its process is dead")
 
 func (m mortal) Err() error {
-	if m.p.dead.Load() {
-		return errDead
+	if away := m.p.away(); away != nil {
+		return away
 	}
 	return m.Held.Err()
+}
+
+func (m mortal) Until() time.Time {
+	if m.p.away() != nil {
+		return time.Time{}
+	}
+	return m.Held.Until()
 }
 
 func (m mortal) Context() context.Context {
@@ -196,7 +203,7 @@ func (m mortal) Context() context.Context {
 // gives reports whether a lock that was lost for that reason is given back before its Until: at once by a process that
 // closes, and soon by one whose wall clock was set forward, by which the time has passed.
 func (p *process) gives(err error) bool {
-	return p.leapt.Load() || errors.Is(err, errDead) || errors.Is(err, node.ErrClosed) || errors.Is(err, client.ErrClosed)
+	return p.leapt.Load() || errors.Is(err, errDead) || errors.Is(err, errAsleep) || errors.Is(err, node.ErrClosed) || errors.Is(err, client.ErrClosed)
 }
 
 // stay judges a hold and holds it for a while.
@@ -261,7 +268,7 @@ func (c *caller) release(name string, h lock.Held) {
 	p := c.p
 	began := time.Now()
 	first, why := h.Release(), h.Err()
-	took := time.Since(began)
+	took := p.took(began)
 	switch again := h.Release(); {
 	case p.dead.Load():
 	case took > p.releases(h) && !p.dawdles.Load():
@@ -323,8 +330,8 @@ type doing struct {
 }
 
 func (d doing) Err() error {
-	if d.p.dead.Load() {
-		return errDead
+	if away := d.p.drowsy(); away != nil {
+		return away
 	}
 	return d.Context.Err()
 }

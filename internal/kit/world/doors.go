@@ -27,6 +27,7 @@ func newDoor(p *process) *door {
 func (d *door) Accept() (net.Conn, error) {
 	select {
 	case nc := <-d.calls:
+		d.p.waits(d.gone)
 		return nc, nil
 	case <-d.gone:
 		return nil, net.ErrClosed
@@ -48,6 +49,7 @@ var errNobody = errors.New("nobody listens")
 
 // dial connects a client with the member at an address.
 func (p *process) dial(ctx context.Context, address string) (net.Conn, error) {
+	p.waits(ctx.Done())
 	var m *process
 	p.w.mu.Lock()
 	for _, s := range p.w.slots {
@@ -63,15 +65,15 @@ func (p *process) dial(ctx context.Context, address string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	end, far := net.Pipe()
-	c := &wire{Conn: end, from: p, to: m, far: far}
-	near := p.w.slow(c)
+	here, far := net.Pipe()
+	c := &wire{Conn: here, from: p, to: m, far: far}
+	near := newEnd(p, m, p.w.slow(c))
 	if m.hangs.Load() { // somebody accepts, and nobody answers
 		go func() { _, _ = io.Copy(io.Discard, far); far.Close() }()
 		p.keep(c)
 		return near, nil
 	}
-	back := p.w.slow(&returning{far, c})
+	back := newEnd(m, p, p.w.slow(&returning{far, c}))
 	select {
 	case m.door.calls <- back:
 	case <-m.door.gone:
@@ -91,6 +93,58 @@ func (p *process) keep(c *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wires = append(p.wires[max(0, len(p.wires)-8):], c)
+}
+
+// An end of a connection writes nothing while its process is paused, and keeps what is written to one that is, as the
+// system there would.
+type end struct {
+	net.Conn
+	from, to *process
+	gone     chan struct{}
+	once     sync.Once
+
+	mu   sync.Mutex
+	kept [][]byte // for the other process
+}
+
+func newEnd(from, to *process, c net.Conn) *end {
+	return &end{Conn: c, from: from, to: to, gone: make(chan struct{})}
+}
+
+// Write implements [net.Conn].
+func (e *end) Write(b []byte) (int, error) {
+	e.from.waits(e.gone)
+	e.mu.Lock()
+	if len(e.kept) == 0 && e.to.hears() {
+		e.mu.Unlock()
+		return e.Conn.Write(b)
+	}
+	defer e.mu.Unlock()
+	if e.kept = append(e.kept, bytes.Clone(b)); len(e.kept) == 1 {
+		go e.hand()
+	}
+	return len(b), nil
+}
+
+// hand hands on what was kept when the other process hears again.
+func (e *end) hand() {
+	blocks(&e.to.still, e.gone)
+	blocks(&e.to.ears, e.gone)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.kept) > 0 {
+		b := e.kept[0]
+		e.mu.Unlock()
+		_, _ = e.Conn.Write(b)
+		e.mu.Lock()
+		e.kept = e.kept[1:]
+	}
+}
+
+// Close implements [net.Conn].
+func (e *end) Close() error {
+	e.once.Do(func() { close(e.gone) })
+	return e.Conn.Close()
 }
 
 // A slow end hands on what is written to it some time later, in order: what is lost then is lost also if it was under way.

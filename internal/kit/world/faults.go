@@ -166,6 +166,7 @@ func (w *World) mend() {
 		w.nats.Start()
 	}
 	for _, p := range w.all() {
+		p.goesOn()
 		if p.way != nil {
 			p.way.Hold(false, false)
 			p.way.Refuse(false)
@@ -308,6 +309,15 @@ func (w *World) faults() (table []storm.Fault) {
 			w.forAWhile(long, p.unstick)
 		}
 	})
+	on("a member is paused", 1, member(func(_ *slot, p *process) { w.stutters(p) }))
+	on("a user is paused", 1, user(func(_ int, p *process) { w.stutters(p) }))
+	on("the machine of a member sleeps", 1, member(func(_ *slot, p *process) { w.sleeps(p) }))
+	on("the machine of a user sleeps", 1, user(func(_ int, p *process) { w.sleeps(p) }))
+	on("the rate of a clock changes", 1, func() {
+		if all := w.all(); len(all) > 0 {
+			all[w.Luck.IntN(len(all))].clock.Drift(w.Luck.Int64N(2*wrong+1) - wrong)
+		}
+	})
 	if w.sets {
 		set := func(p *process) {
 			d := 1 + w.UpTo([]time.Duration{50 * time.Millisecond, leaseOf / 2, leaseOf * 3 / 2}[w.Luck.IntN(3)])
@@ -361,11 +371,13 @@ func (w *World) faults() (table []storm.Fault) {
 				w.begin(s)
 			}
 		}))
-		most := 2
+		most := 4
 		if w.claims {
 			most = 40
 		}
 		on("a member goes while its clients hold", most, w.goesWhileLent)
+		on("a client hears late, and is cut off then", most/4, w.hearsLate)
+		on("two members go, one after the other, while a client holds", most/4, w.twoGo)
 		on("a client is cut off", 2, client(func(_ int, p *process) {
 			p.isolate(true)
 			w.forAWhile(long, func() {
@@ -396,94 +408,6 @@ func (w *World) setWall(p *process, by time.Duration) {
 	w.shown(p)
 	p.leapt.Store(p.leapt.Load() || by > 0)
 	p.clock.Step(by)
-}
-
-// goesWhileLent waits a while for a client that holds something, and takes its member away.
-func (w *World) goesWhileLent() {
-	for range 10 {
-		if w.lentGoes() {
-			return
-		}
-		time.Sleep(leaseOf / 20)
-	}
-}
-
-// lentGoes takes a member away from a client that holds something: it crashes, closes, is excluded, or is out of
-// reach, of that client too or not, which may lose its connection first, or answers, or be cut off until its session ends.
-func (w *World) lentGoes() bool {
-	users := slices.Clone(w.users)
-	w.Luck.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
-	for _, u := range users {
-		if u.client == nil {
-			continue
-		}
-		st := u.client.Status()
-		i := slices.IndexFunc(w.slots, func(s *slot) bool {
-			return s.now != nil && (st.Member == s.now.address || st.Member == s.now.who)
-		})
-		if i < 0 || len(st.Holds) == 0 {
-			continue
-		}
-		w.count("a member goes")
-		s, p := w.slots[i], w.slots[i].now
-		most := leaseOf
-		switch w.Luck.IntN(5) {
-		case 0: // what the member says arrives no more, and what the client says may
-			u.silence(true, w.Luck.IntN(2) == 0)
-			most = leaseOf * 3 / 2
-		case 1: // it reaches nobody for a while
-			u.isolate(true)
-		case 2:
-			u.hangUp(p)
-		}
-		w.forAWhile(most, func() {
-			if !u.dead.Load() {
-				u.isolate(false)
-			}
-		})
-		time.Sleep(w.UpTo([]time.Duration{time.Millisecond, leaseOf / 10, leaseOf / 2}[w.Luck.IntN(3)]))
-		if s.now != p {
-			return true
-		}
-		switch w.Luck.IntN(10) {
-		case 0, 1:
-			w.leave(s).kill()
-		case 2:
-			w.leave(s).close(leaseOf, false)
-		case 3:
-			w.exclude(p.node.Self())
-			return true
-		case 4, 5: // only the client goes
-			u.silence(true, true)
-			return true
-		case 6: // its lease ends, and so does what it has lent
-			p.cutOff.Store(true)
-			w.forAWhile(leaseOf*5/2, func() {
-				if !p.dead.Load() {
-					p.cutOff.Store(false)
-				}
-			})
-			return true
-		case 7, 8: // as when its host has stopped it, and time has told it so
-			if w.sets {
-				w.setWall(p, 1+w.UpTo(leaseOf*3/2))
-			}
-			return true
-		case 9:
-			p.isolate(true)
-			w.forAWhile(leaseOf*5/2, func() {
-				if !p.dead.Load() {
-					p.isolate(false)
-				}
-			})
-			return true
-		}
-		if w.Luck.IntN(2) == 0 {
-			w.begin(s)
-		}
-		return true
-	}
-	return false
 }
 
 // leaseFaults are those of members with leases.

@@ -59,7 +59,7 @@ var mutants = []mutant{
 	{"a session counts from the answer", ofSession, "on.term.Confirm(now, on.sentAt, min", "on.term.Confirm(now, max(now, on.sentAt), min", "not in 300 worlds, in some 75 of which members go while their clients hold"},
 	{"what is lent goes back whenever the record was asked", ofLocks + "table.go", "return !u.over.After(sent)", "return !u.over.After(sent) || true", ""},
 	{"what is lent goes back after a step of the wall clock", ofLocks + "table.go", "over := clock.Latest(t.cfg.Mail.Now(), t.lease.Load().lent)", "over := t.cfg.Mail.Now()", ""},
-	{"a lapse gives back what is lent", ofLocks + "table.go", "why.lapse <= lapses && !t.uses[h].lent", "why.lapse <= lapses", "not in 300 worlds, in some 75 of which members go while their clients hold"},
+	{"a lapse gives back what is lent", ofLocks + "table.go", "why.lapse <= lapses && !t.uses[h].lent", "why.lapse <= lapses", ""},
 	{"every claim is taken", ofLocks + "waiter.go", "carryover.MayClaim(w.Claims, t.start.Members, l.former()) &&", "(carryover.MayClaim(w.Claims, t.start.Members, l.former()) || true) &&", "not in 300 worlds, in some 75 of which members go while their clients hold"},
 	{"the grant of a claim goes to the next waiter", ofLocks + "waiter.go", "len(l.waiters) == 0 || w.Claims != nil ||", "len(l.waiters) == 0 ||", "not in 300 worlds, in some 75 of which members go while their clients hold"},
 	{"a claim counts after its time", ofSession, "case !m.holds(*r) || !m.on().term.Runs():", "case !m.holds(*r) && false:", "not in 300 worlds, in some 75 of which members go while their clients hold"},

@@ -70,9 +70,17 @@ type process struct {
 	stuck    atomic.Pointer[chan struct{}]
 	trap     atomic.Pointer[func()] // what happens when a call has reached the record, before the answer is there
 
-	mu    sync.Mutex
-	luck  *rand.Rand // see draw
-	wires []*wire    // of a client
+	still  atomic.Pointer[chan struct{}] // closed when the process is paused no more; nil while it is not
+	ears   atomic.Pointer[chan struct{}] // closed when what members say to the client arrives again; nil while it does
+	asleep atomic.Bool                   // its machine is
+	wakes  atomic.Pointer[time.Time]     // when its machine wakes up, or has done so last
+	stalls atomic.Bool                   // somebody pauses it
+	goes   atomic.Pointer[chan struct{}] // closed when nobody does any more
+
+	mu     sync.Mutex
+	luck   *rand.Rand    // see draw
+	wires  []*wire       // of a client
+	number dmutex.NodeID // under which the member is paused
 }
 
 // draw draws what happens to a way of the process.
@@ -208,6 +216,7 @@ func (p *process) kill() {
 	p.crash()
 	p.w.lives.died(p)
 	p.unstick()
+	p.resume()
 	p.stop()
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -230,6 +239,7 @@ func (p *process) kill() {
 // close ends a process in order. Its callers may still be at work.
 func (p *process) close(patience time.Duration, stop bool) {
 	defer p.w.shown(p)
+	p.goesOn()
 	p.ending.Store(true)
 	if stop {
 		p.stop()

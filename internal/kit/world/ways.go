@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,6 +180,7 @@ func (s *way) Swap(ctx context.Context, value []byte, rev store.Revision) (next 
 // call lets a call reach the record. later is what it does if it takes effect after its end, nil if it has no effect.
 func (s *way) call(ctx context.Context, do func() error, later func()) error {
 	p, f := s.p, &s.p.w.stores
+	p.waits(ctx.Done())
 	if p.cutOff.Load() {
 		<-ctx.Done()
 		if p.outlives.Load() && !p.dead.Load() { // it breaks the contract
@@ -232,10 +234,9 @@ func (s *way) call(ctx context.Context, do func() error, later func()) error {
 		(*trap)()
 		back = leaseOf / 5 // the answer is late
 	}
-	if late := pass(ctx, back); late != nil {
-		return late
-	}
-	return err
+	late := pass(ctx, back)
+	p.waits(ctx.Done())
+	return cmp.Or(ctx.Err(), late, err)
 }
 
 // pass waits, or until the context ends.
@@ -392,6 +393,7 @@ func (s proving) Living(ctx context.Context) ([]string, error) {
 // look is what happens to a look at the lives.
 func (s proving) look(ctx context.Context) error {
 	f := &s.p.w.stores
+	s.p.waits(ctx.Done())
 	if s.p.w.calm.Load() {
 		return nil
 	}

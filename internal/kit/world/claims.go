@@ -1,0 +1,181 @@
+package world
+
+import (
+	"slices"
+	"time"
+)
+
+// What happens to clients while they hold, and to the members that have lent it to them.
+
+// lent draws a client that holds something by a member that is there, and returns both, nil if there is none. It waits a while
+// for one.
+func (w *World) lent() (u *process, s *slot) {
+	for range 10 {
+		users := slices.Clone(w.users)
+		w.Luck.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
+		for _, u := range users {
+			if u.client == nil {
+				continue
+			}
+			st := u.client.Status()
+			i := slices.IndexFunc(w.slots, func(s *slot) bool {
+				return s.now != nil && (st.Member == s.now.address || st.Member == s.now.who)
+			})
+			if i >= 0 && len(st.Holds) > 0 {
+				return u, w.slots[i]
+			}
+		}
+		time.Sleep(leaseOf / 20)
+	}
+	return nil, nil
+}
+
+// goesWhileLent takes a member away from a client that holds something: it crashes, closes, is excluded, or is out of
+// reach, of that client too or not, which may lose its connection first, or answers, or be cut off until its session ends.
+func (w *World) goesWhileLent() {
+	u, s := w.lent()
+	if u == nil {
+		return
+	}
+	w.count("a member goes")
+	p, most := s.now, leaseOf
+	switch w.Luck.IntN(5) {
+	case 0: // what the member says arrives no more, and what the client says may
+		u.silence(true, w.Luck.IntN(2) == 0)
+		most = leaseOf * 3 / 2
+	case 1: // it reaches nobody for a while
+		u.isolate(true)
+	case 2:
+		u.hangUp(p)
+	}
+	w.forAWhile(most, func() { u.back() })
+	time.Sleep(w.UpTo([]time.Duration{time.Millisecond, leaseOf / 10, leaseOf / 2}[w.Luck.IntN(3)]))
+	if s.now != p {
+		return
+	}
+	switch w.Luck.IntN(11) {
+	case 0, 1:
+		w.leave(s).kill()
+	case 2:
+		w.leave(s).close(leaseOf, false)
+	case 3:
+		w.exclude(p.node.Self())
+		return
+	case 4, 5: // only the client goes
+		u.silence(true, true)
+		return
+	case 6: // its lease ends, and so does what it has lent
+		p.cutOff.Store(true)
+		w.forAWhile(leaseOf*5/2, func() { p.back() })
+		return
+	case 7, 8: // as when its host has stopped it, and time has told it so
+		if w.sets {
+			w.setWall(p, 1+w.UpTo(leaseOf*3/2))
+		}
+		return
+	case 9:
+		p.isolate(true)
+		w.forAWhile(leaseOf*5/2, func() { p.back() })
+		return
+	case 10:
+		w.sleeps(p)
+		return
+	}
+	if w.sets && w.Luck.IntN(2) == 0 {
+		w.leaps(w.UpTo(leaseOf))
+	}
+	if w.Luck.IntN(2) == 0 {
+		w.begin(s)
+	}
+}
+
+// leaps sets the wall clock of the next member forward that is to take over what a client holds, so that it loses its
+// lease while it waits for that.
+func (w *World) leaps(within time.Duration) {
+	claims := func(p *process) uint64 { return p.node.Status().ClientsClaims }
+	before := make(map[*process]uint64)
+	for _, p := range w.memberProcesses() {
+		before[p] = claims(p)
+	}
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(leaseOf / 500) {
+		for _, p := range w.memberProcesses() {
+			if was, there := before[p]; there && claims(p) > was {
+				p.mute.Store(true)
+				time.AfterFunc(leaseOf/20, func() { p.back() })
+				w.setWall(p, leaseOf)
+				return
+			}
+		}
+	}
+}
+
+// hearsLate lets a client that holds something hear nothing for a while, and then what was said, and from then on reach
+// nobody for longer than its session.
+func (w *World) hearsLate() {
+	u, _ := w.lent()
+	if u == nil {
+		return
+	}
+	w.count("a client hears late")
+	late := leaseOf/4 + w.UpTo(leaseOf/20)
+	switch {
+	case u.socket != nil:
+		for _, s := range w.slots {
+			w.streams.Stall(w.machineOf(s.name()).Host, u.at.Host, late*2)
+		}
+		time.Sleep(late)
+		u.apart(true, false) // which ends the stall
+	case u.way != nil:
+		u.way.Hold(false, true)
+		time.Sleep(late)
+		u.way.Hold(true, false)
+	default:
+		u.ears.Store(new(make(chan struct{})))
+		time.Sleep(late)
+		u.silence(false, true)
+		close(*u.ears.Swap(nil))
+	}
+	u.mute.Store(true)
+	time.Sleep(time.Millisecond + w.wires)
+	u.isolate(true)
+	time.AfterFunc(leaseOf*2, func() { u.back() })
+}
+
+// twoGo takes the member away from a client that holds something, and then another one, which was confirmed just before.
+// The client is back while both may still have a lease.
+func (w *World) twoGo() {
+	u, s := w.lent()
+	other := w.some()
+	if u == nil || other == nil || other == s || len(w.memberProcesses()) < 3 {
+		return
+	}
+	w.count("two members go")
+	next := other.now
+	u.isolate(true)
+	id := s.now.node.Self()
+	w.leave(s).kill()
+	w.exclude(id)
+	next.shut.Store(true)
+	time.Sleep(leaseOf/10 + w.UpTo(leaseOf/10))
+	done := make(chan struct{})
+	next.trap.Store(new(func() {
+		next.isolate(true)
+		w.exclude(next.node.Self())
+		close(done)
+	}))
+	select {
+	case <-done:
+	case <-time.After(leaseOf / 3):
+		next.trap.Store(nil)
+	}
+	time.AfterFunc(leaseOf*2, func() { next.back() })
+	time.Sleep(w.UpTo(leaseOf / 20))
+	u.back()
+}
+
+// back lets a process that was cut off reach the others again.
+func (p *process) back() {
+	if !p.dead.Load() {
+		p.isolate(false)
+	}
+}
