@@ -33,7 +33,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	mrand "math/rand/v2"
+	"math"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -149,8 +150,10 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	cfg.Members = slices.Clone(cfg.Members)
-	mrand.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
-	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), log: latelog.New(cfg.Logger), begun: make(chan struct{})}
+	own := clock.New()
+	luck := mathrand.New(mathrand.NewPCG(uint64(own.UpTo(math.MaxInt64)), 0))
+	luck.Shuffle(len(cfg.Members), reflect.Swapper(cfg.Members))
+	c := &Client{cfg: cfg, clock: own, m: clientsession.New(cfg.Name), calls: make(map[uint64]*held), log: latelog.New(cfg.Logger), begun: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.timer = time.AfterFunc(due.Never, func() { c.input(c.m.Tick) })
 	return c, nil
@@ -298,7 +301,7 @@ func (c *Client) run() {
 		}
 		select {
 		case <-c.ctx.Done():
-		case <-time.After(c.clock.Span(pause/2 + mrand.N(pause))):
+		case <-time.After(c.clock.Span(pause/2 + c.clock.UpTo(pause))):
 		}
 		c.mu.Lock()
 		on = c.wanting()

@@ -8,21 +8,21 @@
 package clock
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A Clock counts nanoseconds since it was made, and goes on while the machine sleeps.
-// Go's monotonic clock may stand still then, but the wall clock does not. So it counts as
-// sleep when the wall clock has run ahead of the monotonic one: a lease may end too soon,
-// when an operator sets the clock, but not too late. Linux knows how long the machine has slept
-// even if the wall clock was set back meanwhile, but not how long a host has stopped a virtual
-// machine. So the larger of the two counts.
+// A Clock counts nanoseconds since it was made, and goes on while the machine sleeps. Go's monotonic clock may stand
+// still then, but the wall clock does not. So it counts as sleep when the wall clock has run ahead of the monotonic one: a
+// lease may end too soon, when an operator sets the clock, but not too late. Linux knows how long the machine has slept
+// even if the wall clock was set back meanwhile, but not how long a host has stopped a virtual machine. So the larger of
+// the two counts.
 type Clock struct {
-	birth  time.Time
-	sim    Source       // nil unless a simulation gives the time
-	begun  int64        // the monotonic clock of sim at the birth
+	from   Source
+	begun  int64        // the monotonic clock at the birth
+	birth  int64        // the wall clock then
 	ahead  atomic.Int64 // of the wall clock, when it was looked at last
 	slept  atomic.Int64
 	asleep func() int64 // how long the machine has slept since the birth, nil if only the wall clock tells; takes microseconds
@@ -32,28 +32,41 @@ type Clock struct {
 	looked int64      // by the monotonic clock, when look was called last
 }
 
-// drift is how far the wall clock may move against the monotonic one before that counts
-// as a sleep, or as a change of the clock.
+// drift is how far the wall clock may move against the monotonic one before that counts as a sleep, or as a change.
 const drift = int64(10 * time.Millisecond)
 
 // New returns a clock that stands at 0.
 func New() *Clock {
-	sim := simulated.Load()
-	if sim == nil {
-		return &Clock{birth: time.Now(), asleep: sleepMeter()}
+	c := &Clock{from: machine{time.Now()}, asleep: sleepMeter()}
+	if sim := simulated.Load(); sim != nil {
+		c.from, c.asleep = *sim, nil
 	}
-	steady, wall := (*sim).Read()
-	return &Clock{birth: time.Unix(0, wall), sim: *sim, begun: steady}
+	c.begun, c.birth = c.from.Read()
+	return c
 }
 
-// A Source is what a simulated process can learn of time.
+// A Source is what a process can learn of time, and by chance.
 type Source interface {
 	// Read returns the monotonic clock and the wall clock, in nanoseconds, the second since 1970.
 	Read() (steady, wall int64)
 
 	// Span returns how long a timer of this program must run until so much has passed by the monotonic clock.
 	Span(time.Duration) time.Duration
+
+	// UpTo draws a shorter duration.
+	UpTo(time.Duration) time.Duration
 }
+
+// A machine is the one that the program runs on.
+type machine struct{ begun time.Time }
+
+func (m machine) Read() (steady, wall int64) {
+	t := time.Now()
+	return int64(t.Sub(m.begun)), t.UnixNano()
+}
+
+func (machine) Span(d time.Duration) time.Duration { return d }
+func (machine) UpTo(d time.Duration) time.Duration { return rand.N(d) }
 
 var simulated atomic.Pointer[Source] // nil for the clocks of the machine
 
@@ -78,12 +91,8 @@ func (c *Clock) Read() (now, slept int64) {
 
 // pair returns what has passed by the monotonic clock, and by the wall clock.
 func (c *Clock) pair() (passed, wall int64) {
-	if c.sim != nil {
-		steady, wall := c.sim.Read()
-		return steady - c.begun, wall - c.birth.UnixNano()
-	}
-	t := time.Now()
-	return int64(t.Sub(c.birth)), t.UnixNano() - c.birth.UnixNano()
+	steady, wall := c.from.Read()
+	return steady - c.begun, wall - c.birth
 }
 
 // at returns what Read does when the monotonic clock and the wall clock have passed so much.
@@ -119,26 +128,24 @@ func (c *Clock) look(passed, ahead int64) {
 
 // Steady returns the time by the steady clock.
 func (c *Clock) Steady() Steady {
-	if c.sim != nil {
-		passed, _ := c.pair()
-		return Steady{passed}
+	if m, ok := c.from.(machine); ok { // it need not read the wall clock
+		return Steady{int64(time.Since(m.begun)) - c.begun}
 	}
-	return Steady{int64(time.Since(c.birth))}
+	passed, _ := c.pair()
+	return Steady{passed}
 }
 
 // Wall returns the time of day, in nanoseconds since 1970.
 func (c *Clock) Wall() int64 {
-	_, wall := c.pair()
-	return c.birth.UnixNano() + wall
+	_, wall := c.from.Read()
+	return wall
 }
 
 // Span returns how long a timer must run until d has passed by the monotonic clock: d, unless that is simulated.
-func (c *Clock) Span(d time.Duration) time.Duration {
-	if c.sim != nil {
-		return c.sim.Span(d)
-	}
-	return d
-}
+func (c *Clock) Span(d time.Duration) time.Duration { return c.from.Span(d) }
+
+// UpTo draws a shorter duration than d, so that processes that begin something at once do not go on together.
+func (c *Clock) UpTo(d time.Duration) time.Duration { return c.from.UpTo(d) }
 
 // A Steady is an instant of the steady clock of a [Clock], and comparable with others of that one.
 type Steady struct{ age int64 }

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleepMeter returns a function that says how long the machine has slept since now. It
-// returns nil in a bubble of testing/synctest, whose time has nothing to do with the
-// kernel's, and where the kernel does not say.
+// sleepMeter returns a function that says how long the machine has slept since now. It returns nil in a bubble of
+// testing/synctest, whose time has nothing to do with the kernel's, and where the kernel does not say.
 func sleepMeter() func() int64 {
 	var wall unix.Timeval
 	if err := unix.Gettimeofday(&wall); err != nil || time.Since(time.Unix(wall.Unix())).Abs() > time.Second {

@@ -47,8 +47,7 @@ func New(loggers ...*slog.Logger) *Log {
 	return &Log{out: to.Handler(), seen: make(map[slog.Level][]repeated)}
 }
 
-// Close writes what waits and what was counted, and returns when that is done. Nothing is
-// logged afterwards.
+// Close writes what waits and what was counted, and returns when that is done. Nothing is logged afterwards.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -69,10 +68,9 @@ func (l *Log) Log(level slog.Level, text string, attrs ...slog.Attr) {
 	}
 }
 
-// Often is Log for records that others can cause as often as they like. A record that
-// equals an earlier one of the minute is only counted, and written with the count at
-// its end. Of each level 20 different records are written in a minute, followed by the
-// count of those left out and the last of them.
+// Often is Log for records that others can cause as often as they like. A record that equals an earlier one of the
+// minute is only counted, and written with the count at its end. Of each level 20 different records are written in a
+// minute, followed by the count of those left out and the last of them.
 func (l *Log) Often(level slog.Level, text string, attrs ...slog.Attr) {
 	if l != nil {
 		l.mu.Lock()

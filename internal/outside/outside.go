@@ -1,7 +1,7 @@
-// Package outside lets a simulation replace what a process takes from its machine: the network and the clocks.
+// Package outside lets a simulation replace what a process takes from its machine: the network, the clocks and chance.
 //
 // A simulation runs many processes in one program. It opens what a process consists of within [Process.Open], and the
-// constructors ask [Current] for the network, and package clock for the clocks. So no public name shows that this
+// constructors ask [Current] for the network, and package clock for the rest. So no public name shows that this
 // exists, and the packages between pass nothing on. Only tests call Open: in a program that ships, Current returns nil.
 package outside
 

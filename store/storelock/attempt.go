@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mrand "math/rand/v2"
 	"slices"
 	"time"
 
@@ -170,7 +169,7 @@ func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) tim
 	a.busy = a.held(r)
 	a.note()
 	defer a.m.Poll()
-	until, longest := time.Now().Add(jitter(pause)), slowPoll
+	until, longest := time.Now().Add(a.jitter(pause)), slowPoll
 	lives, err := a.lives(r.Holder, until)
 	if !errors.Is(err, store.ErrNoProof) {
 		a.m.Provable()
@@ -180,7 +179,7 @@ func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) tim
 		longest = a.l.lease / leases.Renew
 	case err == nil: // but a swap of this life may still take effect
 		a.m.Proved(rev)
-		a.sleep(mrand.N(stampede))
+		a.sleep(a.l.clock.UpTo(stampede))
 		return pause
 	case errors.Is(err, store.ErrNoProof): // the lease decides
 		a.m.Unprovable(a.now(), r.Holder)
@@ -233,7 +232,7 @@ func (a *attempt) sleep(d time.Duration) {
 }
 
 // jitter keeps waiters from asking together.
-func jitter(d time.Duration) time.Duration { return d/2 + mrand.N(d/2) }
+func (a *attempt) jitter(d time.Duration) time.Duration { return d/2 + a.l.clock.UpTo(d/2) }
 
 // live begins a life, and returns its name. Without a store that proves anything it is only that.
 func (a *attempt) live() string {
@@ -314,7 +313,7 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	if a.Hold != nil && a.life != nil {
 		a.look()
 	}
-	a.sleep(jitter(min(slowPoll, a.l.lease/leases.Margin)))
+	a.sleep(a.jitter(min(slowPoll, a.l.lease/leases.Margin)))
 }
 
 // watch ends a hold in time while run waits for the store, also after the machine has slept.

@@ -146,7 +146,7 @@ func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) 
 func TestSimulatedClock(t *testing.T) {
 	lasts := func(ppm int64, disturb func(*wrongclock.Clock)) (long time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			c, record := wrongclock.New(ppm), new(forgetful)
+			c, record := wrongclock.New(1, ppm), new(forgetful)
 			var n *node.Node
 			(&outside.Process{Network: streamnet.New(1).Host("10.0.0.1").Process(), Clock: c}).Open(func() {
 				l, err := tcplink.New(tcplink.Config{Listen: "10.0.0.1:7000", AllowPlain: true})

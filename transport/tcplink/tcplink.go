@@ -69,6 +69,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/outside"
 	"github.com/dmutex/dmutex/transport"
@@ -137,7 +138,7 @@ type pace struct {
 	patience    int32                               // heartbeats missed until a connection is given up
 	maxGreeters int                                 // connections that have not said whose they are, at a time
 	pick        func(int) int                       // draws the one of them that gives way, see door
-	jitter      func(n time.Duration) time.Duration // draws how much of a back-off is left out, less than n
+	jitter      func(n time.Duration) time.Duration // draws how much of a back-off is left out, less than n; nil for a clock's
 }
 
 var defaultPace = pace{
@@ -149,7 +150,6 @@ var defaultPace = pace{
 	patience:    3,
 	maxGreeters: 256,
 	pick:        rand.IntN,
-	jitter:      rand.N[time.Duration],
 }
 
 // A Link is a [transport.Link] over TCP.
@@ -186,6 +186,9 @@ type Link struct {
 func New(c Config) (*Link, error) { return newLink(c, defaultPace) }
 
 func newLink(c Config, pace pace) (*Link, error) {
+	if pace.jitter == nil {
+		pace.jitter = clock.New().UpTo
+	}
 	l := &Link{
 		dynamic:  c.Self == dmutex.None,
 		self:     c.Self,

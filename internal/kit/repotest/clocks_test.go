@@ -16,8 +16,7 @@ import (
 // A clock.Steady, a time.Time and the numbers of clock.Clock.Now cannot be compared or subtracted: the compiler
 // refuses it. A number has no clock, so each place is looked at before it comes here.
 var numbered = map[string]string{
-	"internal/clock.pair":       "it makes the clocks",
-	"internal/clock.Wall":       "likewise",
+	"internal/clock.Read":       "it makes the clocks",
 	"internal/clock.Steady":     "likewise",
 	"internal/clock.sleepMeter": "likewise",
 

@@ -57,7 +57,7 @@ var rows = []layer{
 	{"internal/leases", true, []string{"internal/due"}},
 	{"internal/epochs", true, nil},
 	{"internal/protocol", true, nil},
-	{"transport", false, []string{".", "internal/latelog", "internal/outside"}},
+	{"transport", false, []string{".", "internal/clock", "internal/latelog", "internal/outside"}},
 	{"lock", false, nil},
 	{"internal/wire", false, []string{"internal/mistake"}},
 	{"internal/message", false, []string{".", "internal/wire", "lock"}},

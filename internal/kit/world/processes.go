@@ -97,7 +97,7 @@ func (w *World) process(name string) *process {
 	w.mu.Unlock()
 	p := &process{w: w, name: name, who: fmt.Sprint(name, ".", run), luck: w.Random()}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.clock = wrongclock.New(p.luck.Int64N(2*wrong+1) - wrong)
+	p.clock = wrongclock.New(p.luck.Uint64(), p.luck.Int64N(2*wrong+1)-wrong)
 	p.machine.Clock = p.clock
 	p.powerOff = p.luck.IntN(2) == 0
 	p.dawdles.Store(w.stalls > 0)

@@ -14,8 +14,9 @@
 // In some worlds the links are TCP, over machines in memory, and so are the connections of clients: then nothing of a
 // connection is lost or comes twice, but connections end, and machines too. In others they are NATS, over a server in memory.
 //
-// Each process has clocks of its own: their rates are wrong by up to 1 %, and change, machines sleep, and in some worlds
-// somebody sets the time of day. Only where it is not set are records lost, for without them only the time of day tells which fences are higher.
+// Each process has clocks and random numbers of its own: the rates of its clocks are wrong by up to 1 %, and change,
+// machines sleep, and in some worlds somebody sets the time of day. Only where it is not set are records lost, for without
+// them only the time of day tells which fences are higher.
 // The bubble's clock is the true time. Nothing passes between the moment in which a call returns and the one in which it
 // is judged, so what the referee sees to overlap does overlap, and a call that returns a nanosecond after its bound is
 // late.

@@ -1,9 +1,10 @@
 // Package wrongclock has clocks for simulated processes: their rates are wrong, their machines sleep, and somebody
-// sets the time of day. They run by the time of the test, in a bubble by the bubble's.
+// sets the time of day. They run by the time of the test, in a bubble by the bubble's. What a process draws has a seed.
 package wrongclock
 
 import (
 	"math/big"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -11,6 +12,7 @@ import (
 // A Clock is the clock.Source of a process.
 type Clock struct {
 	mu     sync.Mutex
+	luck   *rand.Rand
 	ppm    int64 // how much too fast it is
 	seen   time.Time
 	steady int64 // when it was seen
@@ -19,9 +21,9 @@ type Clock struct {
 }
 
 // New returns a clock that is too fast by so many millionths: 10,000 is 1 %. Its time of day is right.
-func New(ppm int64) *Clock {
+func New(seed uint64, ppm int64) *Clock {
 	now := time.Now()
-	return &Clock{ppm: ppm, seen: now, wall: now.UnixNano()}
+	return &Clock{luck: rand.New(rand.NewPCG(seed, 0)), ppm: ppm, seen: now, wall: now.UnixNano()}
 }
 
 // see lets the time pass.
@@ -61,6 +63,13 @@ func (c *Clock) Span(d time.Duration) time.Duration {
 		d = time.Duration(x.Div(x, big.NewInt(1_000_000+c.ppm)).Int64()) + time.Microsecond // so that no timer is early
 	}
 	return d + max(time.Until(c.sleeps), 0)
+}
+
+// UpTo implements clock.Source.
+func (c *Clock) UpTo(d time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(c.luck.Int64N(int64(d)))
 }
 
 // Drift makes the clock too fast by so many millionths from now on. Timers that run end as they would have.

@@ -10,7 +10,7 @@ import (
 
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, begin := New(10_000), time.Now().UnixNano()
+		c, begin := New(1, 10_000), time.Now().UnixNano()
 		require.Equal(t, begin, func() int64 { _, wall := c.Read(); return wall }())
 		shows := func(steady, wall time.Duration) {
 			t.Helper()
@@ -34,5 +34,11 @@ func TestClock(t *testing.T) {
 		time.Sleep(c.Span(99 * time.Second))
 		shows(301*time.Second, 361*time.Second-time.Hour)
 		require.Negative(t, c.Span(-1))
+		again := New(1, 0)
+		for range 1000 {
+			d := c.UpTo(time.Second)
+			require.Less(t, d, time.Second)
+			require.Equal(t, d, again.UpTo(time.Second))
+		}
 	})
 }

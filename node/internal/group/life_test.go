@@ -44,7 +44,7 @@ func TestLivesDiffer(t *testing.T) {
 // Each life of a simulated process, in both modes, begins at its wall clock, which may be wrong.
 func TestLivesOfSimulatedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wrong := wrongclock.New(0)
+		wrong := wrongclock.New(1, 0)
 		wrong.Step(30 * 365 * 24 * time.Hour) // from the year 2000 to a time after 2020, when epochs begin
 		g := &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}
 		(&outside.Process{Clock: wrong}).Open(func() { g.clocks = clock.New() })

@@ -93,8 +93,7 @@ func newRecord(g *Group) (err error) {
 	return err
 }
 
-// newLife draws a life above the one given, with more random bits: the processes have no numbers
-// yet that keep two lives apart.
+// newLife draws a life above the one given, with more random bits: no numbers keep the processes apart yet.
 func (l *record) newLife(above uint64) uint64 { return l.group.drawLife(above, 33) }
 
 // leave is the exclusion of oneself if locks are lent: clients may still hold them.

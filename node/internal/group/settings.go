@@ -2,7 +2,6 @@ package group
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -50,8 +49,7 @@ func (g *Group) describe(members []dmutex.NodeID) error {
 	return nil
 }
 
-// differs is the ErrConfig of another member that speaks those versions, and has other settings than
-// this one.
+// differs is the ErrConfig of another member that speaks those versions, and has other settings than this one.
 func (g *Group) differs(who string, speaks protocol.Versions, own, others string) error {
 	if g.speak.Common(speaks) == 0 {
 		return fmt.Errorf("%w; %s speaks %s", ErrConfig, who, g.speak.Differs(speaks))
@@ -66,7 +64,7 @@ func (g *Group) differs(who string, speaks protocol.Versions, own, others string
 // drawLife names a life of this process: by its wall clock in steps of 1<<bits ns, so that
 // it is probably higher than former ones, and random bits below. It is higher than above.
 func (g *Group) drawLife(above uint64, bits int) uint64 {
-	random := 1 + rand.Uint64N(1<<bits-1)
+	random := 1 + uint64(g.clocks.UpTo(1<<bits-1))
 	return max(g.sinceEpoch()>>bits<<bits|random, above+random)
 }
 
