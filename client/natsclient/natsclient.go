@@ -27,6 +27,9 @@
 // Messages are numbered. If one is missing, the connection ends, and the client's session goes on
 // with another connection. Connect with nats.MaxReconnects(-1): by default nats.go stops
 // reconnecting after about two minutes.
+//
+// While its socket is stuck, nats.go makes callers wait for up to its FlusherTimeout, a minute by default, and while it
+// connects for up to its Timeout, 2 s. No call for a lock waits for that, but Close of a client does, and that of a member.
 package natsclient
 
 import (

@@ -106,7 +106,7 @@ const (
 	maxPendingBytes  = 16 << 20
 
 	roundTrip  = 2 * time.Second       // how long to wait for a server's answer
-	stuckAfter = 50 * time.Millisecond // how long to wait for nats.go, which holds a mutex while it writes
+	stuckAfter = 50 * time.Millisecond // what nats.go may take; it holds a mutex while it connects and writes
 )
 
 // A Link is a [transport.Link] over NATS.
@@ -131,7 +131,9 @@ type Link struct {
 	heard  dmutex.NodeID           // that sub is for
 	peers  map[dmutex.NodeID]*peer // without dynamic, those that were sent to
 	queue  []outgoing
-	queued int // bytes, as backlog counts
+	queued int       // bytes, as backlog counts
+	known  state     // when nats.go was called last
+	busy   time.Time // since then publish is calling it, if not zero
 
 	reconnects uint64    // of the connection
 	upSince    time.Time // it has been up at each look
@@ -188,6 +190,7 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 		peers:    make(map[dmutex.NodeID]*peer),
 		done:     make(chan struct{}),
 		upSince:  time.Now(),
+		known:    state{connected: true},
 	}
 	l.wake = sync.NewCond(&l.mu)
 	return l, nil
@@ -265,29 +268,18 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 	}
 }
 
-// Trouble implements [transport.Link]. It knows only whether there is a server that reads, and whether
-// the server last refused frames to that node, or, with Config.Self 0, frames to this one.
+// Trouble implements [transport.Link]. It knows only whether there was a server that reads when the last frame was sent, and
+// whether that had refused frames to that node, or, with Config.Self 0, frames to this one.
 func (l *Link) Trouble(to dmutex.NodeID) error {
-	known := make(chan state, 1)
 	l.mu.Lock()
-	over, self := l.over, l.self
-	if over == nil {
-		l.running.Go(func() { known <- state{l.nc.IsConnected(), l.nc.LastError()} }) // may wait for a stuck socket
-	}
-	l.mu.Unlock()
-	switch {
-	case over != nil:
-		return over
+	defer l.mu.Unlock()
+	switch nc, self := l.known, l.self; {
+	case l.over != nil:
+		return l.over
 	case self == dmutex.None:
 		return errors.New("natslink: this node has no number yet")
-	}
-	var nc state
-	select {
-	case nc = <-known:
-	case <-time.After(stuckAfter):
+	case !l.busy.IsZero() && time.Since(l.busy) > stuckAfter:
 		return errors.New("natslink: the server does not take what is sent to it")
-	}
-	switch {
 	case !nc.connected:
 		return fmt.Errorf("natslink: no connection to a server: %w", cmp.Or(nc.err, nats.ErrDisconnected))
 	case denied(nc.err, l.subject(to.String(), self.String())):
@@ -336,7 +328,7 @@ func (l *Link) Open(host transport.Host) error {
 		}
 		l.sub, l.heard = sub, l.self
 	}
-	l.host, l.log = host, latelog.New(l.host.Logger, host.Logger)
+	l.host, l.log, l.busy = host, latelog.New(l.host.Logger, host.Logger), time.Now()
 	l.running.Go(l.publish)
 	if l.dynamic && host.Died != nil && host.Apart > 0 {
 		l.running.Go(l.watch)
@@ -469,12 +461,14 @@ func (l *Link) put(f outgoing) error {
 // publish empties the queue until the link is closed, and sees to the subscription.
 func (l *Link) publish() {
 	for {
+		now := state{l.nc.IsConnected(), l.nc.LastError()}
 		l.mu.Lock()
+		l.known, l.busy = now, time.Time{}
 		for len(l.queue) == 0 && l.self == l.heard && l.over == nil {
 			l.wake.Wait()
 		}
 		self, closed, batch := l.self, l.over != nil, l.queue
-		l.queue, l.queued = nil, 0
+		l.queue, l.queued, l.busy = nil, 0, time.Now()
 		l.mu.Unlock()
 		if closed && len(batch) == 0 {
 			return

@@ -3,6 +3,8 @@ package natslink
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -26,4 +28,18 @@ func TestReceive(t *testing.T) {
 	l.shut(transport.ErrClosed)
 	l.receive(&nats.Msg{Subject: "p.3.2", Data: []byte("too late")}, 3)
 	require.Len(t, got, 2)
+}
+
+// Trouble takes no time where nats.go keeps its callers waiting, however many peers it is asked for.
+func TestTroubleOfStuckSocket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Link{self: 1, known: state{connected: true}, busy: time.Now()}
+		require.NoError(t, l.Trouble(2))
+		time.Sleep(stuckAfter + 1)
+		before := time.Now()
+		for to := range dmutex.NodeID(60) {
+			require.ErrorContains(t, l.Trouble(to), "does not take what is sent")
+		}
+		require.Equal(t, before, time.Now())
+	})
 }

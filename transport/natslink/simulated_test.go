@@ -43,6 +43,33 @@ func simulated(t *testing.T, w *natsnet.Way) *nats.Conn {
 	return nc
 }
 
+// Trouble says that there is no server, until there is one again and a frame was sent. That a server is stuck it says in
+// TestTroubleDoesNotWait.
+func TestSimulatedTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := natsnet.New(1).Way()
+		l, err := natslink.New(simulated(t, w), natslink.Config{Self: 1, Prefix: "test.locks"})
+		require.NoError(t, err)
+		require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+		send := func() {
+			synctest.Wait()
+			require.NoError(t, l.Send(2, []byte("frame")))
+			synctest.Wait()
+		}
+		send()
+		require.NoError(t, l.Trouble(2))
+		w.Refuse(true)
+		w.Drop()
+		send()
+		require.ErrorContains(t, l.Trouble(2), "natslink: no connection to a server: ")
+		w.Refuse(false)
+		time.Sleep(time.Second)
+		send()
+		require.NoError(t, l.Trouble(2))
+		require.NoError(t, l.Close())
+	})
+}
+
 // The links keep their contract over a server in memory, also where it is slow, and where it restarts.
 func TestSimulated(t *testing.T) {
 	var s *natsnet.Server
