@@ -4,8 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -19,14 +19,14 @@ type conn struct {
 	session
 	left bool // the server has left it
 
-	wake   *sync.Cond
-	unread []byte
-	err    error // what Read returns after unread; nil while the connection lasts
+	unread        []byte
+	err           error     // what Read returns after unread; nil while the connection lasts
+	reads, writes time.Time // until then they wait
 }
 
 // accept makes a connection. The caller has the mutex.
 func (s *Server) accept(w *Way) *conn {
-	c := &conn{server: s, way: w, wake: sync.NewCond(&s.mu)}
+	c := &conn{server: s, way: w}
 	c.up, c.down = line{c: c, held: &w.out, arrive: c.take}, line{c: c, held: &w.in, arrive: c.show}
 	s.conns, w.conns = append(s.conns, c), append(w.conns, c)
 	c.begin()
@@ -40,7 +40,7 @@ func (c *conn) show(b []byte) {
 		c.fail(io.EOF)
 	case c.err == nil:
 		c.unread = append(c.unread, b...)
-		c.wake.Broadcast()
+		c.way.wake.Broadcast()
 	}
 }
 
@@ -48,7 +48,7 @@ func (c *conn) show(b []byte) {
 func (c *conn) fail(why error) {
 	if c.err == nil {
 		c.err = why
-		c.wake.Broadcast()
+		c.way.wake.Broadcast()
 	}
 }
 
@@ -74,8 +74,8 @@ func (c *conn) hangUp() {
 func (c *conn) Read(b []byte) (int, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	for len(c.unread) == 0 && c.err == nil {
-		c.wake.Wait()
+	if !c.way.wait(c.reads, func() bool { return len(c.unread) > 0 || c.err != nil }) {
+		return 0, os.ErrDeadlineExceeded
 	}
 	if len(c.unread) == 0 {
 		return 0, c.err
@@ -87,11 +87,14 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements [net.Conn]. It never waits.
+// Write implements [net.Conn].
 func (c *conn) Write(b []byte) (int, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
+	full := func() bool { return c.server.waits && c.up.size > window && c.err == nil && !c.left }
 	switch {
+	case !c.way.wait(c.writes, func() bool { return !full() }):
+		return 0, os.ErrDeadlineExceeded
 	case c.err != nil:
 		return 0, net.ErrClosed
 	case len(b) > 0 && !c.left:
@@ -111,13 +114,27 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// SetDeadline implements [net.Conn]. No deadline is needed where a handshake takes no time, and neither do those of
-// reads and writes.
-func (c *conn) SetDeadline(time.Time) error      { return nil }
-func (c *conn) SetReadDeadline(time.Time) error  { return nil }
-func (c *conn) SetWriteDeadline(time.Time) error { return nil }
-func (c *conn) LocalAddr() net.Addr              { return address("client") }
-func (c *conn) RemoteAddr() net.Addr             { return address("server") }
+// SetDeadline implements [net.Conn], for calls that begin later.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.reads, c.writes = t, t
+	return nil
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.writes = t
+	return nil
+}
+
+// SetReadDeadline implements [net.Conn]. nats.go sets none.
+func (c *conn) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
+
+func (c *conn) LocalAddr() net.Addr  { return address("client") }
+func (c *conn) RemoteAddr() net.Addr { return address("server") }
 
 type address string
 
@@ -143,7 +160,7 @@ type chunk struct {
 
 func (l *line) send(b []byte) {
 	due, w := time.Now(), l.c.way
-	if w.delay > 0 && l.c.greeted {
+	if w.delay > 0 && (l.c.greeted || l.c.server.waits) {
 		due = due.Add(time.Duration(w.luck.Int64N(int64(w.delay))))
 	}
 	if due.Before(l.last) {
@@ -172,6 +189,7 @@ func (l *line) pump() {
 		}
 		l.queue = l.queue[1:]
 		l.size -= len(next.data)
+		l.c.way.wake.Broadcast()
 		l.arrive(next.data)
 	}
 }

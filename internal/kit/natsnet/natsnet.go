@@ -8,7 +8,7 @@
 //
 // nats.go holds a mutex while it connects and while it writes, and the time of a bubble stands still while a goroutine
 // waits for a mutex. So a connection is made or refused at once, also where bytes are late, and takes all that is
-// written to it.
+// written to it, but after [Server.Wait].
 package natsnet
 
 import (
@@ -25,6 +25,8 @@ import (
 
 const (
 	maxPayload = 1 << 20
+	window     = 4 << 10         // what is written and has not arrived, where writing may wait
+	patience   = 2 * time.Second // to connect, by default of nats.go
 	maxPending = 64 << 20        // what waits for a client; one for which more does is cut off
 	stale      = 4 * time.Minute // until the server leaves a client that says nothing
 )
@@ -35,6 +37,7 @@ type Server struct {
 	mu    sync.Mutex
 	luck  *rand.Rand
 	down  bool
+	waits bool
 	ways  []*Way
 	conns []*conn // that the server has not left, in the order in which they were made
 	cuts  map[[2]*Way]bool
@@ -46,6 +49,14 @@ func New(seed uint64) *Server {
 	runtime.GC() // which empties the pool
 	runtime.GC()
 	return &Server{luck: rand.New(rand.NewPCG(seed, 0)), cuts: make(map[[2]*Way]bool)}
+}
+
+// Wait lets a client wait from now on to connect and to write, as with sockets. It is for a build in which the time of a bubble
+// goes on while a goroutine waits for a mutex.
+func (s *Server) Wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = true
 }
 
 // Stop ends the server: it forgets all, and refuses connections until Start.
@@ -104,7 +115,8 @@ type Way struct {
 	delay   time.Duration // bytes are late by less than that
 	refused bool          // no connection is made
 	dead    bool
-	out, in bool    // nothing gets through in this direction
+	out, in bool // nothing gets through in this direction
+	wake    *sync.Cond
 	conns   []*conn // with an end that is open
 }
 
@@ -112,7 +124,7 @@ type Way struct {
 func (s *Server) Way() *Way {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &Way{server: s, luck: rand.New(rand.NewPCG(s.luck.Uint64(), 0))}
+	w := &Way{server: s, luck: rand.New(rand.NewPCG(s.luck.Uint64(), 0)), wake: sync.NewCond(&s.mu)}
 	s.ways = append(s.ways, w)
 	return w
 }
@@ -126,10 +138,31 @@ func (w *Way) Connect(options ...nats.Option) (*nats.Conn, error) {
 func (w *Way) InProcessConn() (net.Conn, error) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
+	if w.server.waits {
+		w.wait(time.Now().Add(patience), func() bool { return w.dead || !w.out && !w.in })
+	}
 	if w.server.down || w.dead || w.refused || w.out || w.in {
 		return nil, errRefused
 	}
 	return w.server.accept(w), nil
+}
+
+// wait waits until it is so, or until that time if it is not zero. The caller has the mutex.
+func (w *Way) wait(until time.Time, so func() bool) (is bool) {
+	if !until.IsZero() && !so() {
+		defer time.AfterFunc(time.Until(until), func() {
+			w.server.mu.Lock()
+			defer w.server.mu.Unlock()
+			w.wake.Broadcast()
+		}).Stop()
+	}
+	for !so() {
+		if !until.IsZero() && !time.Now().Before(until) {
+			return false
+		}
+		w.wake.Wait()
+	}
+	return true
 }
 
 // change changes the way, and lets through what nothing holds back any more.
@@ -137,6 +170,7 @@ func (w *Way) change(f func()) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	f()
+	w.wake.Broadcast()
 	w.conns = slices.DeleteFunc(w.conns, func(c *conn) bool { return c.err != nil && c.left })
 	for _, c := range w.conns {
 		c.up.pump()

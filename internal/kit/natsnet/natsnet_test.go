@@ -2,6 +2,7 @@ package natsnet
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,5 +183,31 @@ func TestCut(t *testing.T) {
 		s.Partition(a.Way)
 		a.say("4")
 		b.heard(0)
+	})
+}
+
+// After Wait nothing is refused at once, and a writer waits for room.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		w := s.Way()
+		s.Wait()
+		c, err := w.InProcessConn()
+		require.NoError(t, err)
+		w.Hold(true, false)
+		begin := time.Now()
+		_, err = c.Write(make([]byte, window+1))
+		require.NoError(t, err)
+		require.NoError(t, c.SetWriteDeadline(begin.Add(time.Minute)))
+		_, err = c.Write([]byte("x"))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(begin))
+		_, err = w.InProcessConn()
+		require.Equal(t, errRefused, err)
+		require.Equal(t, time.Minute+patience, time.Since(begin))
+		time.AfterFunc(time.Second, func() { w.Hold(false, false) })
+		_, err = w.InProcessConn()
+		require.NoError(t, err)
+		require.Equal(t, time.Minute+patience+time.Second, time.Since(begin))
 	})
 }

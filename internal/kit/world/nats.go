@@ -10,12 +10,16 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client/natsclient"
 	"github.com/dmutex/dmutex/internal/kit/natsnet"
+	"github.com/dmutex/dmutex/internal/kit/stall"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
 // In some worlds the members' links and the connections of their clients are over NATS: each process has a connection
 // with one server. A message may get lost wherever a connection ends, and none comes twice.
+
+// waits tells that nats.go waits to write and to connect, for which it needs a build with a fixed order.
+const waits = stall.Points > 0
 
 // front is where all members serve clients. Each also has an address of its own.
 const front = "world.clients"
@@ -44,6 +48,14 @@ func (p *process) logOut() {
 		p.nc.Close()
 		p.way.Kill()
 	}
+}
+
+// tarries is for how long nats.go keeps a process that closes: until it has given up to write, and to connect.
+func (p *process) tarries() time.Duration {
+	if p.nc == nil || !waits {
+		return 0
+	}
+	return time.Minute + 5*time.Second
 }
 
 // late is how late bytes are at most, in calm not at all.

@@ -252,7 +252,7 @@ func (p *process) close(patience time.Duration, stop bool) {
 	case p.node != nil:
 		err := p.node.Close(ctx)
 		took := time.Since(began)
-		if took > patience+time.Second && !p.dawdles.Load() && !p.wasStuck.Load() {
+		if took > patience+time.Second+p.tarries() && !p.dawdles.Load() && !p.wasStuck.Load() {
 			p.w.Wrong("%s takes %v to close, within a context of %v: %v", p.who, took, patience, err)
 		}
 		if err != nil && ctx.Err() == nil && !p.stops(err) && !p.failed.Load() {
@@ -264,7 +264,7 @@ func (p *process) close(patience time.Duration, stop bool) {
 	case p.client != nil:
 		p.moved()
 		err := p.client.Close()
-		if took := time.Since(began); err != nil || took > 0 && !p.dawdles.Load() && !p.wasStuck.Load() {
+		if took := time.Since(began); err != nil || took > p.tarries() && !p.dawdles.Load() && !p.wasStuck.Load() {
 			p.w.Wrong("%s takes %v to close: %v", p.who, took, err)
 		}
 	}

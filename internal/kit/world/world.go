@@ -119,6 +119,9 @@ func Run(t *testing.T, seed uint64) (w *World) {
 	}
 	if w.overNATS {
 		w.nats = natsnet.New(seed)
+		if waits {
+			w.nats.Wait()
+		}
 	}
 	w.lives = newRegistry()
 	w.group = newArchive("group", w.lives)
