@@ -131,6 +131,17 @@ func (r *Referee) look(s *Stay) (lost bool) {
 	return false
 }
 
+// Promised notes until when the holder has learned that it holds a lock. Unlike the referee it may stall while it asks.
+func (r *Referee) Promised(who, lock string, fence uint64, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.inside[lock] {
+		if s.Who == who && s.Fence == fence && until.After(s.until) {
+			s.until = until
+		}
+	}
+}
+
 // Look looks at all holds of a lock, as somebody does who asks for it: a hold that was renewed has promised more.
 func (r *Referee) Look(lock string) {
 	r.mu.Lock()

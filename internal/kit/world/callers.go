@@ -229,6 +229,10 @@ func (c *caller) stay(name string, h lock.Held, shared bool) {
 			case <-p.ctx.Done():
 			case <-time.After(d):
 			}
+			asked, until := time.Now(), h.Until()
+			if woke := p.wakes.Load(); woke == nil || woke.Before(asked) { // else its machine slept meanwhile, and its code ran on
+				w.Promised(p.who, name, h.Fence(), until)
+			}
 			w.Look(name)
 		}
 		c.write(name, h, shared)
