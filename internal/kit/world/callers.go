@@ -97,6 +97,9 @@ func (c *caller) hold() time.Duration {
 	if c.w.longHolds && c.luck.IntN(3) == 0 { // for longer than what follows an exclusion takes
 		return c.upTo(3 * leaseOf)
 	}
+	if c.w.busy && c.luck.IntN(50) > 0 {
+		return c.upTo(5 * time.Millisecond)
+	}
 	if c.w.claims && c.p.client != nil && c.luck.IntN(2) == 0 {
 		return c.upTo(3 * leaseOf)
 	}

@@ -44,6 +44,7 @@ type plan struct {
 	longHolds   bool
 	lateHolders bool
 	panics      bool
+	busy        bool
 	claims      bool // clients are many, hold for long, and lose their members
 	sets        bool // the wall clocks, so no record is lost: only they tell then which fences are higher
 	observers   bool
@@ -137,6 +138,10 @@ func draw(s *storm.Storm) (p *plan) {
 		case late && !p.tcp:
 			p.frames.late = leaseOf / 20 // so that something happens while a claim is on its way
 		}
+	}
+	if p.busy = s.On("callers hardly rest", 10); p.busy && !p.claims {
+		p.locks, p.callers, p.think, p.longHolds = 1+luck.IntN(100), 4+luck.IntN(8), 5*time.Millisecond, false
+		p.events, p.pace = 10, leaseOf/20
 	}
 	if p.proves && !p.claims && luck.IntN(2) == 0 {
 		p.clients = 0 // members with clients do not use the proof
