@@ -238,12 +238,6 @@ func (u *user) silence() {
 	}
 }
 
-func (u *user) dead() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.gone
-}
-
 // die makes the client silent for good.
 func (u *user) die() {
 	u.silence()

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
@@ -15,7 +18,6 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -121,26 +123,33 @@ func TestUnshared(t *testing.T) {
 func TestSharedStorm(t *testing.T) {
 	eachShared(t, func(t *testing.T, g *group) {
 		g.open(3)
-		s := storm.New(t, 0)
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		end, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
-		var writers []string
-		for _, m := range g.all {
-			c := m.caller(1)
-			c.Patience, c.Hold = upTo(100*time.Millisecond, 1, 0), upTo(10*time.Millisecond, 1, 0)
-			writers = append(writers, c.Who)
-			s.Go(ctx, c)
-			c.Who, c.Shares = c.Who+" reads", true
-			for range 3 {
-				s.Go(ctx, c)
+		var guard sync.RWMutex // is never waited for
+		take := func(m lock.Mutex, seed uint64, in func() bool, out func()) (turns int) {
+			luck := rand.New(rand.NewPCG(0, seed))
+			for end.Err() == nil {
+				ctx, cancel := context.WithTimeout(end, 1+nodetest.UpTo(luck, 100*time.Millisecond))
+				if h, err := m.Acquire(ctx); err == nil {
+					assert.True(t, in())
+					time.Sleep(nodetest.UpTo(luck, 10*time.Millisecond))
+					out()
+					assert.NoError(t, h.Release())
+					turns++
+				}
+				cancel()
+			}
+			return turns
+		}
+		var working sync.WaitGroup
+		for i, m := range g.all {
+			working.Go(func() { assert.Positive(t, take(m.Mutex("x"), uint64(i), guard.TryLock, guard.Unlock)) })
+			for k := range 3 {
+				working.Go(func() { take(m.Mutex("x").Shared(), uint64(3+3*i+k), guard.TryRLock, guard.RUnlock) })
 			}
 		}
-		s.Wait()
-		require.Greater(t, s.Together(), 1)
-		for _, who := range writers {
-			require.Positive(t, s.Grants(who))
-		}
-		require.NoError(t, g.acquire(1, "lock 0").Release(), "nothing is left behind")
+		working.Wait()
+		require.NoError(t, g.acquire(1, "x").Release(), "nothing is left behind")
 	})
 }
 

@@ -122,7 +122,7 @@ var rows = []layer{
 	{"internal/kit/natsnet", false, nil},
 	{"internal/kit/wrongclock", false, nil},
 	{"internal/kit/stall", false, nil},
-	{"internal/kit/storm", false, []string{"internal/kit/stall", "lock"}},
+	{"internal/kit/storm", false, []string{"internal/kit/stall"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
 	{"internal/kit/world", false, []string{".", "client", "internal/kit/algorithms", "internal/kit/natsnet", "internal/kit/nodetest", "internal/kit/stall", "internal/kit/storm", "internal/kit/streamnet", "internal/kit/wrongclock", "internal/membership/lease", "internal/outside", "lock", "lock/fence", "lock/semaphore", "node", "store", "store/storelock", "transport"}},
 }

@@ -14,7 +14,7 @@ import (
 // A Referee judges grants. It relies on nothing that locks say but on this: a hold whose Err is nil is good, and so is one
 // whose context has not ended. So no two holds of a lock are good at one time, unless both share it; fences rise, but
 // for those of sharers among each other; a hold is good no longer than its Until, and nobody else has the lock before
-// that unless it is given back; and nobody is granted a lock too soon after another one has lost it.
+// that and for a margin after it, unless it is given back.
 type Referee struct {
 	mu     sync.Mutex
 	wrong  func(format string, args ...any)
@@ -23,7 +23,6 @@ type Referee struct {
 	last   map[string][2]uint64 // the highest fences of those that had it alone, and that shared it
 	grants map[string]int       // by process
 	count  int
-	most   int // how many have shared a lock
 }
 
 // A Stay is the time from a grant to the release.
@@ -32,10 +31,9 @@ type Stay struct {
 	Fence     uint64
 	Shared    bool
 	Hold      interface{ Err() error } // a handle, or a context that ends with the hold
-	Margin    time.Duration            // for so long after a loss nobody is granted the lock, unless it is given back
+	Margin    time.Duration            // for so long after its Until nobody else has the lock, unless it is given back
 	Gives     func(err error) bool     // after which losses it is given back at once
 
-	lost  time.Time
 	ctx   context.Context // of the hold, once somebody has asked for it: unless asked before, it does not exist
 	until time.Time       // the latest that it has promised
 }
@@ -68,10 +66,8 @@ func (r *Referee) enter(s *Stay) bool {
 			says("%s and %s hold %s, with the fences %x and %x", o.Who, s.Who, s.Lock, o.Fence, s.Fence)
 		case open:
 			says("%s holds %s with the fence %x, and the context of %s has not ended, though its hold says: %v", s.Who, s.Lock, s.Fence, o.Who, o.Hold.Err())
-		case o.Margin > 0 && now.Sub(o.lost) < o.Margin && (o.Gives == nil || !o.Gives(o.Hold.Err())):
-			says("%s holds %s %v after %s has lost it, and has not given it back: %v", s.Who, s.Lock, now.Sub(o.lost), o.Who, o.Hold.Err())
-		case o.until.After(now) && (o.Gives == nil || !o.Gives(o.Hold.Err())):
-			says("%s holds %s %v before the Until of %s, which has lost it and has not given it back: %v", s.Who, s.Lock, o.until.Sub(now), o.Who, o.Hold.Err())
+		case !o.until.IsZero() && o.until.Add(o.Margin).After(now) && (o.Gives == nil || !o.Gives(o.Hold.Err())):
+			says("%s holds %s %v after the Until of %s, which has lost it and has not given it back: %v", s.Who, s.Lock, now.Sub(o.until), o.Who, o.Hold.Err())
 		}
 	}
 	last := r.last[s.Lock]
@@ -93,21 +89,11 @@ func (r *Referee) enter(s *Stay) bool {
 	r.note("%s has %s, with the fence %x", s.Who, s.Lock, s.Fence)
 	r.grants[s.Who]++
 	r.count++
-	if s.Shared {
-		r.most = max(r.most, len(r.inside[s.Lock]))
-	}
 	switch h := s.Hold.(type) {
 	case context.Context:
 		s.ctx = h
 	case interface{ Context() context.Context }:
 		s.ctx = h.Context()
-	}
-	if s.ctx != nil && s.Margin > 0 {
-		context.AfterFunc(s.ctx, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			s.lost = time.Now()
-		})
 	}
 	r.look(s)
 	return true
@@ -197,11 +183,4 @@ func (r *Referee) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
-}
-
-// Together returns how many have shared a lock at one time.
-func (r *Referee) Together() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.most
 }

@@ -1,11 +1,8 @@
-// Package storm lets many things happen to locks at once: callers of all kinds, faults that a seed draws from a
-// table, and one referee that judges each grant in true time. What a storm needs of locks, it needs of package lock only,
-// so that members, clients and single records can be in one.
+// Package storm lets many things happen to locks at once: faults that a seed draws from a table, and one referee that judges
+// each grant in true time.
 package storm
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"hash"
 	"hash/fnv"
@@ -18,8 +15,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/dmutex/dmutex/lock"
 )
 
 // Seeds returns the seeds 0 to n-1, or the one in DMUTEX_SEED, with which a test that failed is run again.
@@ -58,7 +53,6 @@ type Storm struct {
 
 	t       testing.TB
 	seed    uint64
-	working sync.WaitGroup
 	tasks   uint64
 	began   time.Time
 	on      []string // faults
@@ -174,98 +168,6 @@ func (s *Storm) Blow(n int, pause func() time.Duration, faults ...Fault) {
 		}
 	}
 }
-
-// A Caller says how a process takes locks.
-type Caller struct {
-	Who      string
-	Lock     func(name string) lock.Mutex
-	Names    int                                                // how many locks there are, called "lock 0" and so on
-	Patience func(luck *rand.Rand) time.Duration                // how long a call may take
-	Hold     func(luck *rand.Rand) time.Duration                // how long it holds a lock
-	Tries    int                                                // one call in so many is a TryAcquire, none if it is 0
-	TryFails func(err error) bool                               // which errors a TryAcquire may return, beside ErrBusy
-	Ends     func(err error) bool                               // which errors any call may return, and the caller ends
-	Loses    func(err error) bool                               // which errors may end a hold
-	Margin   time.Duration                                      // see Stay
-	Gives    func(err error) bool                               // likewise
-	Shares   bool                                               // with others
-	Also     []func(ctx context.Context, luck *rand.Rand) error // other ways to take locks, as often as the first
-}
-
-// Go starts a caller. It ends with the context, or when a call returns an error of c.Ends or an unexpected one.
-func (s *Storm) Go(ctx context.Context, c Caller) {
-	luck := s.Random()
-	s.working.Go(func() {
-		for ctx.Err() == nil {
-			patience := 24 * time.Hour
-			if c.Patience != nil {
-				patience = c.Patience(luck)
-			}
-			brief, cancel := context.WithTimeout(ctx, patience)
-			begin := time.Now()
-			try, err := s.take(brief, &c, luck)
-			ended := brief.Err() != nil
-			cancel()
-			switch {
-			case err == nil, ended, errors.Is(err, lock.ErrBusy):
-			case c.Ends != nil && c.Ends(err):
-				return
-			case try && c.TryFails != nil && c.TryFails(err):
-			default:
-				s.wrong("a call of %s has failed: %v", c.Who, err)
-				return
-			}
-			switch at := time.Since(begin) == 0; { // nobody spins
-			case at && err != nil:
-				time.Sleep(50 * time.Millisecond)
-			case at:
-				time.Sleep(time.Millisecond)
-			}
-		}
-	})
-}
-
-func (s *Storm) take(ctx context.Context, c *Caller, luck *rand.Rand) (try bool, _ error) {
-	if way := luck.IntN(1 + len(c.Also)); way > 0 {
-		return false, c.Also[way-1](ctx, luck)
-	}
-	name := fmt.Sprint("lock ", luck.IntN(c.Names))
-	m := c.Lock(name)
-	if c.Shares {
-		m = m.(lock.Sharable).Shared()
-	}
-	take := m.Acquire
-	if try = c.Tries > 0 && luck.IntN(c.Tries) == 0; try {
-		take = m.TryAcquire
-	}
-	h, err := take(ctx)
-	if err != nil {
-		return try, err
-	}
-	long := c.Hold(luck)
-	s.Judge(Stay{Who: c.Who, Lock: name, Fence: h.Fence(), Shared: c.Shares, Hold: h, Margin: c.Margin, Gives: c.Gives}, func() {
-		select {
-		case <-h.Context().Done():
-			if luck.IntN(2) == 0 {
-				time.Sleep(long) // it notices late that it has lost the lock
-			}
-		case <-time.After(long):
-		}
-	})
-	first, why := h.Release(), h.Err()
-	switch again := h.Release(); {
-	case first == nil && !errors.Is(why, lock.ErrReleased), first != nil && !errors.Is(why, lock.ErrLost), !errors.Is(first, lock.ErrLost) && first != nil:
-		s.wrong("%s released %s with %v, and its handle says %v", c.Who, name, first, why)
-	case fmt.Sprint(again) != fmt.Sprint(first) || h.Err().Error() != why.Error():
-		s.wrong("%s released %s twice, with %v and %v, and its handle says %v and %v", c.Who, name, first, again, why, h.Err())
-	case first != nil && (c.Loses == nil || !c.Loses(first)):
-		s.wrong("%s has lost %s: %v", c.Who, name, first)
-	}
-	return try, nil
-}
-
-// Wait waits until all callers have ended.
-func (s *Storm) Wait() { s.working.Wait() }
 
 // Goes requires that each of the processes is granted a lock within the time.
 func (s *Storm) Goes(within time.Duration, who ...string) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -78,8 +77,10 @@ func root(t *testing.T) string {
 //   - Who waits for a mutex is taken to be idle as others are, so that the time of the bubble goes on while its holder sleeps.
 //   - Each process has the same number.
 func (b *build) ordered(t *testing.T) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	require.NoError(t, err)
 	replace := func(file, was, is string) {
-		b.replace(t, filepath.Join(runtime.GOROOT(), "src", filepath.FromSlash(file)), was, is)
+		b.replace(t, filepath.Join(strings.TrimSpace(string(out)), "src", filepath.FromSlash(file)), was, is)
 	}
 	replace("runtime/synctest.go", "type synctestBubble struct {\n", `type synctestBubble struct {
 	drawn uint64

@@ -209,10 +209,18 @@ func (p *process) gives(err error) bool {
 	return p.leapt.Load() || errors.Is(err, errDead) || errors.Is(err, errAsleep) || errors.Is(err, node.ErrClosed) || errors.Is(err, client.ErrClosed)
 }
 
+// margin is how long after an Until nobody else has a lock, but for what clocks are wrong.
+func (w *World) margin() time.Duration {
+	if w.session > 0 {
+		return w.session / 20
+	}
+	return leaseOf / 20
+}
+
 // stay judges a hold and holds it for a while.
 func (c *caller) stay(name string, h lock.Held, shared bool) {
 	w, p := c.w, c.p
-	stay := storm.Stay{Who: p.who, Lock: name, Fence: h.Fence(), Shared: shared, Hold: mortal{h, p}, Gives: p.gives}
+	stay := storm.Stay{Who: p.who, Lock: name, Fence: h.Fence(), Shared: shared, Hold: mortal{h, p}, Margin: w.margin(), Gives: p.gives}
 	if c.luck.IntN(4) > 0 || w.stalls > 0 { // its context comes to be only now and then, and late if who ends it stalls
 		stay.Hold = bare{mortal{h, p}}
 	}

@@ -46,7 +46,7 @@ func seeds(t *testing.T, few int) iter.Seq[uint64] {
 	}
 }
 
-// LESSONS L19, L25, L28, L53, L64, L66, L68, L80: everything at once.
+// LESSONS L12, L19, L25, L28, L53, L64, L66, L68, L80: everything at once.
 func TestWorld(t *testing.T) {
 	few := 12
 	if racetest.On {

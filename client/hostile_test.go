@@ -1,14 +1,11 @@
 package client_test
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,103 +14,10 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
-	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
-	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/internal/protocol"
-	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
-
-// Members crash, close and lose the store, and clients die, are cut off and lose connections: at
-// most one handle of a lock is good, fences rise, and nobody is stuck.
-func TestStorm(t *testing.T) {
-	seeds := 6
-	switch {
-	case testing.Short():
-		seeds = 1
-	case racetest.On || quicktest.On():
-		seeds = 2
-	}
-	for _, seed := range storm.Seeds(t, seeds) {
-		bubble(t, func(t *testing.T, w *world) { runStorm(t, w, storm.New(t, seed)) })
-	}
-}
-
-func runStorm(t *testing.T, w *world, s *storm.Storm) {
-	names := []string{"m0", "m1", "m2"}
-	for _, name := range names {
-		w.open(name)
-	}
-	upTo := func(luck *rand.Rand, most time.Duration) time.Duration {
-		return time.Duration(luck.Int64N(int64(most)))
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	work := func(who string) *user {
-		u := w.use(who, names...)
-		s.Go(ctx, storm.Caller{
-			Who: who, Names: 3, Tries: 5,
-			Lock:     func(name string) lock.Mutex { return u.Mutex(name) },
-			Patience: func(luck *rand.Rand) time.Duration { return upTo(luck, 20*session) },
-			Hold:     func(luck *rand.Rand) time.Duration { return upTo(luck, session/2) },
-			TryFails: func(error) bool { return true }, // when no member is reached
-			Ends:     func(error) bool { return u.dead() },
-			Loses:    func(error) bool { return true },
-			Margin:   session / 16,
-		})
-		return u
-	}
-	var users []*user
-	var who []string
-	for i := range 9 {
-		who = append(who, fmt.Sprint("u", i))
-		users = append(users, work(who[i]))
-	}
-	var closing sync.WaitGroup
-	to := func(do func(m *member)) func() {
-		return func() {
-			if m := w.member(names[s.Luck.IntN(len(names))]); m != nil {
-				do(m)
-			}
-		}
-	}
-	s.Blow(150, func() time.Duration { return s.UpTo(session) },
-		storm.Fault{Name: "a client loses its connections", Rate: 4, Do: func() { users[s.Luck.IntN(len(users))].hangUp("") }},
-		storm.Fault{Name: "the connections of a client lose everything", Rate: 2, Do: func() { users[s.Luck.IntN(len(users))].silence() }},
-		storm.Fault{Name: "a client dies, and another begins", Rate: 1, Do: func() {
-			i := s.Luck.IntN(len(users))
-			users[i].die()
-			_ = users[i].Close()
-			users[i] = work(who[i])
-		}},
-		storm.Fault{Name: "a member loses the store", Rate: 1, Do: to(func(m *member) {
-			m.store.Outage(true)
-			time.Sleep(s.UpTo(2 * session))
-			m.store.Outage(false)
-		})},
-		storm.Fault{Name: "a member is cut off from all but the store", Rate: 1, Do: to(func(m *member) {
-			m.cut.Store(true)
-			m.door.shut.Store(true)
-			time.Sleep(s.UpTo(2 * session))
-			m.cut.Store(false)
-			m.door.shut.Store(false)
-		})},
-		storm.Fault{Name: "a member crashes, and another begins", Rate: 1, Do: to(func(m *member) {
-			w.crash(m)
-			w.end(m)
-			w.open(m.name)
-		})},
-		storm.Fault{Name: "a member closes, and another begins", Rate: 1, Do: to(func(m *member) {
-			w.forget(m.name)
-			closing.Go(func() { require.NoError(t, m.Close(context.WithoutCancel(ctx))) })
-			time.Sleep(s.UpTo(session))
-			w.open(m.name)
-		})})
-	closing.Wait()
-	s.Goes(20*session, who...)
-	stop()
-	s.Wait()
-}
 
 // A client that sends nonsense is cut off, and its cost to a member is bounded. It cannot resume
 // the session of another client, because nobody can guess the name of that session.
