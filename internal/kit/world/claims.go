@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -48,7 +49,7 @@ func (w *World) goesWhileLent() {
 	case 2:
 		u.hangUp(p)
 	}
-	w.forAWhile(most, func() { u.back() })
+	u.isBack(w.UpTo(most))
 	time.Sleep(w.UpTo([]time.Duration{time.Millisecond, leaseOf / 10, leaseOf / 2}[w.Luck.IntN(3)]))
 	if s.now != p {
 		return
@@ -66,7 +67,7 @@ func (w *World) goesWhileLent() {
 		return
 	case 6: // its lease ends, and so does what it has lent
 		p.cutOff.Store(true)
-		w.forAWhile(leaseOf*5/2, func() { p.back() })
+		p.isBack(w.UpTo(leaseOf * 5 / 2))
 		return
 	case 7, 8: // as when its host has stopped it, and time has told it so
 		if w.sets {
@@ -75,7 +76,7 @@ func (w *World) goesWhileLent() {
 		return
 	case 9:
 		p.isolate(true)
-		w.forAWhile(leaseOf*5/2, func() { p.back() })
+		p.isBack(w.UpTo(leaseOf * 5 / 2))
 		return
 	case 10:
 		w.sleeps(p)
@@ -101,7 +102,7 @@ func (w *World) leaps(within time.Duration) {
 		for _, p := range w.memberProcesses() {
 			if was, there := before[p]; there && claims(p) > was {
 				p.mute.Store(true)
-				time.AfterFunc(leaseOf/20, func() { p.back() })
+				p.isBack(leaseOf / 20)
 				w.setWall(p, leaseOf)
 				return
 			}
@@ -117,8 +118,10 @@ func (w *World) hearsLate() {
 		return
 	}
 	w.count("a client hears late")
-	late := leaseOf/4 + w.UpTo(leaseOf/20)
+	session := cmp.Or(w.session, leaseOf)
+	late := session/4 + w.UpTo(session/12) // a third is too late
 	switch {
+	case w.wires > leaseOf/10: // it hears late anyway
 	case u.socket != nil:
 		for _, s := range w.slots {
 			w.streams.Stall(w.machineOf(s.name()).Host, u.at.Host, late*2)
@@ -136,9 +139,9 @@ func (w *World) hearsLate() {
 		close(*u.ears.Swap(nil))
 	}
 	u.mute.Store(true)
-	time.Sleep(time.Millisecond + w.wires)
+	time.Sleep(time.Millisecond)
+	u.isBack(leaseOf * 2)
 	u.isolate(true)
-	time.AfterFunc(leaseOf*2, func() { u.back() })
 }
 
 // twoGo takes the member away from a client that holds something, and then another one, which was confirmed just before.
@@ -168,14 +171,16 @@ func (w *World) twoGo() {
 	case <-time.After(leaseOf / 3):
 		next.trap.Store(nil)
 	}
-	time.AfterFunc(leaseOf*2, func() { next.back() })
-	time.Sleep(w.UpTo(leaseOf / 20))
-	u.back()
+	next.isBack(leaseOf * 2)
+	u.isBack(w.UpTo(leaseOf / 20))
 }
 
-// back lets a process that was cut off reach the others again.
-func (p *process) back() {
-	if !p.dead.Load() {
-		p.isolate(false)
-	}
+// isBack lets a process that is cut off reach the others again after so long, unless somebody says something else until then.
+func (p *process) isBack(after time.Duration) {
+	n := p.cuts.Add(1)
+	time.AfterFunc(after, func() {
+		if p.cuts.Load() == n && !p.dead.Load() {
+			p.isolate(false)
+		}
+	})
 }

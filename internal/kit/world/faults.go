@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -128,9 +129,9 @@ func draw(s *storm.Storm) (p *plan) {
 	p.sets = s.On("wall clocks are set", 2)
 	if p.claims = s.On("clients lose their members while they hold", 3); p.claims && !p.strict {
 		p.members, p.clients, p.locks, p.callers = 3+luck.IntN(3), 4+luck.IntN(4), 3+luck.IntN(6), 2
-		p.longHolds, p.session = true, 0
+		p.longHolds = true
 		if luck.IntN(2) == 0 {
-			p.wires = leaseOf / 4
+			p.wires = cmp.Or(p.session, leaseOf) / 4
 		}
 		switch late := luck.IntN(2) == 0; {
 		case late && p.overNATS:
@@ -385,11 +386,7 @@ func (w *World) faults() (table []storm.Fault) {
 		on("two members go, one after the other, while a client holds", most/4, w.twoGo)
 		on("a client is cut off", 2, client(func(_ int, p *process) {
 			p.isolate(true)
-			w.forAWhile(long, func() {
-				if !p.dead.Load() {
-					p.isolate(false)
-				}
-			})
+			p.isBack(w.UpTo(long))
 		}))
 	}
 	on("a user crashes and is replaced", 2, user(func(i int, _ *process) { w.replace(i, (*process).kill) }))

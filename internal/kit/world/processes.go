@@ -55,18 +55,19 @@ type process struct {
 	stop    context.CancelFunc
 	callers sync.WaitGroup
 
-	dead     atomic.Bool // nothing that it does has any effect
-	ending   atomic.Bool // it closes, so its calls may fail
-	failed   atomic.Bool // it has stopped by itself, as it may
-	leapt    atomic.Bool // its wall clock was set forward
-	mute     atomic.Bool // nothing that it sends arrives
-	deaf     atomic.Bool // nothing arrives here
-	cutOff   atomic.Bool // it does not reach its stores
-	outlives atomic.Bool // and calls of the store outlive their contexts
-	shut     atomic.Bool // clients do not get in
-	hangs    atomic.Bool // or get in and hear nothing
-	dawdles  atomic.Bool // its observers take their time, or its goroutines stall, so its calls may be late
-	wasStuck atomic.Bool // its log handler was, so its Close may be late
+	dead     atomic.Bool  // nothing that it does has any effect
+	ending   atomic.Bool  // it closes, so its calls may fail
+	failed   atomic.Bool  // it has stopped by itself, as it may
+	leapt    atomic.Bool  // its wall clock was set forward
+	mute     atomic.Bool  // nothing that it sends arrives
+	deaf     atomic.Bool  // nothing arrives here
+	cuts     atomic.Int64 // see isBack
+	cutOff   atomic.Bool  // it does not reach its stores
+	outlives atomic.Bool  // and calls of the store outlive their contexts
+	shut     atomic.Bool  // clients do not get in
+	hangs    atomic.Bool  // or get in and hear nothing
+	dawdles  atomic.Bool  // its observers take their time, or its goroutines stall, so its calls may be late
+	wasStuck atomic.Bool  // its log handler was, so its Close may be late
 	stuck    atomic.Pointer[chan struct{}]
 	trap     atomic.Pointer[func()] // what happens when a call has reached the record, before the answer is there
 
