@@ -67,6 +67,8 @@ func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, 
 	switch {
 	case r.wrong == nil:
 		why = "its kind is not of the lease mode"
+	case p != nil && p.proved: // it has sent this before
+		react = nil
 	case react != nil:
 		why = r.wrong(m, p, &msg)
 	}
@@ -85,8 +87,8 @@ func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, 
 // wrongMessage says what is wrong with a message of any kind.
 func (m *Machine) wrongMessage(p *peer, msg *membership.Message) string {
 	switch {
-	case p == nil || p.proved:
-		return "the sender is no member, or is proved to be dead"
+	case p == nil:
+		return "the sender is no member"
 	case msg.To != m.self:
 		return "it is not for this node"
 	case msg.Cleared > max(m.cfg.Clock, m.record.Epoch)+epochs.Day:
