@@ -35,7 +35,7 @@ func (w *World) work(p *process) {
 			ways = append(ways, c.all, c.txn, c.campaign, c.ask)
 		}
 		if p.client != nil {
-			ways = append(ways, c.acquire, c.acquire)
+			ways = append(ways, c.acquire, c.acquire, c.look)
 		}
 		p.callers.Go(func() {
 			for p.ctx.Err() == nil && !p.failed.Load() {
@@ -245,6 +245,9 @@ func (c *caller) stay(name string, h lock.Held, shared bool) {
 				w.Promised(p.who, name, h.Fence(), until)
 			}
 			w.Look(name)
+			if s, ok := h.(interface{ Suspended() bool }); ok && s.Suspended() && !w.calm.Load() {
+				w.count("suspended")
+			}
 		}
 		c.write(name, h, shared)
 	})
@@ -352,13 +355,13 @@ func (d doing) Err() error {
 }
 
 // within returns a function for Do and Campaign, which fails or panics now and then, and what it returns.
-func (c *caller) within(name string, shared bool) (f func(ctx context.Context, fence uint64) error, ran *int, fails error) {
+func (c *caller) within(shared bool) (f func(name string, ctx context.Context, fence uint64) error, ran *int, fails error) {
 	ran = new(int)
 	if c.luck.IntN(4) == 0 {
 		fails = errOfFunction
 	}
 	panics := c.w.panics && c.luck.IntN(6) == 0
-	return func(ctx context.Context, fence uint64) error {
+	return func(name string, ctx context.Context, fence uint64) error {
 		*ran++
 		holds := func() {
 			select {
@@ -403,22 +406,27 @@ func (c *caller) guarded(what string, ctx context.Context, linger time.Duration,
 // do runs a function under a lock. It ends with its context, so Do ends with it.
 func (c *caller) do(ctx context.Context) {
 	m, shared := c.mutex()
-	f, ran, fails := c.within(m.Name(), shared)
+	f, ran, fails := c.within(shared)
 	linger := c.p.linger()
 	if c.p.node == nil && c.p.client == nil {
 		linger *= 2 // it may also release
 	}
-	c.guarded("Do", ctx, linger, ran, fails, func() error { return m.Do(ctx, f) })
+	c.guarded("Do", ctx, linger, ran, fails, func() error { return m.Do(ctx, as(m.Name(), f)) })
 }
 
 // campaign leads an election.
 func (c *caller) campaign(ctx context.Context) {
 	e := c.p.node.Election("x")
-	f, ran, fails := c.within("election/x", false)
+	f, ran, fails := c.within(false)
 	if c.luck.IntN(8) == 0 {
 		e.Resign()
 	}
-	c.guarded("Campaign", ctx, 0, ran, fails, func() error { return e.Campaign(ctx, f) })
+	c.guarded("Campaign", ctx, 0, ran, fails, func() error { return e.Campaign(ctx, as("election/x", f)) })
+}
+
+// as returns a function that is run under the lock of that name.
+func as(name string, f func(string, context.Context, uint64) error) func(context.Context, uint64) error {
+	return func(ctx context.Context, fence uint64) error { return f(name, ctx, fence) }
 }
 
 // observe follows the election: epochs do not fall.
@@ -443,6 +451,10 @@ func (c *caller) semaphore(ctx context.Context) {
 		permits = 4
 	}
 	s := semaphore.New(name, permits, c.p.lock)
+	if c.luck.IntN(4) == 0 {
+		c.permitted(ctx, s, name)
+		return
+	}
 	take, try := s.Acquire, c.luck.IntN(4) == 0
 	if try {
 		take = s.TryAcquire
@@ -454,11 +466,25 @@ func (c *caller) semaphore(ctx context.Context) {
 	}) {
 		return
 	}
-	if h.Number > 0 {
-		name = fmt.Sprintf("%s#%d", name, h.Number)
-	}
+	name = permit(name, h.Number)
 	c.stay(name, h, false)
 	c.release(name, h)
+}
+
+// permit is the name of the lock that is a permit.
+func permit(semaphore string, number int) string {
+	if number == 0 {
+		return semaphore
+	}
+	return fmt.Sprintf("%s#%d", semaphore, number)
+}
+
+// permitted runs a function under a permit.
+func (c *caller) permitted(ctx context.Context, s *semaphore.Semaphore, name string) {
+	f, ran, fails := c.within(false)
+	c.guarded("Do of a semaphore", ctx, 4*c.p.linger(), ran, fails, func() error {
+		return s.Do(ctx, func(ctx context.Context, number int, fence uint64) error { return f(permit(name, number), ctx, fence) })
+	})
 }
 
 // all takes several locks, in their order.
@@ -532,17 +558,34 @@ func (c *caller) ask(ctx context.Context) {
 	}
 }
 
+// look waits until a client has a session, or asks for a lock that no client may have.
+func (c *caller) look(ctx context.Context) {
+	if c.luck.IntN(2) == 0 {
+		c.call("Ready of a client", ctx, 0, false, func() error { return c.p.client.Ready(ctx) })
+		return
+	}
+	h, err := c.p.client.Mutex(forbidden).Acquire(ctx)
+	switch {
+	case err == nil && !c.p.dead.Load():
+		c.w.Wrong("%s was granted what it must not have", c.p.who)
+		_ = h.Release()
+	case ctx.Err() == nil && !errors.Is(err, client.ErrRefused) && !c.p.ending.Load() && !c.p.dead.Load():
+		c.w.Wrong("%s asks for what it must not have: %v", c.p.who, err)
+	}
+	c.w.count("refused")
+}
+
 // nodeObserver observes a member, and calls it now and then.
 func (w *World) nodeObserver(p *process) *node.Observer {
 	if !w.observers {
 		return nil
 	}
 	o := w.observer(p)
-	return &node.Observer{
-		Wait: o, Hold: o,
+	return node.Observers(nil, &node.Observer{Wait: o, Hold: o}, &node.Observer{
+		Hold:  func(lock.Event) { w.count("Hold") },
 		View:  func(v node.ViewStatus) { w.count("View") },
 		Lease: func(node.LeaseStatus) { w.count("Lease") },
-	}
+	})
 }
 
 func (w *World) clientObserver(p *process) *client.Observer {

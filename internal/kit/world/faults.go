@@ -36,6 +36,7 @@ type plan struct {
 
 	tcp      bool           // links and clients are over streams
 	path     streamnet.Path // of them
+	secure   bool           // TCP is
 	overNATS bool           // links and clients are over NATS
 	again    time.Duration  // how long nats.go waits before it connects again
 	frames   frames
@@ -49,7 +50,9 @@ type plan struct {
 	claims      bool // clients are many, hold for long, and lose their members
 	sets        bool // the wall clocks, so no record is lost: only they tell then which fences are higher
 	observers   bool
-	stalls      int // goroutines stall at one point of the drivers in so many; 0 if they do not
+	traces      bool // of members
+	carries     bool // the links: a frame that was late under another number
+	stalls      int  // goroutines stall at one point of the drivers in so many; 0 if they do not
 
 	damaged atomic.Bool // a record was deleted or put back
 	evicts  atomic.Bool // a member was evicted
@@ -123,9 +126,12 @@ func draw(s *storm.Storm) (p *plan) {
 	p.tcp, p.path = s.On("links are TCP", 3), drawPath(s)
 	p.overNATS, p.again = s.On("links are NATS", 3), []time.Duration{leaseOf / 40, leaseOf / 5}[luck.IntN(2)]
 	p.tcp = p.tcp && !p.overNATS
+	p.secure = s.On("TCP is secured", 2) && p.tcp
 	if p.tcp || p.overNATS {
 		p.frames = frames{}
 	}
+	p.carries = s.On("frames of former members are still under way", 4)
+	p.traces = s.On("members are traced", 4)
 	p.sets = s.On("wall clocks are set", 2)
 	if p.claims = s.On("clients lose their members while they hold", 3); p.claims && !p.strict {
 		p.members, p.clients, p.locks, p.callers = 3+luck.IntN(3), 4+luck.IntN(4), 3+luck.IntN(6), 2
@@ -340,6 +346,9 @@ func (w *World) faults() (table []storm.Fault) {
 	}
 	if w.overNATS {
 		w.natsFaults(on)
+	}
+	if w.secure {
+		on("a member gets another certificate", 1, member(w.renew))
 	}
 	if w.strict {
 		on("a dead member is evicted", 1, func() { w.evict() })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -26,6 +27,7 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storelock"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -46,6 +48,7 @@ type process struct {
 	client  *client.Client                 // of a client
 	door    *door                          // of a member that serves clients
 	address string                         // where it does
+	hop     transport.DynamicLink          // of a member
 	host    atomic.Pointer[transport.Host] // what the link of a member serves
 	lock    func(name string) lock.Mutex
 	names   []string // of the locks that it takes
@@ -55,19 +58,20 @@ type process struct {
 	stop    context.CancelFunc
 	callers sync.WaitGroup
 
-	dead     atomic.Bool  // nothing that it does has any effect
-	ending   atomic.Bool  // it closes, so its calls may fail
-	failed   atomic.Bool  // it has stopped by itself, as it may
-	leapt    atomic.Bool  // its wall clock was set forward
-	mute     atomic.Bool  // nothing that it sends arrives
-	deaf     atomic.Bool  // nothing arrives here
-	cuts     atomic.Int64 // see isBack
-	cutOff   atomic.Bool  // it does not reach its stores
-	outlives atomic.Bool  // and calls of the store outlive their contexts
-	shut     atomic.Bool  // clients do not get in
-	hangs    atomic.Bool  // or get in and hear nothing
-	dawdles  atomic.Bool  // its observers take their time, or its goroutines stall, so its calls may be late
-	wasStuck atomic.Bool  // its log handler was, so its Close may be late
+	dead     atomic.Bool   // nothing that it does has any effect
+	stints   atomic.Uint64 // how often it has got a number, or lost it
+	ending   atomic.Bool   // it closes, so its calls may fail
+	failed   atomic.Bool   // it has stopped by itself, as it may
+	leapt    atomic.Bool   // its wall clock was set forward
+	mute     atomic.Bool   // nothing that it sends arrives
+	deaf     atomic.Bool   // nothing arrives here
+	cuts     atomic.Int64  // see isBack
+	cutOff   atomic.Bool   // it does not reach its stores
+	outlives atomic.Bool   // and calls of the store outlive their contexts
+	shut     atomic.Bool   // clients do not get in
+	hangs    atomic.Bool   // or get in and hear nothing
+	dawdles  atomic.Bool   // its observers take their time, or its goroutines stall, so its calls may be late
+	wasStuck atomic.Bool   // its log handler was, so its Close may be late
 	stuck    atomic.Pointer[chan struct{}]
 	trap     atomic.Pointer[func()] // what happens when a call has reached the record, before the answer is there
 
@@ -128,30 +132,32 @@ func (w *World) begin(s *slot) {
 		time.Sleep(w.ahead()) // only the wall clocks know the last epoch, and must not have been set back since
 	}
 	p := w.process(s.name())
-	cfg := node.Config{Name: p.who, Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
-	var link transport.DynamicLink
+	cfg := node.Config{Name: p.who, Group: "world", Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
 	var err error
+	if w.traces {
+		cfg.Trace = trace.NewRecorder(io.Discard)
+	}
 	if w.strict {
 		var all []dmutex.NodeID
 		for _, o := range w.slots {
 			all = append(all, o.place)
 		}
 		p.open(func() {
-			link, err = p.link(s.place)
+			p.hop, err = p.link(s.place)
 			require.NoError(w.t, err)
-			p.node, err = node.OpenStrict(context.Background(), s.place, all, road{link, p}, cfg)
+			p.node, err = node.OpenStrict(context.Background(), s.place, all, road{p.hop, p}, cfg)
 		})
 	} else {
 		cfg.Lease = leaseOf
 		if w.clients > 0 {
 			door, err := p.listen()
 			require.NoError(w.t, err)
-			cfg.Clients = &node.Clients{Session: w.session, Listeners: []net.Listener{door}}
+			cfg.Clients = &node.Clients{Session: w.session, Listeners: []net.Listener{door}, Allow: allow}
 		}
 		p.open(func() {
-			link, err = p.link(dmutex.None)
+			p.hop, err = p.link(dmutex.None)
 			require.NoError(w.t, err)
-			p.node, err = node.Open(context.Background(), p.store(w.group), road{link, p}, cfg)
+			p.node, err = node.Open(context.Background(), p.store(w.group), road{p.hop, p}, cfg)
 		})
 	}
 	require.NoError(w.t, err)
@@ -162,6 +168,16 @@ func (w *World) begin(s *slot) {
 	w.mu.Unlock()
 	w.work(p)
 	w.running.Go(func() { w.supervise(s, p) })
+}
+
+// forbidden is a lock that no client may have.
+const forbidden = "of the members"
+
+func allow(_ net.Conn, client, lock string, _ bool) error {
+	if lock == forbidden {
+		return errors.New("it is " + forbidden)
+	}
+	return nil
 }
 
 // supervise replaces a member that has stopped by itself, as it may do because of some faults.
@@ -306,7 +322,9 @@ func (w *World) beginClient(p *process) {
 	case p.nc != nil:
 		dial, members = natsclient.Dialer(p.nc), []string{front}
 	case p.socket != nil:
-		dial = p.socket.Dial
+		if dial = p.socket.Dial; w.secure {
+			dial = p.dialSecurely
+		}
 	}
 	var err error
 	p.open(func() {

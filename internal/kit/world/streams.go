@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -57,7 +58,13 @@ func (p *process) link(self dmutex.NodeID) (transport.DynamicLink, error) {
 		return p.w.net.Link(self), nil
 	}
 	c := tcplink.Config{Self: self, Listen: p.at.ip + ":7000", AllowPlain: true}
+	if p.w.secure {
+		c.AllowPlain, c.TLS = false, p.certificates(self)
+	}
 	if self != dmutex.None {
+		if p.w.secure {
+			c.NodeOf = tcplink.NodeOf
+		}
 		c.Peers = make(map[dmutex.NodeID]string)
 		for _, o := range p.w.slots {
 			c.Peers[o.place] = p.w.machineOf(o.name()).ip + ":7000"
@@ -107,7 +114,11 @@ func (p *process) listen() (net.Listener, error) {
 		return porch{l, p, kept}, err
 	case p.socket != nil:
 		l, err := p.socket.Listen(context.Background(), p.at.ip+":80")
-		return porch{l, p, kept}, err
+		l = porch{l, p, kept}
+		if err == nil && p.w.secure {
+			l = tls.NewListener(l, p.certificates(dmutex.None))
+		}
+		return l, err
 	}
 	p.door = newDoor(p)
 	return p.door, nil

@@ -73,8 +73,19 @@ func (l road) Send(to dmutex.NodeID, frame []byte) error {
 		return l.DynamicLink.Send(to, frame)
 	}
 	frame = bytes.Clone(frame)
-	time.AfterFunc(late, func() { _ = l.DynamicLink.Send(to, frame) })
+	stint := p.stints.Load()
+	time.AfterFunc(late, func() {
+		if p.w.carries || p.stints.Load() == stint {
+			_ = l.DynamicLink.Send(to, frame)
+		}
+	})
 	return nil
+}
+
+// Become implements [transport.DynamicLink].
+func (l road) Become(self dmutex.NodeID) error {
+	l.p.stints.Add(1)
+	return l.DynamicLink.Become(self)
 }
 
 // An archive keeps one record, which may be put back to an older one, deleted, or forgotten.
