@@ -124,7 +124,7 @@ var rows = []layer{
 	{"internal/kit/stall", false, nil},
 	{"internal/kit/storm", false, []string{"internal/kit/stall"}},
 	{"internal/kit/servetest", false, []string{".", "client", "node", "store", "transport"}},
-	{"internal/kit/world", false, []string{".", "client", "internal/kit/algorithms", "internal/kit/natsnet", "internal/kit/nodetest", "internal/kit/stall", "internal/kit/storm", "internal/kit/streamnet", "internal/kit/wrongclock", "internal/membership/lease", "internal/outside", "lock", "lock/fence", "lock/semaphore", "node", "store", "store/storelock", "transport"}},
+	{"internal/kit/world", false, []string{".", "client", "internal/kit/algorithms", "internal/kit/certtest", "internal/kit/natsnet", "internal/kit/nodetest", "internal/kit/stall", "internal/kit/storm", "internal/kit/streamnet", "internal/kit/wrongclock", "internal/membership/lease", "internal/outside", "lock", "lock/fence", "lock/semaphore", "node", "store", "store/storelock", "trace", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

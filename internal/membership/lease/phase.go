@@ -87,10 +87,8 @@ func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, 
 // wrongMessage says what is wrong with a message of any kind.
 func (m *Machine) wrongMessage(p *peer, msg *membership.Message) string {
 	switch {
-	case p == nil:
-		return "the sender is no member"
-	case msg.To != m.self:
-		return "it is not for this node"
+	case p == nil || msg.To != m.self:
+		return "the sender is no member, or it is not for this node"
 	case msg.Cleared > max(m.cfg.Clock, m.record.Epoch)+epochs.Day:
 		return "it tells of the end of leases that are yet to be given"
 	case (&membership.Parting{Lent: msg.Lent}).Wrong():
