@@ -9,8 +9,8 @@
 // some of the others. Their referee judges by what the holders read on the clock of the
 // machine: an overlap is an instant at which two handles were good.
 //
-// Five processes of a hundred clients each take the locks of three members, which are killed,
-// closed and paused, as are the clients. Their ledger judges by the handles of the clients.
+// What needs no kernel, no signal and no server is in the simulation of internal/kit/world, such as clients that
+// lose their members.
 //
 // In the end a checker for histories, porcupine, judges each lock's history as a whole.
 //

@@ -88,29 +88,6 @@ func endure(t *testing.T, link string) {
 	require.Positive(t, victims)
 }
 
-// The first frame of each entry is lost. That costs the entry about one timeout, as
-// TestLossyFirstSending of package session shows. The waits here are logged.
-func TestLossyTCP(t *testing.T)  { lose(t, "tcp") }
-func TestLossyNATS(t *testing.T) { lose(t, "nats") }
-
-func lose(t *testing.T, link string) {
-	unlessShort(t)
-	t.Parallel()
-	r := newGroupOf(t, link, 3, task{Seed: *seed, Algorithms: slices.Sorted(maps.Keys(right)), Lossy: true})
-	<-time.After(2 * time.Second)
-	var waits []time.Duration
-	for _, said := range r.word(wordTell) {
-		waits = append(waits, said.Waits...)
-	}
-	r.word(wordStop)
-	r.drain()
-	r.leave()
-	r.verdict()
-	slices.Sort(waits)
-	require.NotEmpty(t, waits)
-	t.Logf("%d entries, median wait %v, 98 of 100 below %v, longest %v", len(waits), waits[len(waits)/2], waits[len(waits)*98/100], waits[len(waits)-1])
-}
-
 // unlessShort skips a test under -short.
 func unlessShort(t *testing.T) {
 	if testing.Short() {

@@ -39,7 +39,6 @@ type task struct {
 	Referee    string // address
 	NATS       string // address; empty for TCP
 	Authority  authority
-	Lossy      bool // the first frame of each entry is lost
 
 	// Of a group with leases. Then Self is only the group's name for the process, and
 	// there are no Members.
@@ -68,7 +67,6 @@ type report struct {
 	Addresses map[string]string // by algorithm
 	States    map[string]state
 	Stalls    []time.Duration // how long view changes took
-	Waits     []time.Duration // for locks that were granted
 }
 
 // state is the state of a node.
@@ -107,7 +105,6 @@ type worker struct {
 
 	mu     sync.Mutex
 	stalls []time.Duration
-	waits  []time.Duration
 }
 
 // fail ends the process with the reason, which the group reports.
@@ -152,7 +149,7 @@ func work() {
 		case wordTell:
 			r.States = w.tell()
 			w.mu.Lock()
-			r.Stalls, r.Waits = slices.Clone(w.stalls), slices.Clone(w.waits)
+			r.Stalls = slices.Clone(w.stalls)
 			w.mu.Unlock()
 		case wordCut:
 			w.cut.Store(&o.Cut)
@@ -208,7 +205,6 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		for id, address := range peers[name] {
 			must(w.links[name].(*tcplink.Link).SetPeer(id, address))
 		}
-		link := &lossy{Link: w.links[name]}
 		cfg := node.Config{
 			Algorithm: either[name], Group: name, Deadlock: detect, Lease: w.Lease,
 			Logger: slog.New(stuck{w.leaving}),
@@ -218,33 +214,17 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 				w.stalls = append(w.stalls, c.Took)
 			}},
 		}
-		if w.Lossy {
-			cfg.Observer.Wait = func(wait node.Event) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				if wait.Err == nil {
-					w.waits = append(w.waits, wait.Took)
-				}
-			}
-		}
 		var n *node.Node
 		var err error
-		switch {
-		case w.Lease > 0:
+		if w.Lease > 0 {
 			ear := &ear{DynamicLink: w.links[name].(transport.DynamicLink), self: w.Self, cut: &w.cut}
 			n, err = node.Open(context.Background(), w.way(name), ear, cfg)
-		case w.Lossy:
-			n, err = node.OpenStrict(context.Background(), w.Self, w.Members, link, cfg)
-		default:
+		} else {
 			n, err = node.OpenStrict(context.Background(), w.Self, w.Members, w.links[name], cfg)
 		}
 		must(err)
 		w.nodes[name] = n
 		go w.observe(name, n)
-		hands := hands
-		if w.Lossy {
-			hands = 1 // the frames of more hands would show which frame is missing
-		}
 		for j := range hands {
 			w.hands.Go(func() {
 				conn, err := net.Dial("tcp", w.Referee)
@@ -259,7 +239,6 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 					hear:   json.NewDecoder(conn),
 
 					retiring: w.retiring,
-					link:     link,
 					lease:    w.Lease,
 				}
 				h.toil(w.stop)
@@ -314,22 +293,6 @@ func (w *worker) tell() map[string]state {
 	return states
 }
 
-// A lossy link loses the first frame of each entry to each peer.
-type lossy struct {
-	transport.Link
-	entry atomic.Int64
-	lost  sync.Map // by peer: the entry whose first frame was lost
-}
-
-func (l *lossy) Send(to dmutex.NodeID, frame []byte) error {
-	if entry := l.entry.Load(); entry > 0 {
-		if before, _ := l.lost.Swap(to, entry); before != entry {
-			return nil
-		}
-	}
-	return l.Link.Send(to, frame)
-}
-
 // A stuck log handler hangs until the process leaves. The nodes must not wait for it.
 type stuck struct{ until <-chan struct{} }
 
@@ -363,7 +326,6 @@ type hand struct {
 	hear   *json.Decoder
 
 	retiring context.Context
-	link     *lossy
 	lease    time.Duration // 0 without leases
 	stays    []*stay       // the critical sections that it is in
 }
@@ -384,7 +346,6 @@ func (h *hand) toil(stop <-chan struct{}) {
 			return
 		}
 		ctx, cancel := h.retiring, context.CancelFunc(func() {})
-		h.link.entry.Add(1)
 		impatient := h.rng.IntN(3) == 0
 		if impatient {
 			ctx, cancel = context.WithTimeout(ctx, h.upTo(20*time.Millisecond))

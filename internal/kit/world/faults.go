@@ -150,6 +150,9 @@ func draw(s *storm.Storm) (p *plan) {
 		p.locks, p.callers, p.think, p.longHolds = 1+luck.IntN(100), 4+luck.IntN(8), 5*time.Millisecond, false
 		p.events, p.pace = 10, leaseOf/20
 	}
+	if s.On("clients are many", 20) {
+		p.clients, p.callers, p.locks = 20+luck.IntN(40), 2, 5+luck.IntN(20)
+	}
 	if p.proves && !p.claims && luck.IntN(2) == 0 {
 		p.clients = 0 // members with clients do not use the proof
 	}

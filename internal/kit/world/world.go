@@ -161,7 +161,7 @@ func Run(t *testing.T, seed uint64) (w *World) {
 func (w *World) settle() {
 	w.mend()
 	w.calm.Store(true)
-	w.done["stall"] = stall.End()
+	w.stalled(stall.End())
 	w.paths()
 	time.Sleep(2 * leaseOf)
 	w.replaceAll()
@@ -330,6 +330,13 @@ func (w *World) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done[what]++
+}
+
+// stalled counts how often goroutines have stalled.
+func (w *World) stalled(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done["stall"] += n
 }
 
 // Done returns how often each kind of call has brought something.
