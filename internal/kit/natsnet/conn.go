@@ -174,7 +174,7 @@ func (l *line) send(b []byte) {
 
 // pump lets arrive what is due.
 func (l *line) pump() {
-	for len(l.queue) > 0 && !*l.held {
+	for len(l.queue) > 0 && !*l.held && !l.c.way.paused {
 		next := l.queue[0]
 		if wait := time.Until(next.due); wait > 0 {
 			if l.timer != nil {

@@ -116,6 +116,7 @@ type Way struct {
 	refused bool          // no connection is made
 	dead    bool
 	out, in bool // nothing gets through in this direction
+	paused  bool
 	wake    *sync.Cond
 	conns   []*conn // with an end that is open
 }
@@ -139,13 +140,16 @@ func (w *Way) InProcessConn() (net.Conn, error) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	if w.server.waits {
-		w.wait(time.Now().Add(patience), func() bool { return w.dead || !w.out && !w.in })
+		w.wait(time.Now().Add(patience), func() bool { return w.dead || w.opens() })
 	}
-	if w.server.down || w.dead || w.refused || w.out || w.in {
+	if w.server.down || w.dead || w.refused || !w.opens() {
 		return nil, errRefused
 	}
 	return w.server.accept(w), nil
 }
+
+// opens reports whether the way is open in both directions. The caller has the mutex.
+func (w *Way) opens() bool { return !w.out && !w.in && !w.paused }
 
 // wait waits until it is so, or until that time if it is not zero. The caller has the mutex.
 func (w *Way) wait(until time.Time, so func() bool) (is bool) {
@@ -191,6 +195,12 @@ func (w *Way) Hold(out, in bool) {
 	})
 }
 
+// Pause is Hold in both directions until Resume, beside what Hold says.
+func (w *Way) Pause() { w.change(func() { w.paused = true }) }
+
+// Resume ends it.
+func (w *Way) Resume() { w.change(func() { w.paused = false }) }
+
 // Refuse lets no connection be made, or ends that.
 func (w *Way) Refuse(on bool) { w.change(func() { w.refused = on }) }
 
@@ -207,7 +217,7 @@ func (w *Way) Drop() {
 // Kill ends the process for good. Its system sends what was written, and closes the connections.
 func (w *Way) Kill() {
 	w.change(func() {
-		w.dead = true
+		w.dead, w.paused = true, false
 		for _, c := range w.conns {
 			if c.err == nil {
 				c.hangUp()

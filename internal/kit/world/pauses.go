@@ -64,7 +64,7 @@ func (p *process) pause() {
 	case p.socket != nil:
 		p.socket.Pause()
 	case p.way != nil:
-		p.way.Hold(true, true)
+		p.way.Pause()
 	case p.node != nil:
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *process) resume() {
 	case p.socket != nil:
 		p.socket.Resume()
 	case p.way != nil:
-		p.way.Hold(false, false)
+		p.way.Resume()
 	}
 	p.mu.Lock()
 	if p.number != dmutex.None {
