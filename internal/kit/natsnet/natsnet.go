@@ -38,6 +38,7 @@ type Server struct {
 	luck  *rand.Rand
 	down  bool
 	waits bool
+	loses float64
 	ways  []*Way
 	conns []*conn // that the server has not left, in the order in which they were made
 	cuts  map[[2]*Way]bool
@@ -57,6 +58,14 @@ func (s *Server) Wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = true
+}
+
+// Lose loses so much of what is carried to subscribers from now on, as where servers of a cluster meet again and again, or a
+// client is too slow.
+func (s *Server) Lose(rate float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loses = rate
 }
 
 // Stop ends the server: it forgets all, and refuses connections until Start.

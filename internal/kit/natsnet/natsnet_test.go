@@ -178,6 +178,17 @@ func TestEnds(t *testing.T) {
 	})
 }
 
+func TestLose(t *testing.T) {
+	inPair(t, func(_ *testing.T, s *Server, a, b *client) {
+		s.Lose(1)
+		a.say("1")
+		b.heard(0)
+		s.Lose(0)
+		a.say("2")
+		b.heard(0, "2")
+	})
+}
+
 func TestCut(t *testing.T) {
 	inPair(t, func(t *testing.T, s *Server, a, b *client) {
 		s.Cut(a.Way, b.Way)

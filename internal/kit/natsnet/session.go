@@ -148,8 +148,11 @@ func (c *conn) publish(m message) {
 	}
 }
 
-// hand gives a message to one subscriber, unless it is too slow.
+// hand gives a message to one subscriber, unless it is too slow, or the message is lost.
 func (c *conn) hand(sub *subscription, m message) {
+	if s := c.server; s.loses > 0 && s.luck.Float64() < s.loses {
+		return
+	}
 	word := "MSG"
 	if len(m.sizes) == 2 {
 		word = "HMSG"

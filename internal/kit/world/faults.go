@@ -39,6 +39,7 @@ type plan struct {
 	secure   bool           // TCP is
 	overNATS bool           // links and clients are over NATS
 	again    time.Duration  // how long nats.go waits before it connects again
+	loses    float64        // of what a server of NATS carries
 	frames   frames
 	stores   stores
 
@@ -79,8 +80,8 @@ func (p *plan) String() string {
 	if p.strict {
 		mode = "strict"
 	}
-	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, NATS %v, %d events at most %v apart, frames %+v, stores %+v, stalls %d",
-		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.overNATS, p.events, p.pace, p.frames, p.stores, p.stalls)
+	return fmt.Sprintf("%s, %s, %d members, %d clients (session %v), %d locks, %d users of %d records, %d callers each, proofs %v, deadlock %v, TCP %v, NATS %v (loses %v), %d events at most %v apart, frames %+v, stores %+v, stalls %d",
+		mode, p.algorithm.Name, p.members, p.clients, p.session, p.locks, p.lockers, p.records, p.callers, p.proves, p.deadlock, p.tcp, p.overNATS, p.loses, p.events, p.pace, p.frames, p.stores, p.stalls)
 }
 
 // draw draws a plan. Each draw is made whatever the ones before it have brought, so that a fault that is left out changes
@@ -127,6 +128,9 @@ func draw(s *storm.Storm) (p *plan) {
 	p.overNATS, p.again = s.On("links are NATS", 3), []time.Duration{leaseOf / 40, leaseOf / 5}[luck.IntN(2)]
 	p.tcp = p.tcp && !p.overNATS
 	p.secure = s.On("TCP is secured", 2) && p.tcp
+	if p.overNATS {
+		p.loses = p.frames.lost / 10
+	}
 	if p.tcp || p.overNATS {
 		p.frames = frames{}
 	}
@@ -178,6 +182,7 @@ func (w *World) forAWhile(most time.Duration, mend func()) {
 func (w *World) mend() {
 	w.heal()
 	if w.nats != nil {
+		w.nats.Lose(0)
 		w.nats.Start()
 	}
 	for _, p := range w.all() {

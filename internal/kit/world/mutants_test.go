@@ -79,6 +79,12 @@ var mutants = []mutant{
 	// The strict mode.
 	{"a view needs no promise of those that are down", "internal/membership/consent/consent.go", "case !slices.Contains(m.evicted, u.node) && !m.excused(u, last):", "case !slices.Contains(m.evicted, u.node) && !m.excused(u, last) && false:", ""},
 
+	// NATS.
+	{"a message over NATS that is lost is not missed", "client/natsclient/natsclient.go", "case binary.BigEndian.Uint32(data) != c.received:", "case false:", ""},
+	{"a connection over NATS has no deadline", "client/natsclient/natsclient.go", "func() { c.end(os.ErrDeadlineExceeded) })", "func() { _ = os.ErrDeadlineExceeded })", ""},
+	{"a link over NATS hears what is for its former number", "transport/natslink/natslink.go", "l.over == nil && l.self == self && deliver != nil", "l.over == nil && deliver != nil", ""},
+	{"a connection over NATS ends without a word", "client/natsclient/natsclient.go", "return c.nc.Publish(c.to.String(), nil)\n}\n\n// SetReadDeadline", "return nil\n}\n\n// SetReadDeadline", ""},
+
 	// What no world finds.
 	{"one who comes back writes its own settings", ofLease + "lease.go", "m.misfit(r.Members); err != nil &&", "m.misfit(r.Members); err != nil && false &&", "all processes of a world have the same settings"},
 }

@@ -107,7 +107,7 @@ func (w *World) natsFaults(on func(string, int, func())) {
 			}
 		})
 	}
-	on("a connection with the server ends", 3, anybody(func(p *process) { p.way.Drop() }))
+	on("a connection with the server ends", 5, anybody(func(p *process) { p.way.Drop() }))
 	on("a process loses the server", 2, anybody(func(p *process) {
 		p.way.Refuse(true)
 		p.way.Drop()
@@ -118,7 +118,7 @@ func (w *World) natsFaults(on func(string, int, func())) {
 		hold([]*process{p}, way != 1, way != 2, leaseOf*5/2)
 	}))
 	on("the server hangs", 1, func() { hold(w.all(), true, true, leaseOf) })
-	on("the server restarts", 1, func() {
+	on("the server restarts", 2, func() {
 		w.nats.Stop()
 		w.forAWhile(leaseOf, w.nats.Start)
 	})

@@ -126,6 +126,7 @@ func Run(t *testing.T, seed uint64) (w *World) {
 	}
 	if w.overNATS {
 		w.nats = natsnet.New(seed)
+		w.nats.Lose(w.loses)
 		if waits {
 			w.nats.Wait()
 		}
