@@ -153,8 +153,19 @@ func (c *caller) call(what string, ctx context.Context, linger time.Duration, tr
 		c.w.count(what)
 		return true
 	}
+	if c.waited(began) {
+		c.w.Wrong("%s of %s has waited since before the calm, for %v: %v", what, c.p.who, time.Since(began), err)
+	}
 	c.fails(what, ctx, try, err)
 	return false
+}
+
+// waited reports whether a call that has got nothing has waited all through a long calm. Who waits for a record is not served
+// in turn.
+func (c *caller) waited(began time.Time) bool {
+	p, w := c.p, c.w
+	calm := w.calm.Load() && began.Before(w.calmed) && time.Since(w.calmed) > 5*leaseOf
+	return calm && (p.node != nil || p.client != nil) && !p.dead.Load() && !p.ending.Load() && !p.failed.Load()
 }
 
 // fails judges the error of a call.

@@ -84,6 +84,7 @@ type World struct {
 	authority *certtest.Authority
 	nats      *natsnet.Server // nil if there is no NATS
 	calm      atomic.Bool     // nothing is lost, late or slow any more
+	calmed    time.Time       // when that began
 	group     *archive        // the record of the members
 	archives  []*archive      // of locks in single records
 	lives     *registry       // of all processes, if stores prove deaths
@@ -161,6 +162,7 @@ func Run(t *testing.T, seed uint64) (w *World) {
 // settle lets everything become well, asks for all that must be true then, and ends all processes.
 func (w *World) settle() {
 	w.mend()
+	w.calmed = time.Now()
 	w.calm.Store(true)
 	w.stalled(stall.End())
 	w.paths()
