@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,15 +102,18 @@ func (m *mutant) build(t *testing.T) *build {
 // those that no world has found.
 func TestMutants(t *testing.T) {
 	var list []string
-	for i := range mutants {
-		m := &mutants[i]
+	for i, m := range slices.Concat(mutants, stalling) {
 		b := m.build(t)
 		named := os.Getenv("DMUTEX_MUTANT")
 		if os.Getenv("DMUTEX_LONG") == "" || m.no != "" && named == "" || !strings.Contains(m.fault, named) {
 			continue
 		}
 		t.Run(m.fault, func(t *testing.T) {
-			seeds, how := m.run(t, b)
+			find := m.run
+			if i >= len(mutants) {
+				find = m.stall
+			}
+			seeds, how := find(t, b)
 			list = append(list, fmt.Sprintf("%4d  %s: %s", seeds, m.fault, how))
 			t.Log(list[len(list)-1])
 			if seeds == 0 {
@@ -130,9 +134,13 @@ func (m *mutant) run(t *testing.T, b *build) (seeds int, how string) {
 	if err == nil {
 		return 0, "not found"
 	}
-	how = "it ends: " + string(out[max(0, len(out)-300):])
-	if wrong := regexp.MustCompile(`storm.go:\d+: (.*)|panic: (.*)|fatal error: (.*)`).FindSubmatch(out); wrong != nil {
-		how = string(wrong[0])
+	return strings.Count(string(out), "=== RUN   TestWorld/"), first(string(out))
+}
+
+// first returns the first thing that was wrong.
+func first(out string) string {
+	if wrong := regexp.MustCompile(`storm.go:\d+: (.*)|panic: (.*)|fatal error: (.*)`).FindString(out); wrong != "" {
+		return wrong
 	}
-	return strings.Count(string(out), "=== RUN   TestWorld/"), how
+	return "it ends: " + out[max(0, len(out)-300):]
 }

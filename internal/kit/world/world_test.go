@@ -5,14 +5,11 @@ import (
 	"iter"
 	"math"
 	"os"
-	"regexp"
 	"strconv"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
@@ -69,28 +66,4 @@ func TestWorld(t *testing.T) {
 		n++
 	}
 	t.Logf("%d seeds, %d grants; %v", n, grants, done)
-}
-
-// Everything at once while goroutines stall between any two statements of the drivers, for up to a lease and a half. With
-// DMUTEX_LONG=1 it runs as many seeds as [seeds] says; DMUTEX_SEED runs one that has failed again, event by event.
-func TestStalls(t *testing.T) {
-	skip(t)
-	b := newBuild(t)
-	b.ordered(t)
-	b.stalled(t)
-	program := b.program(t)
-	grants, stalls, n := 0, 0, 0
-	for seed := range seeds(t, 0) {
-		out, err := run(t, program, seed)
-		if err != nil {
-			t.Errorf("%s\nThis was the build with stalls: instead of the test that it names run -run '^TestStalls$'", out)
-			continue
-		}
-		sum := regexp.MustCompile(`(\d+) grants;.*\bstall:(\d+)`).FindStringSubmatch(out)
-		require.NotNil(t, sum, out)
-		g, _ := strconv.Atoi(sum[1])
-		s, _ := strconv.Atoi(sum[2])
-		grants, stalls, n = grants+g, stalls+s, n+1
-	}
-	t.Logf("%d seeds, %d grants, %d stalls", n, grants, stalls)
 }
