@@ -211,7 +211,7 @@ func (m mortal) Until() time.Time {
 }
 
 func (m mortal) Context() context.Context {
-	return doing{m.Held.Context(), m.p}
+	return doing{m.Held.Context(), m.p, false}
 }
 
 // gives reports whether a lock that was lost for that reason is given back before its Until: at once by a process that
@@ -237,7 +237,11 @@ func (c *caller) stay(name string, h lock.Held, shared bool) {
 	}
 	w.Judge(stay, func() {
 		c.write(name, h, shared)
-		for left := c.hold(); left > 0 && p.ctx.Err() == nil; {
+		left := c.hold()
+		if end := time.Now().Add(left).UnixNano(); end > p.holds.Load() {
+			p.holds.Store(end)
+		}
+		for left > 0 && p.ctx.Err() == nil {
 			d := min(left, leaseOf/4)
 			left -= d
 			select {
@@ -355,12 +359,16 @@ var errOfFunction = errors.New("the function has failed")
 // A doing is the context of a hold, such as a function has that runs under it.
 type doing struct {
 	context.Context
-	p *process
+	p      *process
+	permit bool // the hold is one
 }
 
 func (d doing) Err() error {
 	if away := d.p.drowsy(); away != nil {
 		return away
+	}
+	if d.permit && d.p.ending.Load() { // Close does not wait for the function, whose context ends a moment later
+		return errDead
 	}
 	return d.Context.Err()
 }
@@ -383,7 +391,7 @@ func (c *caller) within(shared bool) (f func(name string, ctx context.Context, f
 		if c.w.stalls > 0 { // who ends the context may, and nothing else tells how long the lock is held
 			holds()
 		} else {
-			c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p}, Gives: c.p.gives}, holds)
+			c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p, strings.HasPrefix(name, "permits")}, Gives: c.p.gives}, holds)
 		}
 		if panics {
 			panic(errOfFunction)

@@ -8,14 +8,14 @@ import (
 
 // What happens to clients while they hold, and to the members that have lent it to them.
 
-// lent draws a client that holds something by a member that is there, and returns both, nil if there is none. It waits a while
-// for one.
-func (w *World) lent() (u *process, s *slot) {
+// lent draws a client that holds something by a member that is there, and is to hold it for so long, and returns both, nil if
+// there is none. It waits a while for one.
+func (w *World) lent(atLeast time.Duration) (u *process, s *slot) {
 	for range 10 {
 		users := slices.Clone(w.users)
 		w.Luck.Shuffle(len(users), func(i, j int) { users[i], users[j] = users[j], users[i] })
 		for _, u := range users {
-			if u.client == nil {
+			if u.client == nil || time.Until(time.Unix(0, u.holds.Load())) < atLeast {
 				continue
 			}
 			st := u.client.Status()
@@ -34,7 +34,7 @@ func (w *World) lent() (u *process, s *slot) {
 // goesWhileLent takes a member away from a client that holds something: it crashes, closes, is excluded, or is out of
 // reach, of that client too or not, which may lose its connection first, or answers, or be cut off until its session ends.
 func (w *World) goesWhileLent() {
-	u, s := w.lent()
+	u, s := w.lent(0)
 	if u == nil {
 		return
 	}
@@ -82,27 +82,29 @@ func (w *World) goesWhileLent() {
 		w.sleeps(p)
 		return
 	}
-	if w.sets && w.Luck.IntN(2) == 0 {
-		w.leaps(w.UpTo(leaseOf))
-	}
 	if w.Luck.IntN(2) == 0 {
 		w.begin(s)
 	}
 }
 
-// leaps sets the wall clock of the next member forward that is to take over what a client holds, so that it loses its
-// lease while it waits for that.
-func (w *World) leaps(within time.Duration) {
+// leaps takes the member away from a client that holds something, and sets the wall clock of the next one forward that is to
+// take that over, so that it loses its lease while it waits for that.
+func (w *World) leaps() {
+	u, s := w.lent(leaseOf)
+	if u == nil || !w.sets {
+		return
+	}
 	claims := func(p *process) uint64 { return p.node.Status().ClientsClaims }
 	before := make(map[*process]uint64)
 	for _, p := range w.memberProcesses() {
 		before[p] = claims(p)
 	}
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(leaseOf / 500) {
+	delete(before, s.now)
+	w.leave(s).kill()
+	for end := time.Now().Add(leaseOf); time.Now().Before(end); time.Sleep(leaseOf / 1000) {
 		for _, p := range w.memberProcesses() {
 			if was, there := before[p]; there && claims(p) > was {
-				p.mute.Store(true)
-				p.isBack(leaseOf / 20)
+				w.count("the next one leaps")
 				w.setWall(p, leaseOf)
 				return
 			}
@@ -113,12 +115,12 @@ func (w *World) leaps(within time.Duration) {
 // hearsLate lets a client that holds something hear nothing for a while, and then what was said, and from then on reach
 // nobody for longer than its session.
 func (w *World) hearsLate() {
-	u, _ := w.lent()
+	session := cmp.Or(w.session, leaseOf)
+	u, _ := w.lent(session * 3 / 2)
 	if u == nil {
 		return
 	}
 	w.count("a client hears late")
-	session := cmp.Or(w.session, leaseOf)
 	late := session/4 + w.UpTo(session/12) // a third is too late
 	switch {
 	case w.wires > leaseOf/10: // it hears late anyway
@@ -147,7 +149,7 @@ func (w *World) hearsLate() {
 // twoGo takes the member away from a client that holds something, and then another one, which was confirmed just before.
 // The client is back while both may still have a lease.
 func (w *World) twoGo() {
-	u, s := w.lent()
+	u, s := w.lent(leaseOf * 3 / 2)
 	other := w.some()
 	if u == nil || other == nil || other == s || len(w.memberProcesses()) < 3 {
 		return

@@ -55,8 +55,10 @@ type plan struct {
 	carries     bool // the links: a frame that was late under another number
 	stalls      int  // goroutines stall at one point of the drivers in so many; 0 if they do not
 
-	damaged atomic.Bool // a record was deleted or put back
-	evicts  atomic.Bool // a member was evicted
+	lease   atomic.Int64 // of members that begin
+	differs atomic.Bool  // some process had another, or the numbers of members begin anew
+	damaged atomic.Bool  // a record was deleted or put back
+	evicts  atomic.Bool  // a member was evicted
 }
 
 // frames is what happens to frames: how often, and for how long.
@@ -89,6 +91,7 @@ func (p *plan) String() string {
 func draw(s *storm.Storm) (p *plan) {
 	luck := s.Luck
 	p = &plan{strict: s.Seed()%4 == 3, algorithm: algorithm(s)}
+	p.lease.Store(int64(leaseOf))
 	p.members, p.locks, p.callers = 2+luck.IntN(4), 1+luck.IntN(4), 2+luck.IntN(3)
 	p.clients, p.records, p.lockers = luck.IntN(8), luck.IntN(3), 2+luck.IntN(2)
 	p.session = []time.Duration{0, 0, leaseOf / 2}[luck.IntN(3)]
@@ -400,7 +403,8 @@ func (w *World) faults() (table []storm.Fault) {
 		}
 		on("a member goes while its clients hold", most, w.goesWhileLent)
 		on("a client hears late, and is cut off then", most/4, w.hearsLate)
-		on("two members go, one after the other, while a client holds", most/4, w.twoGo)
+		on("two members go, one after the other, while a client holds", most/2, w.twoGo)
+		on("a member goes, and the next one leaps", most/4, w.leaps)
 		on("a client is cut off", 2, client(func(_ int, p *process) {
 			p.isolate(true)
 			p.isBack(w.UpTo(long))
@@ -483,6 +487,8 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 			})
 		}
 	})
+	on("a stranger begins", 1, w.stranger)
+	on("the settings change while a member is away", 1, w.changes)
 	on("the record is damaged", 1, func() {
 		if w.sets || w.damaged.Swap(true) { // once: it ends everything
 			return
@@ -504,6 +510,7 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 	})
 	if !w.proves && !w.sets {
 		on("the store forgets", 1, func() {
+			w.differs.Store(true)
 			w.group.forget()
 			for _, a := range w.archives {
 				a.forget()

@@ -63,7 +63,7 @@ var mutants = []mutant{
 	{"a lapse gives back what is lent", ofLocks + "table.go", "why.lapse <= lapses && !t.uses[h].lent", "why.lapse <= lapses", ""},
 	{"every claim is taken", ofLocks + "waiter.go", "carryover.MayClaim(w.Claims, t.start.Members, l.former()) &&", "(carryover.MayClaim(w.Claims, t.start.Members, l.former()) || true) &&", "not in 300 worlds, in some 75 of which members go while their clients hold"},
 	{"the grant of a claim goes to the next waiter", ofLocks + "waiter.go", "len(l.waiters) == 0 || w.Claims != nil ||", "len(l.waiters) == 0 ||", "not in 300 worlds, in some 75 of which members go while their clients hold"},
-	{"a claim counts after its time", ofSession, "case !m.holds(*r) || !m.on().term.Runs():", "case !m.holds(*r) && false:", "not in 300 worlds, in some 75 of which members go while their clients hold"},
+	{"a claim counts after its time", ofSession, "case !m.holds(*r) || !m.on().term.Runs():", "case !m.holds(*r) && false:", "equivalent: the client forgets what it held at that time, before it looks at anything else"},
 	{"a client keeps what its session has lost", ofSession, "lost := m.holds(r) && !r.left.Runs()", "lost := m.holds(r) && !r.left.Runs() && false", ""},
 	{"nobody claims", ofSession, "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) {\n\t\t\tm.send", "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) && false {\n\t\t\tm.send", "it costs holds only, which may be lost: a world does not demand that one moves"},
 
@@ -87,7 +87,7 @@ var mutants = []mutant{
 	{"a connection over NATS ends without a word", "client/natsclient/natsclient.go", "return c.nc.Publish(c.to.String(), nil)\n}\n\n// SetReadDeadline", "return nil\n}\n\n// SetReadDeadline", "not in 300 worlds: the other side notices it by what does not come"},
 
 	// What no world finds.
-	{"one who comes back writes its own settings", ofLease + "lease.go", "m.misfit(r.Members); err != nil &&", "m.misfit(r.Members); err != nil && false &&", "all processes of a world have the same settings"},
+	{"one who comes back writes its own settings", ofLease + "lease.go", "if m.differs() || e.", "if m.differs() && m.in.View.Epoch == 0 && m.exclusions == 0 || e.", ""},
 }
 
 // build returns the build with the fault.

@@ -47,6 +47,7 @@ type process struct {
 	node    *node.Node                     // of a member
 	client  *client.Client                 // of a client
 	door    *door                          // of a member that serves clients
+	lease   time.Duration                  // of a member
 	address string                         // where it does
 	hop     transport.DynamicLink          // of a member
 	host    atomic.Pointer[transport.Host] // what the link of a member serves
@@ -65,6 +66,8 @@ type process struct {
 	leapt    atomic.Bool   // its wall clock was set forward
 	mute     atomic.Bool   // nothing that it sends arrives
 	deaf     atomic.Bool   // nothing arrives here
+	exiled   atomic.Bool   // it does not reach its stores, whatever becomes of other faults
+	holds    atomic.Int64  // until when somebody is to hold something, in nanoseconds since 1970
 	cuts     atomic.Int64  // see isBack
 	cutOff   atomic.Bool   // it does not reach its stores
 	outlives atomic.Bool   // and calls of the store outlive their contexts
@@ -124,7 +127,10 @@ func (p *process) store(a *archive) store.Store {
 }
 
 // begin starts a member.
-func (w *World) begin(s *slot) {
+func (w *World) begin(s *slot) { w.enter(s, time.Duration(w.lease.Load())) }
+
+// enter starts a member with this lease.
+func (w *World) enter(s *slot, lease time.Duration) {
 	if s.now != nil {
 		return
 	}
@@ -148,7 +154,7 @@ func (w *World) begin(s *slot) {
 			p.node, err = node.OpenStrict(context.Background(), s.place, all, road{p.hop, p}, cfg)
 		})
 	} else {
-		cfg.Lease = leaseOf
+		p.lease, cfg.Lease = lease, lease
 		if w.clients > 0 {
 			door, err := p.listen()
 			require.NoError(w.t, err)
@@ -197,6 +203,8 @@ func (p *process) stops(err error) bool {
 		return p.nc != nil && p.nc.IsClosed()
 	case errors.Is(err, node.ErrRecord):
 		return w.damaged.Load()
+	case errors.Is(err, node.ErrConfig):
+		return p.outdated()
 	case errors.Is(err, store.ErrUnusable):
 		return w.stores.unusable > 0
 	case errors.Is(err, node.ErrEvicted), errors.Is(err, node.ErrReplaced):

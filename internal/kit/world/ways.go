@@ -192,7 +192,7 @@ func (s *way) Swap(ctx context.Context, value []byte, rev store.Revision) (next 
 func (s *way) call(ctx context.Context, do func() error, later func()) error {
 	p, f := s.p, &s.p.w.stores
 	p.waits(ctx.Done())
-	if p.cutOff.Load() {
+	if p.cutOff.Load() || p.exiled.Load() {
 		<-ctx.Done()
 		if p.outlives.Load() && !p.dead.Load() { // it breaks the contract
 			time.Sleep(leaseOf / 3)
