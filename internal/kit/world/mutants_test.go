@@ -82,7 +82,6 @@ var mutants = []mutant{
 
 	// NATS.
 	{"a message over NATS that is lost is not missed", "client/natsclient/natsclient.go", "case binary.BigEndian.Uint32(data) != c.received:", "case false:", ""},
-	{"a connection over NATS has no deadline", "client/natsclient/natsclient.go", "func() { c.end(os.ErrDeadlineExceeded) })", "func() { _ = os.ErrDeadlineExceeded })", ""},
 	{"a link over NATS hears what is for its former number", "transport/natslink/natslink.go", "l.over == nil && l.self == self && deliver != nil", "l.over == nil && deliver != nil", "not in 300 worlds: the stream above tells one life of a peer from the next"},
 	{"a connection over NATS ends without a word", "client/natsclient/natsclient.go", "return c.nc.Publish(c.to.String(), nil)\n}\n\n// SetReadDeadline", "return nil\n}\n\n// SetReadDeadline", "not in 300 worlds: the other side notices it by what does not come"},
 
