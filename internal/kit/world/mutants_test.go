@@ -57,7 +57,7 @@ var mutants = []mutant{
 
 	// Clients and their claims.
 	{"a session is longer than the lease of its member", "internal/lend/lend.go", "int64(s.cfg.Left())", "int64(s.cfg.Left() + s.cfg.Length)", ""},
-	{"a session counts from the answer", ofSession, "on.term.Confirm(now, on.sentAt, min", "on.term.Confirm(now, max(now, on.sentAt), min", "not in 300 worlds, in some 75 of which members go while their clients hold"},
+	{"a session counts from the answer", ofSession, "on.term.Confirm(now, on.sentAt, min", "on.term.Confirm(now, max(now, on.sentAt), min", ""},
 	{"what is lent goes back whenever the record was asked", ofLocks + "table.go", "return !u.over.After(sent)", "return !u.over.After(sent) || true", ""},
 	{"what is lent goes back after a step of the wall clock", ofLocks + "table.go", "over := clock.Latest(t.cfg.Mail.Now(), t.lease.Load().lent)", "over := t.cfg.Mail.Now()", ""},
 	{"a lapse gives back what is lent", ofLocks + "table.go", "why.lapse <= lapses && !t.uses[h].lent", "why.lapse <= lapses", ""},
