@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/internal/kit/storm"
 )
@@ -66,4 +68,9 @@ func TestWorld(t *testing.T) {
 		n++
 	}
 	t.Logf("%d seeds, %d grants; %v", n, grants, done)
+	if n >= 100 && !t.Failed() {
+		for _, what := range []string{"moved", "lost", "settings change", "two members go", "a client hears late"} {
+			require.Positive(t, done[what], what)
+		}
+	}
 }
