@@ -64,8 +64,11 @@ func (w *World) changes() {
 	for _, o := range w.slots {
 		w.begin(o)
 	}
-	for len(w.registered()) == 0 { // else it would begin the group
-		time.Sleep(leaseOf / 10)
+	for end := time.Now().Add(8 * leaseOf); len(w.registered()) == 0; time.Sleep(leaseOf / 10) { // else it would begin the group
+		if time.Now().After(end) {
+			w.Wrong("no member has begun the group again")
+			break
+		}
 	}
 	time.Sleep(w.UpTo(leaseOf * 3 / 2))
 	p.exiled.Store(false)
