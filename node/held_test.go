@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/lock/semaphore"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
@@ -77,30 +78,42 @@ func TestDoReleasesLast(t *testing.T) {
 // lock until then. Other locks are free at once.
 func TestCloseWaitsForDo(t *testing.T) {
 	each(t, both, func(t *testing.T, g *group) {
-		g.open(2)
-		one, stop, done := g.node(1), make(chan struct{}), make(chan error, 1)
-		go func() {
-			done <- one.Mutex("x").Do(t.Context(), func(ctx context.Context, _ uint64) error {
-				<-ctx.Done()
-				require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
-				<-stop // the function ignores its context
-				return nil
-			})
-		}()
-		synctest.Wait()
-		g.acquire(1, "y")
-		next := g.acquireLater(t.Context(), 2, "x")
-		closed := make(chan error, 1)
-		go func() { closed <- one.Close(t.Context()) }()
-		require.NoError(t, g.acquire(2, "y").Release())
-		time.Sleep(10 * time.Minute)
-		require.Empty(t, closed)
-		require.Empty(t, next)
-		close(stop)
-		require.ErrorIs(t, <-done, node.ErrClosed)
-		require.NoError(t, <-closed)
-		require.NoError(t, (<-next).held.Release())
+		closeWaits(t, g, func(n *node.Node, f func(context.Context, uint64) error) error {
+			return n.Mutex("x").Do(t.Context(), f)
+		})
 	})
+	each(t, both, func(t *testing.T, g *group) {
+		closeWaits(t, g, func(n *node.Node, f func(context.Context, uint64) error) error {
+			permits := semaphore.New("x", 1, n.Mutex)
+			return permits.Do(t.Context(), func(ctx context.Context, _ int, fence uint64) error { return f(ctx, fence) })
+		})
+	})
+}
+
+func closeWaits(t *testing.T, g *group, do func(*node.Node, func(context.Context, uint64) error) error) {
+	g.open(2)
+	one, stop, done := g.node(1), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- do(one.Node, func(ctx context.Context, _ uint64) error {
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
+			<-stop // the function ignores its context
+			return nil
+		})
+	}()
+	synctest.Wait()
+	g.acquire(1, "y")
+	next := g.acquireLater(t.Context(), 2, "x")
+	closed := make(chan error, 1)
+	go func() { closed <- one.Close(t.Context()) }()
+	require.NoError(t, g.acquire(2, "y").Release())
+	time.Sleep(10 * time.Minute)
+	require.Empty(t, closed)
+	require.Empty(t, next)
+	close(stop)
+	require.ErrorIs(t, <-done, node.ErrClosed)
+	require.NoError(t, <-closed)
+	require.NoError(t, (<-next).held.Release())
 }
 
 // Close waits for a function that runs under Do even if the node has stopped before. It returns an

@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/mistake"
 	"github.com/dmutex/dmutex/lock"
@@ -148,7 +149,13 @@ func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
 	return nil, s.fail(err)
 }
 
-// Do runs f while it holds a permit, like Do of a [lock.Mutex].
+// A worker is the handle of a member, whose Close waits for the function under it.
+type worker interface {
+	Work() (self dmutex.NodeID, working bool)
+	Rest()
+}
+
+// Do runs f while it holds a permit, like Do of a [lock.Mutex]. Close of a node waits for f.
 func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit int, fence uint64) error) error {
 	if f == nil {
 		return s.fail(hold.ErrNoFunction)
@@ -156,6 +163,13 @@ func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit i
 	p, err := s.Acquire(ctx)
 	if err != nil {
 		return err
+	}
+	if w, ok := p.Held.(worker); ok {
+		_, working := w.Work()
+		defer w.Rest()
+		if !working {
+			return p.Release() // it is lost
+		}
 	}
 	return hold.Run(ctx, p, func(ctx context.Context, fence uint64) error { return f(ctx, p.Number, fence) })
 }

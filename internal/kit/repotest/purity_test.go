@@ -80,7 +80,7 @@ var rows = []layer{
 	{"internal/hold", false, []string{"internal/clock", "internal/leases", "internal/mistake", "lock"}},
 	{"lock/fence", false, nil},
 	{"lock/locktest", false, []string{"internal/clock", "internal/hold", "internal/leases", "internal/mistake", "lock"}},
-	{"lock/semaphore", false, []string{"internal/hold", "internal/mistake", "lock"}},
+	{"lock/semaphore", false, []string{".", "internal/hold", "internal/mistake", "lock"}},
 	{"internal/onerequest", false, nil},
 	{"store", false, []string{"internal/onerequest"}},
 	{"internal/storecall", false, nil},

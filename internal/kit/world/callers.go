@@ -211,7 +211,7 @@ func (m mortal) Until() time.Time {
 }
 
 func (m mortal) Context() context.Context {
-	return doing{m.Held.Context(), m.p, false}
+	return doing{m.Held.Context(), m.p}
 }
 
 // gives reports whether a lock that was lost for that reason is given back before its Until: at once by a process that
@@ -359,16 +359,12 @@ var errOfFunction = errors.New("the function has failed")
 // A doing is the context of a hold, such as a function has that runs under it.
 type doing struct {
 	context.Context
-	p      *process
-	permit bool // the hold is one
+	p *process
 }
 
 func (d doing) Err() error {
 	if away := d.p.drowsy(); away != nil {
 		return away
-	}
-	if d.permit && d.p.ending.Load() { // Close does not wait for the function, whose context ends a moment later
-		return errDead
 	}
 	return d.Context.Err()
 }
@@ -391,7 +387,7 @@ func (c *caller) within(shared bool) (f func(name string, ctx context.Context, f
 		if c.w.stalls > 0 { // who ends the context may, and nothing else tells how long the lock is held
 			holds()
 		} else {
-			c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p, strings.HasPrefix(name, "permits")}, Gives: c.p.gives}, holds)
+			c.w.Judge(storm.Stay{Who: c.p.who, Lock: name, Fence: fence, Shared: shared, Hold: doing{ctx, c.p}, Gives: c.p.gives}, holds)
 		}
 		if panics {
 			panic(errOfFunction)
