@@ -266,7 +266,7 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // does not answer, or a function does not return, Close waits until ctx ends, and then leaves
 // anyway, with an error that says so. This node then looks crashed to the others: they wait for
 // its return, or exclude it when the store is back. A store that does not return when the
-// context of an operation has ended delays Close by a second.
+// context of an operation has ended delays Close by a second, and a NATS server that hangs by two or more.
 //
 // A process that exits without Close looks crashed, too. The message of a Release right before the
 // exit may be lost. Then the lock becomes free together with those that the process still held.

@@ -50,12 +50,16 @@ func (p *process) logOut() {
 	}
 }
 
-// tarries is for how long nats.go keeps a process that closes: until it has given up to write, and to connect.
+// tarries is for how long NATS keeps a process that closes: until a server that hangs is no longer waited for, and where
+// sockets may be stuck until nats.go has given up to write, and to connect.
 func (p *process) tarries() time.Duration {
-	if p.nc == nil || !waits {
+	switch {
+	case p.nc == nil:
 		return 0
+	case waits:
+		return time.Minute + 5*time.Second
 	}
-	return time.Minute + 5*time.Second
+	return 2 * time.Second
 }
 
 // late is how late bytes are at most, in calm not at all.
