@@ -1,6 +1,7 @@
 package world
 
 import (
+	"flag"
 	"fmt"
 	"iter"
 	"math"
@@ -38,7 +39,8 @@ func seeds(t *testing.T, few int) iter.Seq[uint64] {
 			if one {
 				seed = storm.Seeds(t, 0)[0]
 			}
-			if !yield(seed) || one || time.Now().After(end) {
+			over := t.Failed() && flag.Lookup("test.failfast").Value.String() == "true"
+			if over || !yield(seed) || one || time.Now().After(end) {
 				return
 			}
 		}
