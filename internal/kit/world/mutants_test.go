@@ -48,6 +48,9 @@ var mutants = []mutant{
 	{"a coordinator that has not entered excludes all", "central/contract.go", "!slices.ContainsFunc(m.granted(), theirs)", "(!slices.ContainsFunc(m.granted(), theirs) || true)", ""},
 	{"a closing member does not say what it has lent", ofGroup + "record.go", "lent := g.Locks.Loans()", "lent := g.Locks.Loans()[:0]", ""},
 	{"a loss does not end the context", ofLocks + "held.go", "own.cancel(why)\n\t}\n}\n\n// Fence", "_ = own\n\t}\n}\n\n// Fence", ""},
+	{"one who comes back writes its own settings", ofLease + "lease.go", "if m.differs() || e.", "if m.differs() && m.in.View.Epoch == 0 && m.exclusions == 0 || e.", ""},
+	{"an exclusion before the last change does not count", ofLease + "lease.go", "r.Unclean > former.Unclean)", "r.Unclean == r.Epoch)", ""},
+	{"the death of a member proves that its clients are dead", ofGroup + "record.go", "ok && !cfg.Clients {", "ok {", ""},
 
 	// Sharing.
 	{"a writer joins readers", ofLocks + "share.go", "return l.waiters[0].Shares && l.held()", "return l.held()", "equivalent: settle looks again before it grants"},
@@ -65,6 +68,7 @@ var mutants = []mutant{
 	{"the grant of a claim goes to the next waiter", ofLocks + "waiter.go", "len(l.waiters) == 0 || w.Claims != nil ||", "len(l.waiters) == 0 ||", "not in 300 worlds, in some 75 of which members go while their clients hold"},
 	{"a claim counts after its time", ofSession, "case !m.holds(*r) || !m.on().term.Runs():", "case !m.holds(*r) && false:", "equivalent: the client forgets what it held at that time, before it looks at anything else"},
 	{"a client keeps what its session has lost", ofSession, "lost := m.holds(r) && !r.left.Runs()", "lost := m.holds(r) && !r.left.Runs() && false", ""},
+	{"a client that is back wants what it has released", ofSession, "m.Trying() || !r.released || r.left.Runs() {", "m.Trying() || true {", ""},
 	{"nobody claims", ofSession, "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) {\n\t\t\tm.send", "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) && false {\n\t\t\tm.send", ""},
 
 	// One lock in one record.
@@ -75,6 +79,7 @@ var mutants = []mutant{
 	{"one load tells that a swap was not done", ofRecord, "m.unsure && rev == m.rev\n", "false\n", "likewise"},
 	{"one passing error of the prover is no proof", "store/storelock/attempt.go", "\t_, err := storecall.Within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, a.l.prover.Over(ctx, life) })\n", "\t_, err := storecall.Within(ctx, func(ctx context.Context) (none struct{}, err error) { return none, a.l.prover.Over(ctx, life) })\n\tif err != nil && ctx.Err() == nil {\n\t\terr = store.ErrNoProof\n\t}\n", "not in 300 worlds: it needs a holder that cannot renew for a lease, and a waiter whose prover errs each time"},
 	{"one passing error of the prover is a proof", "store/storelock/attempt.go", "case err == nil: // but a swap", "case err == nil || !errors.Is(err, store.ErrNoProof): // but a swap", ""},
+	{"what mends later ends a record that is held", "store/storelock/attempt.go", "case errors.Is(err, store.ErrUnusable) && (a.Hold == nil || a.giveUpAt != 0):", "case errors.Is(err, store.ErrUnusable):", ""},
 	{"a semaphore keeps the permits that come late", "lock/semaphore/semaphore.go", "_ = h.Release()\n", "_ = h\n", ""},
 
 	// The strict mode.
@@ -84,9 +89,6 @@ var mutants = []mutant{
 	{"a message over NATS that is lost is not missed", "client/natsclient/natsclient.go", "case binary.BigEndian.Uint32(data) != c.received:", "case false:", ""},
 	{"a link over NATS hears what is for its former number", "transport/natslink/natslink.go", "l.over == nil && l.self == self && deliver != nil", "l.over == nil && deliver != nil", "not in 300 worlds: the stream above tells one life of a peer from the next"},
 	{"a connection over NATS ends without a word", "client/natsclient/natsclient.go", "return c.nc.Publish(c.to.String(), nil)\n}\n\n// SetReadDeadline", "return nil\n}\n\n// SetReadDeadline", "not in 300 worlds: the other side notices it by what does not come"},
-
-	// What no world finds.
-	{"one who comes back writes its own settings", ofLease + "lease.go", "if m.differs() || e.", "if m.differs() && m.in.View.Epoch == 0 && m.exclusions == 0 || e.", ""},
 }
 
 // build returns the build with the fault.
