@@ -122,18 +122,19 @@ type Link struct {
 
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	wake   *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
-	self   dmutex.NodeID
-	over   error         // why the link is closed; nil while it is not
-	done   chan struct{} // closed then
-	sub    *nats.Subscription
-	heard  dmutex.NodeID           // that sub is for
-	peers  map[dmutex.NodeID]*peer // without dynamic, those that were sent to
-	queue  []outgoing
-	queued int       // bytes, as backlog counts
-	known  state     // when nats.go was called last
-	busy   time.Time // since then publish is calling it, if not zero
+	mu      sync.Mutex
+	wake    *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
+	self    dmutex.NodeID
+	opening chan struct{} // closed when Open knows what the server says; nil while it does not wait for that
+	over    error         // why the link is closed; nil while it is not
+	done    chan struct{} // closed then
+	sub     *nats.Subscription
+	heard   dmutex.NodeID           // that sub is for
+	peers   map[dmutex.NodeID]*peer // without dynamic, those that were sent to
+	queue   []outgoing
+	queued  int       // bytes, as backlog counts
+	known   state     // when nats.go was called last
+	busy    time.Time // since then publish is calling it, if not zero
 
 	reconnects uint64    // of the connection
 	upSince    time.Time // it has been up at each look
@@ -307,7 +308,7 @@ func (l *Link) Open(host transport.Host) error {
 	switch {
 	case l.over != nil:
 		return l.over
-	case l.host.Deliver != nil:
+	case l.host.Deliver != nil || l.opening != nil:
 		return dmutex.Misuse("natslink: the link is open already")
 	case host.Deliver == nil:
 		return dmutex.Misuse("natslink: Host.Deliver is missing")
@@ -315,24 +316,40 @@ func (l *Link) Open(host transport.Host) error {
 		return fmt.Errorf("natslink: open: %w", nats.ErrConnectionClosed)
 	}
 	if !l.dynamic {
-		before := l.nc.LastError()
-		sub, err := l.subscribe(l.self)
-		if err != nil {
+		if err := l.begin(); err != nil {
 			return err
 		}
-		l.flush() // if this fails, nats.go subscribes again when the trouble is over
-		err = l.nc.LastError()
-		if err != before && denied(err, sub.Subject) || errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || l.nc.IsClosed() {
-			_ = sub.Unsubscribe()
-			return fmt.Errorf("natslink: subscribe to %s: %w", sub.Subject, cmp.Or(err, nats.ErrConnectionClosed))
-		}
-		l.sub, l.heard = sub, l.self
 	}
 	l.host, l.log, l.busy = host, latelog.New(l.host.Logger, host.Logger), time.Now()
 	l.running.Go(l.publish)
 	if l.dynamic && host.Died != nil && host.Apart > 0 {
 		l.running.Go(l.watch)
 	}
+	return nil
+}
+
+// begin subscribes for Open, and waits without l.mu, which the caller has, for what the server says.
+func (l *Link) begin() error {
+	self, opening := l.self, make(chan struct{})
+	l.opening = opening
+	l.mu.Unlock()
+	before := l.nc.LastError()
+	sub, err := l.subscribe(self)
+	if err == nil {
+		l.flush() // if this fails, nats.go subscribes again when the trouble is over
+		now := l.nc.LastError()
+		if now != before && denied(now, sub.Subject) || errors.Is(now, nats.ErrMaxSubscriptionsExceeded) || l.nc.IsClosed() {
+			err = fmt.Errorf("natslink: subscribe to %s: %w", sub.Subject, cmp.Or(now, nats.ErrConnectionClosed))
+		}
+	}
+	l.mu.Lock()
+	l.opening = nil
+	close(opening)
+	if err = cmp.Or(err, l.over); err != nil {
+		_ = sub.Unsubscribe() // as in follow
+		return err
+	}
+	l.sub, l.heard = sub, self
 	return nil
 }
 
@@ -393,6 +410,11 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
 		return
 	}
 	l.mu.Lock()
+	for opening := l.opening; opening != nil; opening = l.opening {
+		l.mu.Unlock()
+		<-opening
+		l.mu.Lock()
+	}
 	deliver := l.host.Deliver // nil if Open has failed
 	takes := l.over == nil && l.self == self && deliver != nil
 	if takes {

@@ -70,6 +70,29 @@ func TestSimulatedTrouble(t *testing.T) {
 	})
 }
 
+// While Open waits for a server that hangs, nothing else waits for Open.
+func TestSimulatedOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := natsnet.New(1).Way()
+		l, err := natslink.New(simulated(t, w), natslink.Config{Self: 1, Prefix: "test.locks"})
+		require.NoError(t, err)
+		w.Hold(true, true)
+		host, opened := transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}, make(chan error, 1)
+		go func() { opened <- l.Open(host) }()
+		synctest.Wait()
+		began := time.Now()
+		require.ErrorIs(t, l.Send(2, []byte("frame")), transport.ErrClosed)
+		require.NoError(t, l.Trouble(2))
+		require.ErrorIs(t, l.Open(host), dmutex.ErrMisuse)
+		require.Empty(t, opened)
+		require.Zero(t, time.Since(began))
+		require.NoError(t, <-opened)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		w.Hold(false, false)
+		require.NoError(t, l.Close())
+	})
+}
+
 // The links keep their contract over a server in memory, also where it is slow, and where it restarts.
 func TestSimulated(t *testing.T) {
 	var s *natsnet.Server
