@@ -352,6 +352,9 @@ func (w *World) faults() (table []storm.Fault) {
 		on("the wall clock of a member is set", 3, member(func(_ *slot, p *process) { set(p) }))
 		on("the wall clock of a user is set", 1, user(func(_ int, p *process) { set(p) }))
 	}
+	if w.sets && w.strict {
+		on("a member begins with its clock ahead", 2, w.beginsAhead)
+	}
 	if w.tcp {
 		w.streamFaults(on)
 	}
@@ -363,6 +366,7 @@ func (w *World) faults() (table []storm.Fault) {
 	}
 	if w.strict {
 		on("a dead member is evicted", 1, func() { w.evict() })
+		on("a member is taken for dead, or its number given twice", 2, w.mistakes)
 		on("all members crash", 1, func() {
 			for _, s := range w.slots {
 				if s.now != nil {

@@ -138,6 +138,9 @@ func (w *World) enter(s *slot, lease time.Duration) {
 		time.Sleep(w.ahead()) // only the wall clocks know the last epoch, and must not have been set back since
 	}
 	p := w.process(s.name())
+	if s.ahead > 0 {
+		w.setWall(p, s.ahead)
+	}
 	cfg := node.Config{Name: p.who, Group: "world", Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
 	var err error
 	if w.traces {
@@ -207,7 +210,7 @@ func (p *process) stops(err error) bool {
 		return p.outdated()
 	case errors.Is(err, store.ErrUnusable):
 		return w.stores.unusable > 0
-	case errors.Is(err, node.ErrEvicted), errors.Is(err, node.ErrReplaced):
+	case errors.Is(err, node.ErrEvicted), errors.Is(err, node.ErrReplaced), errors.Is(err, node.ErrNumberTaken):
 		return w.strict && w.evicts.Load()
 	}
 	return false

@@ -101,11 +101,18 @@ type World struct {
 
 // A slot is where one member after the other runs: a number in the strict mode, and an address that clients know.
 type slot struct {
-	place dmutex.NodeID
-	now   *process // nil while there is none
+	place  dmutex.NodeID
+	second bool          // it is elsewhere than the others believe
+	ahead  time.Duration // of the clock of its machine, when a member begins
+	now    *process      // nil while there is none
 }
 
-func (s *slot) name() string { return fmt.Sprint("m", s.place) }
+func (s *slot) name() string {
+	if s.second {
+		return fmt.Sprint("second", s.place)
+	}
+	return fmt.Sprint("m", s.place)
+}
 
 // Run runs a world, and returns how many grants it has judged.
 func Run(t *testing.T, seed uint64) (w *World) {
