@@ -357,12 +357,14 @@ func (w *World) faults() (table []storm.Fault) {
 	}
 	if w.tcp {
 		w.streamFaults(on)
+		on("a stranger connects with a member", 2, member(w.scan))
 	}
 	if w.overNATS {
 		w.natsFaults(on)
 	}
 	if w.secure {
 		on("a member gets another certificate", 1, member(w.renew))
+		on("a member gets a wrong certificate", 1, member(w.blunders))
 	}
 	if w.strict {
 		on("a dead member is evicted", 1, func() { w.evict() })
