@@ -357,7 +357,7 @@ func (w *World) faults() (table []storm.Fault) {
 	}
 	if w.tcp {
 		w.streamFaults(on)
-		on("a stranger connects with a member", 2, member(w.scan))
+		on("a stranger connects with a member", 2, member(func(_ *slot, p *process) { w.scan(p) }))
 	}
 	if w.overNATS {
 		w.natsFaults(on)
@@ -368,6 +368,7 @@ func (w *World) faults() (table []storm.Fault) {
 	}
 	if w.strict {
 		on("a dead member is evicted", 1, func() { w.evict() })
+		on("a process of another group begins", 1, w.misplaces)
 		on("a member is taken for dead, or its number given twice", 2, w.mistakes)
 		on("all members crash", 1, func() {
 			for _, s := range w.slots {

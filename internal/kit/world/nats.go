@@ -121,6 +121,11 @@ func (w *World) natsFaults(on func(string, int, func())) {
 		way := w.Luck.IntN(4)
 		hold([]*process{p}, way != 1, way != 2, leaseOf*5/2)
 	}))
+	on("a stranger publishes", 2, func() {
+		if s := w.some(); s != nil {
+			w.publishes(s.now)
+		}
+	})
 	on("the server hangs", 1, func() { hold(w.all(), true, true, leaseOf) })
 	on("the server restarts", 2, func() {
 		w.nats.Stop()

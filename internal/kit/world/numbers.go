@@ -48,6 +48,23 @@ func (w *World) mistakes() {
 	w.begin(s)
 }
 
+// misplaces lets a process of another group begin in the place of a member. It is granted nothing, and disturbs nobody.
+func (w *World) misplaces() {
+	s := w.some()
+	if s == nil {
+		return
+	}
+	w.count("a process of another group")
+	w.differs.Store(true)
+	w.leave(s).close(leaseOf, false)
+	s.group = "another world"
+	w.begin(s)
+	s.group = ""
+	time.Sleep(w.UpTo(leaseOf / 2))
+	w.leave(s).kill()
+	w.begin(s)
+}
+
 // beginsAhead lets a member begin while the clock of its machine is ahead, and again when that is set right.
 func (w *World) beginsAhead() {
 	s := w.some()

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ func (w *World) enter(s *slot, lease time.Duration) {
 	if s.ahead > 0 {
 		w.setWall(p, s.ahead)
 	}
-	cfg := node.Config{Name: p.who, Group: "world", Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
+	cfg := node.Config{Name: p.who, Group: cmp.Or(s.group, "world"), Algorithm: w.algorithm.Algorithm, Deadlock: w.deadlock, Logger: p.logger(), Observer: w.nodeObserver(p)}
 	var err error
 	if w.traces {
 		cfg.Trace = trace.NewRecorder(io.Discard)

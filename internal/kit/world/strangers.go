@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 
 // scan lets a stranger connect with the port for members, often enough to fill the member's door, and say something that is
 // not right, or nothing. It learns nothing, and no member is disturbed.
-func (w *World) scan(_ *slot, p *process) {
+func (w *World) scan(p *process) {
 	w.count("a stranger connects")
 	stranger := w.machineOf("stranger").Process()
 	self := p.node.Self()
@@ -62,6 +63,29 @@ func (w *World) scan(_ *slot, p *process) {
 		cancel()
 		stranger.Kill()
 	})
+}
+
+// publishes lets another program publish on the subject of frames to a member. They are refused, and change nothing.
+func (w *World) publishes(p *process) {
+	other := w.some().now.node.Self()
+	if other == dmutex.None {
+		return
+	}
+	w.count("a stranger publishes")
+	w.differs.Store(true)
+	const hello, ack, data, binary = 1, 3, 4, 0xc4
+	all := [][]byte{
+		{hello, 1, 1, 1, 0, binary, 9, 'x'}, {hello, 1, 1, 1, 0, binary, 1, 'x'}, {hello, 90, 99, 1, 0, binary, 1, 'x'},
+		{ack, 1, 1, 1, 0}, {ack, 0, 1, 1}, {ack, 0xc0, 1, 1}, {ack, 0xcd, 0, 1}, {ack, 0xcd, 0, 1, 1, 1}, {ack, 1},
+		{data, 1, 1, 1, 0}, {data, 1, 1, 1, 0, binary, 0}, {data, 0xcf, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1, 0, binary, 1, 'x'},
+		{99, 1, 1}, []byte("{}"),
+	}
+	stranger := w.process("stranger")
+	for range 1 + w.Luck.IntN(10) {
+		_ = stranger.nc.Publish(fmt.Sprintf("world.members.%v.%v", p.node.Self(), other), all[w.Luck.IntN(len(all))])
+		time.Sleep(w.UpTo(leaseOf / 100))
+	}
+	stranger.kill()
 }
 
 // blunders gives a member a certificate, or a rule, that is refused, and changes nothing.

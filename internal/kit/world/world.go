@@ -104,6 +104,7 @@ type slot struct {
 	place  dmutex.NodeID
 	second bool          // it is elsewhere than the others believe
 	ahead  time.Duration // of the clock of its machine, when a member begins
+	group  string        // that a member begins in, if it is another
 	now    *process      // nil while there is none
 }
 
