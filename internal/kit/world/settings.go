@@ -69,6 +69,12 @@ func (w *World) changes() {
 			w.Wrong("no member has begun the group again")
 			break
 		}
+		for _, o := range w.slots { // the store may have been unusable
+			if o != s && o.now != nil && o.now.failed.Load() {
+				w.leave(o).close(leaseOf, false)
+				w.begin(o)
+			}
+		}
 	}
 	time.Sleep(w.UpTo(leaseOf * 3 / 2))
 	p.exiled.Store(false)
