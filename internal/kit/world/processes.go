@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,7 +136,8 @@ func (w *World) enter(s *slot, lease time.Duration) {
 	if s.now != nil {
 		return
 	}
-	if len(w.memberProcesses()) == 0 && (w.strict || w.damaged.Load()) {
+	knows := func(p *process) bool { return !w.strict || p.node.Status().View.Epoch > 0 }
+	if (w.strict || w.damaged.Load()) && !slices.ContainsFunc(w.memberProcesses(), knows) {
 		time.Sleep(w.ahead()) // only the wall clocks know the last epoch, and must not have been set back since
 	}
 	p := w.process(s.name())
