@@ -68,7 +68,7 @@ var mutants = []mutant{
 	{"the grant of a claim goes to the next waiter", ofLocks + "waiter.go", "len(l.waiters) == 0 || w.Claims != nil ||", "len(l.waiters) == 0 ||", "not in 300 worlds, in some 75 of which members go while their clients hold"},
 	{"a claim counts after its time", ofSession, "case !m.holds(*r) || !m.on().term.Runs():", "case !m.holds(*r) && false:", "equivalent: the client forgets what it held at that time, before it looks at anything else"},
 	{"a client keeps what its session has lost", ofSession, "lost := m.holds(r) && !r.left.Runs()", "lost := m.holds(r) && !r.left.Runs() && false", ""},
-	{"a client that is back wants what it has released", ofSession, "m.Trying() || !r.released || r.left.Runs() {", "m.Trying() || true {", ""},
+	{"a client that is back wants what it has released", ofSession, "m.Trying() || !r.released || r.left.Runs() {", "m.Trying() || true {", "one world in some 200 finds it"},
 	{"nobody claims", ofSession, "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) {\n\t\t\tm.send", "m.holds(*r) && !r.shares && (m.Trying() || r.left.Runs()) && false {\n\t\t\tm.send", ""},
 
 	// One lock in one record.
