@@ -417,6 +417,7 @@ func (w *World) faults() (table []storm.Fault) {
 			p.isBack(w.UpTo(long))
 		}))
 	}
+	on("a process is misconfigured", 2, w.misconfigures)
 	on("a user crashes and is replaced", 2, user(func(i int, _ *process) { w.replace(i, (*process).kill) }))
 	on("a user closes and is replaced", 1, user(func(i int, _ *process) {
 		stop := w.Luck.IntN(2) == 0

@@ -281,6 +281,13 @@ func (p *process) close(patience time.Duration, stop bool) {
 	defer cancel()
 	switch {
 	case p.node != nil:
+		var again bool
+		p.draw(func(luck *rand.Rand) { again = luck.IntN(4) == 0 })
+		if again { // somebody else closes it, and does not wait for long
+			soon, enough := context.WithTimeout(ctx, patience/8)
+			defer enough()
+			time.AfterFunc(1, func() { _ = p.node.Close(soon) })
+		}
 		err := p.node.Close(ctx)
 		took := time.Since(began)
 		if took > patience+time.Second+p.tarries() && !p.dawdles.Load() && !p.wasStuck.Load() {

@@ -71,7 +71,7 @@ func TestWorld(t *testing.T) {
 	}
 	t.Logf("%d seeds, %d grants; %v", n, grants, done)
 	if n >= 100 && !t.Failed() {
-		for _, what := range []string{"moved", "lost", "settings change", "two members go", "a client hears late", "a member is taken for dead"} {
+		for _, what := range []string{"moved", "lost", "settings change", "two members go", "a client hears late", "a member is taken for dead", "a stranger connects", "a stranger publishes"} {
 			require.Positive(t, done[what], what)
 		}
 	}
