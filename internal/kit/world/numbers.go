@@ -71,6 +71,7 @@ func (w *World) beginsAhead() {
 	if s == nil {
 		return
 	}
+	w.evicts.Store(true) // who hears of the first one when that time has passed takes it for a successor, and stops
 	w.leave(s).kill()
 	s.ahead = 1 + w.UpTo(leaseOf*3/2)
 	w.begin(s)
