@@ -165,6 +165,11 @@ func (c *caller) call(what string, ctx context.Context, linger time.Duration, tr
 func (c *caller) waited(began time.Time) bool {
 	p, w := c.p, c.w
 	calm := w.calm.Load() && began.Before(w.calmed) && time.Since(w.calmed) > 5*leaseOf
+	if calm && p.node != nil {
+		if st := p.node.Status().Lease; st != nil && st.Exclusions > 3 {
+			return false // it joins again after a pause that grows, to 63 s
+		}
+	}
 	return calm && (p.node != nil || p.client != nil) && !p.dead.Load() && !p.ending.Load() && !p.failed.Load()
 }
 
