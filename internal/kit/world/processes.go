@@ -210,7 +210,7 @@ func (p *process) stops(err error) bool {
 	case errors.Is(err, node.ErrRecord):
 		return w.damaged.Load()
 	case errors.Is(err, node.ErrConfig):
-		return p.outdated()
+		return p.outdated() || w.damaged.Load() // a record that was put back may have former settings
 	case errors.Is(err, store.ErrUnusable):
 		return w.stores.unusable > 0
 	case errors.Is(err, node.ErrEvicted), errors.Is(err, node.ErrReplaced), errors.Is(err, node.ErrNumberTaken):
