@@ -963,9 +963,11 @@ func TestMessageMeets(t *testing.T) {
 	require.NotEmpty(t, out.Messages, "it reports again")
 	require.Empty(t, a.Missing(nil))
 	a.Dead(now, 2, true)
-	out, err = a.Handle(now, membership.Message{Kind: membership.Cleared, From: 2, To: 1})
+	before := a.cleared
+	out, err = a.Handle(now, membership.Message{Kind: membership.Cleared, From: 2, To: 1, Cleared: before + 1})
 	require.NoError(t, err)
 	require.Empty(t, out.Messages)
+	require.Equal(t, before, a.cleared, "it takes nothing of that in")
 	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
 }
 

@@ -59,15 +59,16 @@ func init() {
 	}
 }
 
-// Handle takes a message from a member, which is a sign of life, too. It returns [dmutex.ErrPeer] for a
-// message that no correct peer sends, if its phase reacts to the kind, and then has changed nothing.
+// Handle takes a message from a member, which is a sign of life, too; if the member is proved to be dead, it changes
+// nothing. It returns [dmutex.ErrPeer] for a message that no correct peer sends, if its phase reacts to the
+// kind, and then has changed nothing.
 func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, error) {
 	p, r, why := m.peer(msg.From), table[msg.Kind], ""
 	react := r.by[m.phase]
 	switch {
 	case r.wrong == nil:
 		why = "its kind is not of the lease mode"
-	case p != nil && p.proved: // it has sent this before
+	case p != nil && p.proved: // it sent this before it died
 		react = nil
 	case react != nil:
 		why = r.wrong(m, p, &msg)
@@ -87,8 +88,10 @@ func (m *Machine) Handle(now int64, msg membership.Message) (membership.Output, 
 // wrongMessage says what is wrong with a message of any kind.
 func (m *Machine) wrongMessage(p *peer, msg *membership.Message) string {
 	switch {
-	case p == nil || msg.To != m.self:
-		return "the sender is no member, or it is not for this node"
+	case p == nil:
+		return "the sender is no member"
+	case msg.To != m.self:
+		return "it is not for this node"
 	case msg.Cleared > max(m.cfg.Clock, m.record.Epoch)+epochs.Day:
 		return "it tells of the end of leases that are yet to be given"
 	case (&membership.Parting{Lent: msg.Lent}).Wrong():
