@@ -24,7 +24,7 @@ type lock struct {
 	waiters []*Waiter      // first come, first served
 
 	holder  dmutex.NodeID // what known returned after the last input
-	learned clock.Steady  // when known first returned that
+	learned clock.Steady  // when known first returned that; of no use while it is None
 
 	listed bool // in Table.resting
 	used   bool // since the list was last gone through
@@ -275,17 +275,11 @@ func (l *lock) withdraw() {
 	l.send(trace.Cancel, nil, out)
 }
 
-// fail ends the wait of some. They are taken out before they are told: from then on each is its caller's, with the memory
-// that may be that of the list.
+// fail ends the wait of some waiters, which are taken out of the list before they are told. Once it is told, a
+// waiter belongs to its caller, who may use it again, and the list may lie in the memory of its first waiter.
 func (l *lock) fail(why error, some func(*Waiter) bool) {
-	var out []*Waiter
-	l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
-		fails := some(w)
-		if fails {
-			out = append(out, w)
-		}
-		return fails
-	})
+	out := slices.DeleteFunc(slices.Clone(l.waiters), func(w *Waiter) bool { return !some(w) })
+	l.waiters = slices.DeleteFunc(l.waiters, some)
 	for _, w := range out {
 		w.finish(nil, why)
 	}
