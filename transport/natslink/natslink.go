@@ -353,6 +353,16 @@ func (l *Link) begin() error {
 	return nil
 }
 
+// lock locks l.mu when Open does not wait for the server.
+func (l *Link) lock() {
+	l.mu.Lock()
+	for opening := l.opening; opening != nil; opening = l.opening {
+		l.mu.Unlock()
+		<-opening
+		l.mu.Lock()
+	}
+}
+
 // subscribe begins to take the frames for a number.
 func (l *Link) subscribe(self dmutex.NodeID) (*nats.Subscription, error) {
 	subject := l.subject(self.String(), "*")
@@ -409,12 +419,7 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
 	case from == dmutex.None || from == self || len(m.Data) == 0 || len(m.Data) > maxFrame:
 		return
 	}
-	l.mu.Lock()
-	for opening := l.opening; opening != nil; opening = l.opening {
-		l.mu.Unlock()
-		<-opening
-		l.mu.Lock()
-	}
+	l.lock()
 	deliver := l.host.Deliver // nil if Open has failed
 	takes := l.over == nil && l.self == self && deliver != nil
 	if takes {
@@ -535,7 +540,7 @@ func (l *Link) Close() error {
 		return nil
 	}
 	l.shut(transport.ErrClosed)
-	l.mu.Lock()
+	l.lock()
 	opened := l.host.Deliver != nil
 	l.mu.Unlock()
 	if !opened {

@@ -30,6 +30,23 @@ func TestReceive(t *testing.T) {
 	require.Len(t, got, 2)
 }
 
+// A frame that comes while Open waits for the server is delivered when Open is done.
+func TestReceiveWhileOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		delivered := 0
+		l := &Link{self: 1, opening: make(chan struct{})}
+		go l.receive(&nats.Msg{Subject: "p.1.2", Data: []byte("early")}, 1)
+		synctest.Wait()
+		l.mu.Lock()
+		l.host.Deliver = func(dmutex.NodeID, [][]byte) { delivered++ }
+		close(l.opening)
+		l.opening = nil
+		l.mu.Unlock()
+		synctest.Wait()
+		require.Equal(t, 1, delivered)
+	})
+}
+
 // Trouble takes no time where nats.go keeps its callers waiting, however many peers it is asked for.
 func TestTroubleOfStuckSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

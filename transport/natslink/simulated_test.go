@@ -58,6 +58,8 @@ func TestSimulatedTrouble(t *testing.T) {
 		}
 		send()
 		require.NoError(t, l.Trouble(2))
+		time.Sleep(time.Minute) // nothing to send is no trouble
+		require.NoError(t, l.Trouble(2))
 		w.Refuse(true)
 		w.Drop()
 		send()
@@ -90,6 +92,25 @@ func TestSimulatedOpen(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(began))
 		w.Hold(false, false)
 		require.NoError(t, l.Close())
+	})
+}
+
+// A link that is closed while Open waits does not open, and Close returns when Open is done.
+func TestSimulatedOpenAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := natsnet.New(1).Way()
+		l, err := natslink.New(simulated(t, w), natslink.Config{Self: 1, Prefix: "test.locks"})
+		require.NoError(t, err)
+		w.Hold(true, true)
+		opened := make(chan error, 1)
+		go func() { opened <- l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}) }()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, l.Close())
+		require.Equal(t, 2*time.Second, time.Since(began))
+		require.ErrorIs(t, <-opened, transport.ErrClosed)
+		require.ErrorIs(t, l.Send(2, []byte("frame")), transport.ErrClosed)
+		w.Hold(false, false)
 	})
 }
 
