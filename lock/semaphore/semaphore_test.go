@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/lock/semaphore"
@@ -24,4 +25,26 @@ func TestNil(t *testing.T) {
 	require.ErrorContains(t, err, "it has no permits")
 	_, err = semaphore.New[lock.Mutex]("s", 2, nil).Acquire(t.Context())
 	require.ErrorContains(t, err, "give New the method Mutex")
+}
+
+// A lapsed handle has ended before a function can begin under it.
+type lapsed struct{ lock.Held }
+
+func (lapsed) Work() (self dmutex.NodeID, working bool) { return 1, false }
+func (lapsed) Rest()                                    {}
+
+type lapses struct{ lock.Mutex }
+
+func (m lapses) TryAcquire(ctx context.Context) (lock.Held, error) {
+	h, err := m.Mutex.TryAcquire(ctx)
+	return lapsed{h}, err
+}
+
+// No function begins under a permit that a member has lost.
+func TestDoOfLostPermit(t *testing.T) {
+	s := semaphore.New("s", 2, func(name string) lock.Mutex { return lapses{locktest.New(name)} })
+	require.NoError(t, s.Do(t.Context(), func(context.Context, int, uint64) error {
+		t.Error("the function runs")
+		return nil
+	}))
 }
