@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,15 @@ func TestSharedStorm(t *testing.T) {
 		end, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
 		var guard sync.RWMutex // is never waited for
+		var inside, most atomic.Int32
+		share := func() bool {
+			most.Store(max(most.Load(), inside.Add(1)))
+			return guard.TryRLock()
+		}
+		leave := func() {
+			inside.Add(-1)
+			guard.RUnlock()
+		}
 		take := func(m lock.Mutex, seed uint64, in func() bool, out func()) (turns int) {
 			luck := rand.New(rand.NewPCG(0, seed))
 			for end.Err() == nil {
@@ -145,10 +155,11 @@ func TestSharedStorm(t *testing.T) {
 		for i, m := range g.all {
 			working.Go(func() { assert.Positive(t, take(m.Mutex("x"), uint64(i), guard.TryLock, guard.Unlock)) })
 			for k := range 3 {
-				working.Go(func() { take(m.Mutex("x").Shared(), uint64(3+3*i+k), guard.TryRLock, guard.RUnlock) })
+				working.Go(func() { take(m.Mutex("x").Shared(), uint64(3+3*i+k), share, leave) })
 			}
 		}
 		working.Wait()
+		require.Greater(t, most.Load(), int32(1))
 		require.NoError(t, g.acquire(1, "x").Release(), "nothing is left behind")
 	})
 }
