@@ -15,8 +15,8 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// Whoever reaches the port of a member may say anything there: a scanner, another program, a member that is set up wrongly,
-// or one that is of another version.
+// A stranger may connect with the port of a member and say anything: a scanner, another program, a member that is set up
+// wrongly, or one of another version.
 
 // scan lets a stranger connect with the port for members, often enough to fill the member's door, and say something that is
 // not right, or nothing. It learns nothing, and no member is disturbed.
