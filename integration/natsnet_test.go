@@ -17,7 +17,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/natsnet"
 )
 
-// A talk is one conversation of several clients with a server, each step of which is what one says.
+// A talk is what one client says to a server, as one step of a conversation.
 type talk struct{ who, says string }
 
 const hello = `CONNECT {"verbose":false,"protocol":1,"headers":true,"no_responders":true,"echo":true}`

@@ -256,8 +256,8 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 
 // Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and locks that are
 // still held are lost ([lock.Held.Context] ends) and released. Close waits until the functions of
-// [Mutex.Do] and [Election.Campaign] have returned. Then this node leaves the view, and the others
-// go on without it. Close also closes the link and flushes Config.Trace, and leaves no goroutine
+// [Mutex.Do], of Do of a semaphore and of [Election.Campaign] have returned. Then this node leaves the view, and
+// the others go on without it. Close also closes the link and flushes Config.Trace, and leaves no goroutine
 // behind. A second Close waits for the first and returns nil.
 //
 // In the strict mode that takes a few round trips while the other members are up. In the lease mode the
@@ -266,7 +266,7 @@ func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 // does not answer, or a function does not return, Close waits until ctx ends, and then leaves
 // anyway, with an error that says so. This node then looks crashed to the others: they wait for
 // its return, or exclude it when the store is back. A store that does not return when the
-// context of an operation has ended delays Close by a second, and a NATS server that hangs by two or more.
+// context of an operation has ended delays Close by a second, and a NATS server that hangs by two or more: see package natslink.
 //
 // A process that exits without Close looks crashed, too. The message of a Release right before the
 // exit may be lost. Then the lock becomes free together with those that the process still held.

@@ -28,8 +28,9 @@
 // with another connection. Connect with nats.MaxReconnects(-1): by default nats.go stops
 // reconnecting after about two minutes.
 //
-// While its socket is stuck, nats.go makes callers wait for up to its FlusherTimeout, a minute by default, and while it
-// connects for up to its Timeout, 2 s. No call for a lock waits for that, but Close of a client does, and that of a member.
+// While its socket is stuck, nats.go makes callers wait for up to its FlusherTimeout, a minute by default; while it
+// connects, for up to its Timeout, 2 s by default. No call for a lock waits for that. Close of a client does, and so does
+// Close of a member.
 package natsclient
 
 import (

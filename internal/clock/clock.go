@@ -53,7 +53,7 @@ type Source interface {
 	// Span returns how long a timer of this program must run until so much has passed by the monotonic clock.
 	Span(time.Duration) time.Duration
 
-	// UpTo draws a shorter duration.
+	// UpTo draws a duration of at least 0 and less than the given one.
 	UpTo(time.Duration) time.Duration
 }
 
@@ -144,7 +144,7 @@ func (c *Clock) Wall() int64 {
 // Span returns how long a timer must run until d has passed by the monotonic clock: d, unless that is simulated.
 func (c *Clock) Span(d time.Duration) time.Duration { return c.from.Span(d) }
 
-// UpTo draws a shorter duration than d, so that processes that begin something at once do not go on together.
+// UpTo draws a duration of at least 0 and less than d, so that processes that begin something at once do not go on together.
 func (c *Clock) UpTo(d time.Duration) time.Duration { return c.from.UpTo(d) }
 
 // A Steady is an instant of the steady clock of a [Clock], and comparable with others of that one.

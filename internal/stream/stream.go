@@ -168,7 +168,7 @@ var (
 var ErrBroken = dmutex.PeerMistake("for some seconds it has acknowledged only what was never sent: another process has sent frames in this node's name, so the two cannot talk until one of them restarts")
 
 // ErrOther is the [dmutex.ErrPeer] of [Stream.Handle] for a frame of another life than Config.Peer.
-var ErrOther = dmutex.PeerMistake("it comes from another process than the member of that number, which may have just begun. If this goes on, another group uses this network: give each group addresses of its own, and over NATS a Config.Prefix of its own")
+var ErrOther = dmutex.PeerMistake("it comes from another process than the member of that number. It may be a member that has just begun; if this goes on, another group uses this network: give each group addresses of its own, and over NATS a Config.Prefix of its own")
 
 // A GroupError is the [dmutex.ErrPeer] of [Stream.Handle] for a peer with other Config.Settings
 // or without a common version: these are the peer's. It is told ours, so that it reports the same.

@@ -143,7 +143,7 @@ func (s *record) get(ctx context.Context) (tag string, body []byte, err error) {
 			return tag, body, nil
 		}
 	}
-	return "", nil, fmt.Errorf("%d answers in a row differ, so it is unknown which ETag is that of which state: other writers are quicker than this service answers, so try again; if that never helps, use a service whose ETag is the MD5 of the object", patience)
+	return "", nil, fmt.Errorf("no two of %d loads in a row agree, and the ETag of this service is not the MD5 of the object, so it is unknown whether the two belong together: try again; if that never helps, use another service", patience)
 }
 
 // digest returns the MD5. It protects nothing here, so FIPS 140 does not forbid it.

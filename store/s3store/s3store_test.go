@@ -70,7 +70,7 @@ func TestEtagOfAnotherState(t *testing.T) {
 		s.Between = func() { rev, err = other.Swap(context.Background(), []byte("next"), rev) }
 		_, _, e = r.Load(t.Context())
 		require.NoError(t, err)
-		require.ErrorContains(t, e, "10 answers in a row differ")
+		require.ErrorContains(t, e, "no two of 10 loads in a row agree")
 		require.NotErrorIs(t, e, store.ErrUnusable)
 	}
 }

@@ -71,7 +71,7 @@ func (c *client) heard(after time.Duration, want ...string) {
 	require.Equal(c, want, got)
 }
 
-// inPair runs a test with two clients, of which b listens.
+// inPair runs a test with two clients. Client b has subscribed.
 func inPair(t *testing.T, test func(t *testing.T, s *Server, a, b *client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)

@@ -67,7 +67,7 @@ func (r *Referee) enter(s *Stay) bool {
 		case open:
 			says("%s holds %s with the fence %x, and the context of %s has not ended, though its hold says: %v", s.Who, s.Lock, s.Fence, o.Who, o.Hold.Err())
 		case !o.until.IsZero() && o.until.Add(o.Margin).After(now) && (o.Gives == nil || !o.Gives(o.Hold.Err())):
-			says("%s holds %s %v after the Until of %s, which has lost it and has not given it back: %v", s.Who, s.Lock, now.Sub(o.until), o.Who, o.Hold.Err())
+			says("%s holds %s %v too early: %s has not given it back, and its Until and a margin have not passed: %v", s.Who, s.Lock, o.until.Add(o.Margin).Sub(now), o.Who, o.Hold.Err())
 		}
 	}
 	last := r.last[s.Lock]

@@ -49,13 +49,13 @@ func TestReferee(t *testing.T) {
 		{"b holds x with the fence 1, after 1", []step{{"a", 1, false, "enter"}, {"a", 1, false, "leave"}, {"b", 1, false, "enter"}}},
 		{"b holds x with the fence 1, after 0, and 1", []step{{"a", 1, true, "enter"}, {"a", 1, true, "leave"}, {"b", 1, false, "enter"}}},
 		{"b holds x with the fence 1, after 2", []step{{"a", 2, false, "enter"}, {"a", 2, false, "leave"}, {"b", 1, true, "enter"}}},
-		{"b holds x -1s after the Until of a, which has lost it and has not given it back", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"b", 2, false, "enter"}}},
+		{"b holds x 2s too early: a has not given it back", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"b", 2, false, "enter"}}},
 		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"a", 1, false, "leave"}, {"b", 2, false, "enter"}}},
-		{"b holds x 0s after the Until of a", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
+		{"b holds x 1s too early: a has not given it back", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
 		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "lose"}, {"", 0, false, "outlast"}, {"b", 2, false, "enter"}}},
 		{"a still holds x 1s after its Until", []step{{"a", 1, false, "enter"}, {"", 0, false, "outlast"}, {"a", 1, false, "leave"}}},
 		{"b holds x with the fence 2, and the context of a has not ended", []step{{"a", 1, false, "enter"}, {"a", 1, false, "forget"}, {"b", 2, false, "enter"}}},
-		{"b holds x -1s after the Until of a", []step{{"a", 1, false, "enter"}, {"a", 1, false, "renew"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
+		{"b holds x 2s too early: a has not given it back", []step{{"a", 1, false, "enter"}, {"a", 1, false, "renew"}, {"a", 1, false, "lose"}, {"", 0, false, "moment"}, {"b", 2, false, "enter"}}},
 		{"", []step{{"a", 1, false, "enter"}, {"a", 1, false, "renew"}, {"a", 1, false, "lose"}, {"a", 1, false, "leave"}, {"b", 2, false, "enter"}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
