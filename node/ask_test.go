@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -159,8 +160,7 @@ func TestAskRefuses(t *testing.T) {
 	bubble(t, strict, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
 		g.start(1)
-		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		soon := nodetest.ContextFor(t, time.Minute)
 		before := time.Now()
 		err := g.mutex(1, "x").Ask(soon)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -28,12 +28,12 @@ func TestCostOfMembers(t *testing.T) {
 	for _, n := range sizes {
 		delays := memlink.Config{Seed: 1, MinDelay: time.Millisecond, MaxDelay: time.Millisecond}
 		bubble(t, both, central.New, delays, func(t *testing.T, g *group) {
-			last := g.join
+			last := func() { g.join() }
 			if g.mode == strict {
 				nodetest.Today()
 				g.open(n)
 				g.close(dmutex.NodeID(n))
-				last = func() *member { return g.start(dmutex.NodeID(n)) }
+				last = func() { g.start(dmutex.NodeID(n)) }
 			} else {
 				g.open(n - 1)
 			}
@@ -46,9 +46,7 @@ func TestCostOfMembers(t *testing.T) {
 			}
 			settle := func() {
 				for _, s := range g.all {
-					for v := s.Status().View; !v.Acts || len(v.Members) < len(g.all); v = s.Status().View {
-						time.Sleep(time.Millisecond)
-					}
+					s.sees(len(g.all))
 				}
 			}
 			settle()

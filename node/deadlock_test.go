@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
@@ -210,9 +211,7 @@ func TestCycleDissolves(t *testing.T) {
 	eachDetecting(t, both, func(t *testing.T, g *group) {
 		g.open(2)
 		txns := g.txns(1, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
-		defer cancel()
-		first := g.waits(ctx, txns[0], "1")
+		first := g.waits(nodetest.ContextFor(t, 900*time.Millisecond), txns[0], "1")
 		second := g.waits(t.Context(), txns[1], "0")
 		require.ErrorIs(t, (<-first).err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
@@ -415,8 +414,7 @@ func TestDetectionOff(t *testing.T) {
 	each(t, leased, func(t *testing.T, g *group) {
 		g.open(2)
 		txns := g.txns(1, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, time.Hour)
 		waits := []<-chan outcome{g.waits(ctx, txns[0], "1"), g.waits(ctx, txns[1], "0")}
 		for _, w := range waits {
 			require.ErrorIs(t, (<-w).err, context.DeadlineExceeded)
@@ -457,15 +455,10 @@ func TestProbesDoNotPileUp(t *testing.T) {
 	})
 }
 
-// narrow is a link that takes small frames only.
-type narrow struct{ transport.DynamicLink }
-
-func (narrow) MaxFrame() int { return 1024 }
-
 // A cycle is not found if its probe does not fit into a frame of the link. That does no harm.
 func TestProbeTooLong(t *testing.T) {
 	bubble(t, strict, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.wrap = func(l transport.DynamicLink) transport.DynamicLink { return narrow{l} }
+		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return framed{l, 1024} }
 		g.deadlock = time.Second
 		g.open(2)
 		for _, length := range []int{4, 6} {
@@ -524,9 +517,7 @@ func TestDeadlockDiffers(t *testing.T) {
 		g.start(1)
 		g.deadlock = time.Second
 		g.start(2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.ErrorIs(t, g.node(2).Ready(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, g.node(2).Ready(nodetest.ContextFor(t, time.Minute)), context.DeadlineExceeded)
 	})
 }
 

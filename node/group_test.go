@@ -72,9 +72,7 @@ func TestWaitersLeaveOneByOne(t *testing.T) {
 		require.ErrorIs(t, (<-crashed).err, node.ErrClosed)
 		g.start(1)
 		require.NoError(t, held.Release())
-		o := <-last
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, last).Release())
 	})
 }
 
@@ -91,10 +89,9 @@ func TestHeldIsRemembered(t *testing.T) {
 		require.ErrorIs(t, err, node.ErrBusy)
 		next := g.acquireLater(t.Context(), 2, "x")
 		require.NoError(t, held.Release())
-		o := <-next
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), held.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, next)
+		require.Greater(t, h.Fence(), held.Fence())
+		require.NoError(t, h.Release())
 	})
 }
 
@@ -117,17 +114,14 @@ func TestTimeIsRemembered(t *testing.T) {
 		second := g.acquireLater(t.Context(), 2, "x")
 		time.Sleep(time.Minute)
 		g.net.Heal()
-		o := <-first
-		require.NoError(t, o.err)
+		h := granted(t, first)
 		select {
 		case <-second:
 			require.Fail(t, "two holders")
 		case <-time.After(time.Minute):
 		}
-		require.NoError(t, o.held.Release())
-		o = <-second
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
+		require.NoError(t, granted(t, second).Release())
 	})
 }
 
@@ -179,8 +173,7 @@ func TestStartInAnyOrder(t *testing.T) {
 					g.start(id)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := nodetest.ContextFor(t, time.Minute)
 			for _, id := range g.members {
 				h, err := g.mutex(id, "x").Acquire(ctx)
 				require.NoError(t, err, "seed %d, node %d", seed, id)

@@ -109,8 +109,8 @@ type group struct {
 	store     store.Memory // in the mode with leases
 	algorithm dmutex.Algorithm
 	deadlock  time.Duration
-	prove     func(store.Store) store.Store                     // wraps the store of a process, unless this is nil
-	wrap      func(transport.DynamicLink) transport.DynamicLink // likewise its link
+	wrapStore func(store.Store) store.Store                     // of each process, unless this is nil
+	wrapLink  func(transport.DynamicLink) transport.DynamicLink // likewise
 	log       *slog.Logger
 	trace     *trace.Recorder // of the next process
 	name      string          // likewise
@@ -224,10 +224,28 @@ func (g *group) startWith(id dmutex.NodeID, cfg node.Config) *member {
 	return s.open(cfg)
 }
 
-// join starts one more process of a group with leases.
-func (g *group) join() *member {
+// join starts one more process of a group with leases, perhaps with other settings.
+func (g *group) join(alter ...func(*node.Config)) *member {
 	s := &member{group: g}
-	return s.open(g.config(s))
+	cfg := g.config(s)
+	for _, f := range alter {
+		f(&cfg)
+	}
+	return s.open(cfg)
+}
+
+// sees waits until the member acts in a view with so many members.
+func (s *member) sees(members int) {
+	for v := s.Status().View; len(v.Members) != members || !v.Acts; v = s.Status().View {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// rejoins waits until the member acts under another number than its former one.
+func (s *member) rejoins(former dmutex.NodeID) {
+	for s.Self() == former || !s.Status().View.Acts {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // open starts the process.
@@ -246,8 +264,8 @@ func (s *member) open(cfg node.Config) *member {
 			s.store = outagetest.New(g.t, &g.store, outagetest.Faults{})
 		}
 		way := store.Store(s.store)
-		if g.prove != nil {
-			way = g.prove(way)
+		if g.wrapStore != nil {
+			way = g.wrapStore(way)
 		}
 		s.Node, err = node.Open(g.t.Context(), way, s.newLink(), cfg)
 	}
@@ -272,8 +290,8 @@ func (s *member) place() dmutex.NodeID {
 // newLink makes the link of a process.
 func (s *member) newLink() transport.DynamicLink {
 	s.link = tapped{outagetest.Link{DynamicLink: s.group.net.Link(s.place()), Cut: &s.cut}, s}
-	if s.group.wrap != nil {
-		return s.group.wrap(s.link)
+	if s.group.wrapLink != nil {
+		return s.group.wrapLink(s.link)
 	}
 	return s.link
 }
@@ -417,6 +435,14 @@ func (s *member) acquireLater(ctx context.Context, name string) <-chan outcome {
 	}()
 	synctest.Wait()
 	return out
+}
+
+// granted waits until a call in the background is granted its lock.
+func granted(t *testing.T, later <-chan outcome) lock.Held {
+	t.Helper()
+	o := <-later
+	require.NoError(t, o.err)
+	return o.held
 }
 
 // nameAt returns the name of a lock with that home.

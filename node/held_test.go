@@ -40,11 +40,10 @@ func TestHoldDeadline(t *testing.T) {
 		require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
 		require.Empty(t, waiting, "granted while the holder may be at work")
 		require.NoError(t, held.Release())
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		h := granted(t, waiting)
+		require.NoError(t, h.Release())
 
-		ctx, cancel = context.WithTimeout(o.held.Context(), time.Minute)
+		ctx, cancel = context.WithTimeout(h.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased, "the end of the hold also ends the context")
 	})
@@ -61,16 +60,10 @@ func TestDoReleasesLast(t *testing.T) {
 			cancel()
 			<-ctx.Done()
 			time.Sleep(10 * time.Minute) // the function ignores its context
-			select {
-			case <-waiting:
-				require.Fail(t, "granted before the function has returned")
-			default:
-			}
+			require.Empty(t, waiting, "granted before the function has returned")
 			return nil
 		}))
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 
@@ -198,9 +191,7 @@ func TestErrorsNameThePackageOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, held.Release())
 		_, busy := one.Mutex("lost").TryAcquire(t.Context())
-		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, late := one.Mutex("lost").Acquire(hurry)
+		_, late := one.Mutex("lost").Acquire(nodetest.ContextFor(t, time.Second))
 		require.NoError(t, one.Close(t.Context()))
 		_, closed := one.Mutex("x").Acquire(t.Context())
 		for text, err := range map[string]error{

@@ -37,16 +37,11 @@ func TestLeaseCrashBounds(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, holding %v", name, holds), func(t *testing.T) {
 				bubbleLease(t, nil, func(t *testing.T, g *group) {
 					var all [3]*member
-					var died [3]func(dmutex.NodeID)
 					if tt.proof {
 						g.proving()
 					}
 					for i := range all {
-						if tt.death {
-							all[i], died[i] = g.openMortal()
-						} else {
-							all[i] = g.join()
-						}
+						all[i] = g.join()
 					}
 					var members []dmutex.NodeID
 					for _, s := range all {
@@ -106,8 +101,8 @@ func TestLeaseCrashBounds(t *testing.T) {
 					mu.Unlock()
 					dead.crash()
 					if tt.death {
-						died[0](members[2])
-						died[1](members[2])
+						all[0].host.Died(members[2])
+						all[1].host.Died(members[2])
 					}
 					time.Sleep(2 * leaseOf)
 					stop()

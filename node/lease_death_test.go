@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,53 +10,24 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
-	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/locks"
-	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 )
-
-// mortal is a link with which a test reports deaths of peers.
-type mortal struct {
-	transport.DynamicLink
-	apart *time.Duration
-	died  *func(peer dmutex.NodeID)
-}
-
-func (l mortal) Open(host transport.Host) error {
-	*l.apart, *l.died = host.Apart, host.Died
-	return l.DynamicLink.Open(host)
-}
-
-// openMortal starts a process with a mortal link. A call of died reports the death of a peer.
-func (g *group) openMortal() (s *member, died func(peer dmutex.NodeID)) {
-	s = &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
-	apart := time.Duration(0)
-	var err error
-	s.Node, err = node.Open(g.t.Context(), s.store, mortal{s.newLink(), &apart, &died}, g.config(s))
-	require.NoError(g.t, err)
-	require.Equal(g.t, leaseOf/50, apart)
-	g.all = append(g.all, s)
-	return s, died
-}
 
 // A member is excluded at once when the link reports its death. Its locks are free when its lease
 // has ended, a third and an eighth of a lease sooner than without the report.
 func TestLeaseDeath(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *group) {
-		one, died := g.openMortal()
-		two := g.join()
+		one, two := g.join(), g.join()
+		require.Equal(t, leaseOf/50, one.host.Apart)
 		two.acquire("x")
 		waiting := one.acquireLater(t.Context(), "x")
 		began := time.Now()
 		two.crash()
-		died(two.Self())
+		one.host.Died(two.Self())
 		time.Sleep(leaseOf / 100)
 		require.Len(t, one.Status().View.Members, 1)
-		o := <-waiting
-		require.NoError(t, o.err)
+		require.NoError(t, granted(t, waiting).Release())
 		require.Less(t, time.Since(began), leaseOf*103/100)
-		require.NoError(t, o.held.Release())
 	})
 }
 
@@ -78,10 +48,10 @@ func TestLeaseDeathOfAll(t *testing.T) {
 			began := time.Now()
 			for i := range 3 {
 				time.Sleep(time.Duration(i) * apart)
-				s, died := g.openMortal()
+				s := g.join()
 				time.Sleep(leaseOf / 40)
 				for _, number := range numbers {
-					died(number)
+					s.host.Died(number)
 				}
 				require.NotZero(t, s.Self())
 			}
@@ -99,13 +69,12 @@ func TestLeaseDeathOfAll(t *testing.T) {
 // before: the member is excluded when the store is back.
 func TestLeaseDeathWithoutStore(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *group) {
-		one, died := g.openMortal()
-		two := g.join()
+		one, two := g.join(), g.join()
 		two.acquire("x")
 		one.store.Outage(true)
 		two.crash()
 		time.Sleep(leaseOf / 100) // frames are in flight
-		died(two.Self())
+		one.host.Died(two.Self())
 		time.Sleep(leaseOf / 10)
 		one.store.Outage(false)
 		began := time.Now()
@@ -121,27 +90,25 @@ func TestLeaseDeathWithoutStore(t *testing.T) {
 // number, about a member that has left, or about no member has no effect.
 func TestLeaseDeathIsWrong(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *group) {
-		one, died := g.openMortal()
-		two := g.join()
+		one, two := g.join(), g.join()
 		require.NoError(t, two.acquire("x").Release())
 		number := two.Self()
-		died(9) // no member
-		died(number)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*leaseOf)
-		defer cancel()
+		one.host.Died(9) // no member
+		one.host.Died(number)
+		ctx := nodetest.ContextFor(t, 3*leaseOf)
 		for two.Self() == number || !two.Status().View.Acts {
 			require.NoError(t, ctx.Err())
 			time.Sleep(leaseOf / 100)
 		}
 		require.Equal(t, 1, two.Status().Lease.Exclusions)
-		died(number) // again
+		one.host.Died(number) // again
 		require.NoError(t, two.acquire("x").Release())
 		require.NoError(t, one.acquire("x").Release())
 
 		before := one.Status().View.Epoch
 		number = two.Self()
 		two.close()
-		died(number)
+		one.host.Died(number)
 		began := time.Now()
 		require.NoError(t, one.acquire("x").Release())
 		require.Less(t, time.Since(began), leaseOf/10, "nobody was excluded")
@@ -152,12 +119,11 @@ func TestLeaseDeathIsWrong(t *testing.T) {
 // A member that was reported dead stays a member if it is heard before the store can be told.
 func TestLeaseDeathIsDenied(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *group) {
-		one, died := g.openMortal()
-		two := g.join()
+		one, two := g.join(), g.join()
 		require.NoError(t, two.acquire("x").Release())
 		time.Sleep(leaseOf) // until frames are rare
 		one.store.Outage(true)
-		died(two.Self())
+		one.host.Died(two.Self())
 		time.Sleep(leaseOf / 10 * 3)
 		one.store.Outage(false)
 		time.Sleep(leaseOf / 2)
@@ -173,20 +139,13 @@ func TestLeaseRestartAfterDeath(t *testing.T) {
 	for _, deaths := range []bool{true, false} {
 		t.Run(fmt.Sprintf("deaths %v", deaths), func(t *testing.T) {
 			bubbleLease(t, central.New, func(t *testing.T, g *group) {
-				one, died := g.openMortal()
-				two, diedToo := g.openMortal()
-				three := g.join()
+				one, two, three := g.join(), g.join(), g.join()
 				var members []dmutex.NodeID
 				for _, s := range []*member{one, two, three} {
 					require.NoError(t, s.Ready(t.Context()))
 					members = append(members, s.Self())
 				}
-				free, theirs := "", "x"
-				for i := 0; free == ""; i++ {
-					if name := fmt.Sprint("lock ", i); locks.Home(name, members) == two.Self() {
-						free = name
-					}
-				}
+				free, theirs := nameAt(two.Self(), members), "x"
 				three.acquire(theirs)
 				dead := three.Self()
 				began := time.Now()
@@ -197,8 +156,8 @@ func TestLeaseRestartAfterDeath(t *testing.T) {
 				require.False(t, one.Status().View.Acts)
 				most := leaseOf / 2 // until the others notice
 				if deaths {
-					died(dead)
-					diedToo(dead)
+					one.host.Died(dead)
+					two.host.Died(dead)
 					most = leaseOf / 10
 				}
 				for _, s := range []*member{one, two, four} {

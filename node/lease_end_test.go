@@ -14,9 +14,9 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
 )
 
 // A member waits as long as ever for the lease of another, even if its own wall clock is set
@@ -30,13 +30,10 @@ func TestLeaseClockSetForward(t *testing.T) {
 		held := all[0].acquire("x")
 		all[0].isolate(true)
 		next := all[1].acquireLater(t.Context(), "x")
-		for len(all[1].Status().View.Members) > 1 {
-			time.Sleep(time.Millisecond)
-		}
+		all[1].sees(1)
 		require.NoError(t, held.Err())
 		all[1].StepWall(int64(2 * leaseOf))
-		o := <-next
-		require.NoError(t, o.err)
+		granted(t, next)
 		require.Error(t, held.Err(), "two holders")
 		all[0].cut.Store(true)
 	})
@@ -52,8 +49,7 @@ func TestLeaseMarginIsKept(t *testing.T) {
 		all[0].store.Outage(true) // it still reaches the others
 		<-held.Context().Done()
 		lost := time.Now()
-		o := <-next
-		require.NoError(t, o.err)
+		granted(t, next)
 		all[0].store.Outage(false)
 		require.GreaterOrEqual(t, time.Since(lost), leaseOf/16)
 	})
@@ -188,20 +184,13 @@ func (c *askedContext) Err() error {
 	return c.Context.Err()
 }
 
-// Right after a sleep of the computer, a handle says that its lock is lost.
+// Right after a sleep of the computer, a handle says that its lock is lost, and Status that the lease has ended.
 func TestLeaseErrAfterSleep(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(1))
-		held := all[0].acquire("x")
-		all[0].StepWall(int64(time.Hour))
-		require.ErrorIs(t, held.Err(), node.ErrLost)
-	})
-}
-
-// Right after a sleep of the computer, Status says that the lease has ended.
-func TestLeaseStatusAfterSleep(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		s := g.open(1)[0]
+		held := s.acquire("x")
+		s.StepWall(int64(time.Hour))
+		require.ErrorIs(t, held.Err(), node.ErrLost)
 		s.StepWall(int64(time.Hour))
 		st := s.Status()
 		require.Equal(t, node.LeaseEnded, st.Lease.State)
@@ -212,25 +201,9 @@ func TestLeaseStatusAfterSleep(t *testing.T) {
 // Close does not wait if the record is bad, and returns ErrRecord.
 func TestLeaseCloseBadRecord(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(2))
-		_, rev, err := g.store.Load(t.Context())
-		require.NoError(t, err)
-		_, err = g.store.Swap(t.Context(), []byte("nonsense"), rev)
-		require.NoError(t, err)
+		all := g.open(2)
+		g.put("nonsense")
 		require.ErrorIs(t, all[0].Close(context.Background()), node.ErrRecord)
-	})
-}
-
-// A closed node has no lease.
-func TestLeaseStatusOfClosed(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		n, err := node.Open(t.Context(), s.store, s.newLink(), g.config(s))
-		require.NoError(t, err)
-		_, err = n.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, n.Close(t.Context()))
-		require.Equal(t, node.LeaseEnded, n.Status().Lease.State)
 	})
 }
 
@@ -239,18 +212,14 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 func TestLeaseAfterSleep(t *testing.T) {
 	for _, lease := range []time.Duration{leaseOf, time.Hour} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-			n, err := node.Open(t.Context(), &g.store, g.net.Link(dmutex.None), node.Config{Algorithm: g.algorithm, Lease: lease})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, n.Close(t.Context())) }()
-			held, err := n.Mutex("x").Acquire(t.Context())
-			require.NoError(t, err)
-			n.StepWall(int64(lease))
+			s := g.join(func(c *node.Config) { c.Lease = lease })
+			held := s.acquire("x")
+			s.StepWall(int64(lease))
 			woke := time.Now()
 			<-held.Context().Done()
 			require.LessOrEqual(t, time.Since(woke), min(lease/20, time.Second))
 			require.ErrorIs(t, held.Err(), node.ErrLease)
-			held, err = n.Mutex("x").Acquire(t.Context())
-			require.NoError(t, err)
+			held = s.acquire("x")
 			time.Sleep(2 * lease)
 			require.NoError(t, held.Release())
 		})
@@ -325,17 +294,15 @@ func TestLeaseNothingAfterClose(t *testing.T) {
 func TestLeaseStrangers(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		counting := &countingStore{Store: &g.store}
-		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		n, err := node.Open(t.Context(), counting, s.newLink(), g.config(s))
-		require.NoError(t, err)
+		g.wrapStore = func(store.Store) store.Store { return counting }
+		s := g.join()
 		time.Sleep(2 * leaseOf)
 		before := counting.loads.Load()
 		for range 10000 {
-			n.Stranger(77)
+			s.Stranger(77)
 			time.Sleep(time.Millisecond)
 		}
 		require.LessOrEqual(t, counting.loads.Load()-before, int64(10*50))
-		require.NoError(t, n.Close(t.Context()))
 	})
 }
 

@@ -41,7 +41,7 @@ func TestLeaseForgotten(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *group) {
 		var histories atomic.Int64
 		histories.Store(1)
-		g.prove = func(s store.Store) store.Store { return &amnesiac{Store: s, histories: &histories} }
+		g.wrapStore = func(s store.Store) store.Store { return &amnesiac{Store: s, histories: &histories} }
 		all := slices.Clone(g.open(3))
 		for range 2 {
 			held := all[0].acquire("x")
@@ -49,14 +49,13 @@ func TestLeaseForgotten(t *testing.T) {
 			histories.Add(1)
 			g.put("")
 			began := time.Now()
-			o := <-waiting
-			require.NoError(t, o.err)
+			h := granted(t, waiting)
 			require.GreaterOrEqual(t, time.Since(began), leaseOf)
 			require.Less(t, time.Since(began), 2*leaseOf)
-			require.Greater(t, o.held.Fence(), held.Fence())
+			require.Greater(t, h.Fence(), held.Fence())
 			require.ErrorIs(t, held.Err(), node.ErrLost)
 			require.ErrorIs(t, held.Err(), store.ErrForgotten)
-			require.NoError(t, o.held.Release())
+			require.NoError(t, h.Release())
 			for _, s := range all {
 				require.NoError(t, s.acquire("y").Release())
 				require.NoError(t, s.Status().Err)

@@ -3,14 +3,12 @@ package node_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // A member that was excluded keeps its name where a lock waits for it: in errors, in the status and
@@ -24,14 +22,9 @@ func TestFormerNames(t *testing.T) {
 			g.join()
 		}
 		one, two, three := g.all[0], g.all[1], g.all[2]
-		for len(one.Status().View.Members) < 3 || !one.Status().View.Acts {
-			time.Sleep(leaseOf / 100)
-		}
+		one.sees(3)
 		members := one.Status().View.Members
-		theirs := "lock"
-		for i := 0; locks.Home(theirs, members) != one.Self(); i++ {
-			theirs = fmt.Sprint("lock ", i)
-		}
+		theirs := nameAt(one.Self(), members)
 		says := func(s *member, who string) {
 			t.Helper()
 			require.Equal(t, []string{who}, s.Mutex(theirs).Status().FormerNames)
@@ -39,16 +32,11 @@ func TestFormerNames(t *testing.T) {
 			require.ErrorIs(t, err, node.ErrBusy)
 			require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most ")
 		}
-		shrunk := func() {
-			for len(one.Status().View.Members) > 2 || !one.Status().View.Acts {
-				time.Sleep(leaseOf / 100)
-			}
-		}
 
 		three.acquire(theirs)
 		who := fmt.Sprintf("web-3 (node %v)", three.Self())
 		three.crash()
-		shrunk()
+		one.sees(2)
 		says(one, who)
 		says(two, who)
 		require.Contains(t, log.String(), `left="[`+who+`]"`)
@@ -62,13 +50,9 @@ func TestFormerNames(t *testing.T) {
 		two.acquire(theirs)
 		former := two.Self()
 		two.isolate(true)
-		for len(one.Status().View.Members) > 1 || !one.Status().View.Acts {
-			time.Sleep(leaseOf / 100)
-		}
+		one.sees(1)
 		two.isolate(false)
-		for two.Self() == former || !two.Status().View.Acts {
-			time.Sleep(leaseOf / 100)
-		}
+		two.rejoins(former)
 		says(two, fmt.Sprintf("web-2 (node %v)", former))
 	})
 }

@@ -21,9 +21,7 @@ func TestLeaseHolderExcluded(t *testing.T) {
 		held := all[1].acquire("x")
 		exclude := func() {
 			all[0].isolate(true)
-			for len(all[1].Status().View.Members) > 1 {
-				time.Sleep(time.Millisecond)
-			}
+			all[1].sees(1)
 		}
 		for range 3 { // so it pauses before it joins again
 			exclude()

@@ -12,26 +12,11 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
 )
-
-// stuckLink is a link whose Send blocks, and with it the goroutine that watches the time.
-type stuckLink struct {
-	transport.DynamicLink
-	stuck    *atomic.Bool
-	released chan struct{}
-}
-
-func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
-	if l.stuck.Load() {
-		<-l.released
-	}
-	return l.DynamicLink.Send(to, frame)
-}
 
 // Err and Release know that the lease has ended even if no timer has fired yet, as after a pause of
 // the process.
@@ -39,25 +24,18 @@ func TestLeaseLateTimer(t *testing.T) {
 	for name, ask := range map[string]func(lock.Held) error{"Err": (lock.Held).Err, "Release": (lock.Held).Release} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-				var stuck atomic.Bool
-				released := make(chan struct{})
-				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-				var err error
-				s.Node, err = node.Open(t.Context(), s.store, stuckLink{s.newLink(), &stuck, released}, g.config(s))
-				require.NoError(t, err)
-				g.all = append(g.all, s)
-				g.open(2)
-				held := s.acquire("x")
+				s := g.open(3)[0]
+				held, stuck := s.acquire("x"), make(chan struct{})
 				s.store.Outage(true)
-				stuck.Store(true)
+				s.stuck.Store(&stuck) // and with Send the goroutine that watches the time
 				ends := time.Now().Add(s.Status().Lease.Remains)
 				require.True(t, ends.Equal(held.Until()))
 				time.Sleep(time.Until(ends) - time.Nanosecond)
 				before := held.Err()
 				time.Sleep(time.Nanosecond)
 				after := ask(held)
-				stuck.Store(false)
-				close(released)
+				s.stuck.Store(nil)
+				close(stuck)
 				synctest.Wait() // Send returns
 				s.store.Outage(false)
 				require.NoError(t, before)
@@ -90,14 +68,11 @@ func TestLeaseEndsWhileLinkIsMum(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		var mum atomic.Bool
 		speak := make(chan struct{})
-		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 		var log nodetest.Journal
 		g.log = log.Logger()
-		var err error
-		s.Node, err = node.Open(t.Context(), s.store, mumLink{s.newLink(), &mum, speak}, g.config(s))
-		require.NoError(t, err)
-		g.log = nil
-		g.all = append(g.all, s)
+		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return mumLink{l, &mum, speak} }
+		s := g.join()
+		g.log, g.wrapLink = nil, nil
 		g.open(2)
 		held := s.acquire("x")
 		mum.Store(true)

@@ -16,8 +16,7 @@ import (
 // never held. The lock of an earlier crash is free when the lease of that holder has ended.
 func TestLeaseCrashLoop(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *group) {
-		one, died := g.openMortal()
-		two := g.join()
+		one, two := g.join(), g.join()
 		for _, s := range g.all {
 			require.NoError(t, s.Ready(t.Context()))
 		}
@@ -32,7 +31,7 @@ func TestLeaseCrashLoop(t *testing.T) {
 		crash := func(s *member) {
 			number := s.Self()
 			s.crash()
-			died(number)
+			one.host.Died(number)
 		}
 		crash(two)
 		waiting := one.acquireLater(t.Context(), name)
@@ -43,8 +42,6 @@ func TestLeaseCrashLoop(t *testing.T) {
 			time.Sleep(leaseOf / 8)
 		}
 		require.NotEmpty(t, waiting)
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }

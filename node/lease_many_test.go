@@ -155,12 +155,11 @@ func TestLeaseBirthsOverTwoChanges(t *testing.T) {
 		}
 		change(4, all[1])
 		for k := range locks {
-			o := <-waits[k]
-			require.NoError(t, o.err)
+			h := granted(t, waits[k])
 			if k > 0 {
 				require.Error(t, ends.Err(), "granted before the hold has lapsed: %s", name(k))
 			}
-			require.NoError(t, o.held.Release())
+			require.NoError(t, h.Release())
 		}
 		all[1].isolate(false)
 		time.Sleep(2 * leaseOf)

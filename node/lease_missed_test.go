@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
 )
@@ -42,26 +41,19 @@ func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) 
 func TestJoinMissed(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		one := g.open(1)[0]
-		s := &member{group: g}
 		way := &forgetful{Store: &g.store}
-		var err error
-		s.Node, err = node.Open(t.Context(), way, s.newLink(), g.config(s))
-		require.NoError(t, err)
-		g.all = append(g.all, s)
+		g.wrapStore = func(store.Store) store.Store { return way }
+		s := g.join()
 		next := s.acquireLater(t.Context(), "x")
-		members := func() int { return len(one.Status().View.Members) }
-		for members() < 2 {
-			time.Sleep(leaseOf / 100)
+		for len(one.Status().View.Members) < 2 { // which does not act
+			time.Sleep(time.Millisecond)
 		}
-		for members() > 1 {
-			time.Sleep(leaseOf / 100)
-		}
+		one.sees(1)
 		way.answers.Store(true)
-		o := <-next
-		require.NoError(t, o.err)
+		h := granted(t, next)
 		require.Equal(t, dmutex.NodeID(3), s.Self(), "the number 2 was that of the life that it missed")
 		require.Equal(t, 1, s.Status().Lease.Exclusions)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
 		require.NoError(t, one.acquire("x").Release())
 	})
 }

@@ -21,9 +21,7 @@ func TestLeasePast(t *testing.T) {
 	for _, a := range append(slices.Clone(algorithms.All), algorithms.Algorithm{Name: "default"}) {
 		t.Run(a.Name, func(t *testing.T) {
 			bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
-				one, died := g.openMortal()
-				two, diedToo := g.openMortal()
-				three := g.join()
+				one, two, three := g.join(), g.join(), g.join()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}
@@ -46,13 +44,11 @@ func TestLeasePast(t *testing.T) {
 
 				began := time.Now()
 				three.crash()
-				died(members[2])
-				diedToo(members[2])
+				one.host.Died(members[2])
+				two.host.Died(members[2])
 				time.Sleep(leaseOf / 1000) // a token in flight to a survivor would be lost now, and its lock would wait
 				taken := func(s *member, name string, waits bool) {
-					o := <-s.acquireLater(t.Context(), name)
-					require.NoError(t, o.err)
-					require.NoError(t, o.held.Release())
+					require.NoError(t, granted(t, s.acquireLater(t.Context(), name)).Release())
 					if took := time.Since(began); waits {
 						require.Greater(t, took, leaseOf)
 						require.Less(t, took, leaseOf*104/100)

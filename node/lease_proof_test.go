@@ -126,7 +126,7 @@ func (l memoryLife) Close() error {
 // proving makes the stores of processes that start later prove deaths.
 func (g *group) proving() *registry {
 	r := &registry{lives: make(map[string]chan struct{}), ends: make(map[string]time.Time)}
-	g.prove = func(s store.Store) store.Store { return &prover{Store: s, registry: r} }
+	g.wrapStore = func(s store.Store) store.Store { return &prover{Store: s, registry: r} }
 	return r
 }
 
@@ -179,10 +179,8 @@ func TestProofOfDeath(t *testing.T) {
 			next := g.all[1].acquireLater(t.Context(), "x")
 			began := time.Now()
 			g.all[0].crash()
-			o := <-next
-			require.NoError(t, o.err)
+			require.NoError(t, granted(t, next).Release())
 			require.Less(t, time.Since(began), soon)
-			require.NoError(t, o.held.Release())
 			require.Contains(t, strings.Join(log.Take(), "\n"), "peer's process has ended")
 
 			began = time.Now()
@@ -222,15 +220,10 @@ func TestProofOtherSettings(t *testing.T) {
 			if !tc.lives {
 				all[0].crash()
 			}
-			others := &group{t: t, net: g.net, algorithm: central.New}
-			var opened []*node.Node
+			g.wrapStore = func(s store.Store) store.Store { return &prover{s, r, !tc.proves} }
+			var opened []*member
 			for range 3 {
-				s := &member{group: others}
-				config := others.config(s)
-				config.Lease *= 2
-				n, err := node.Open(t.Context(), &prover{&g.store, r, !tc.proves}, s.newLink(), config)
-				require.NoError(t, err)
-				opened = append(opened, n)
+				opened = append(opened, g.join(func(c *node.Config) { c.Algorithm, c.Lease = central.New, c.Lease*2 }))
 			}
 			began := time.Now()
 			for _, n := range opened {
@@ -241,9 +234,6 @@ func TestProofOtherSettings(t *testing.T) {
 				}
 			}
 			require.Less(t, time.Since(began), soon)
-			for _, n := range opened {
-				require.NoError(t, n.Close(t.Context()))
-			}
 		})
 	}
 }
@@ -259,14 +249,11 @@ func TestProofOfNothing(t *testing.T) {
 		held, former := one.acquire("x"), one.Self()
 		next := two.acquireLater(t.Context(), "x")
 		one.isolate(true)
-		o := <-next
-		require.NoError(t, o.err)
+		h := granted(t, next)
 		require.ErrorIs(t, held.Err(), node.ErrLost)
 		require.Len(t, r.living(), 3)
 		one.isolate(false)
-		for one.Self() == former || !one.Status().View.Acts {
-			time.Sleep(leaseOf / 100)
-		}
+		one.rejoins(former)
 		synctest.Wait()
 		require.Len(t, r.living(), 3, "it has ended the former life")
 		require.NotContains(t, r.living(), "life1")
@@ -277,7 +264,7 @@ func TestProofOfNothing(t *testing.T) {
 		require.NoError(t, two.acquire("z").Release())
 		require.NoError(t, (<-waiting).err)
 		require.Less(t, time.Since(began), soon)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
 	})
 }
 
@@ -294,10 +281,8 @@ func TestProofBesideCutOff(t *testing.T) {
 		next := all[2].acquireLater(t.Context(), "x")
 		began := time.Now()
 		all[1].crash()
-		o := <-next
-		require.NoError(t, o.err)
+		require.NoError(t, granted(t, next).Release())
 		require.Less(t, time.Since(began), soon)
-		require.NoError(t, o.held.Release())
 	})
 }
 
@@ -312,7 +297,7 @@ func TestProofIsFinal(t *testing.T) {
 		two.store.Outage(true)
 		require.NoError(t, memoryLife{r, "life1"}.Close())
 		time.Sleep(leaseOf / 100)
-		g.prove = nil
+		g.wrapStore = nil
 		g.join() // one, proved dead, reports in the view with this process
 		time.Sleep(leaseOf / 5)
 		require.Zero(t, one.Status().Lease.Exclusions)
@@ -340,16 +325,14 @@ func TestProofOfExcluded(t *testing.T) {
 			require.Contains(t, r.living(), "life1")
 			if dies {
 				require.NoError(t, memoryLife{r, "life1"}.Close())
-				o := <-next
-				require.NoError(t, o.err)
+				h := granted(t, next)
 				require.Less(t, time.Since(began), leaseOf/2+soon)
-				require.NoError(t, o.held.Release())
+				require.NoError(t, h.Release())
 				return
 			}
-			o := <-next
-			require.NoError(t, o.err)
+			h := granted(t, next)
 			require.GreaterOrEqual(t, time.Since(began), leaseOf/2)
-			require.NoError(t, o.held.Release())
+			require.NoError(t, h.Release())
 			time.Sleep(leaseOf)
 			require.Len(t, r.living(), 2)
 		})
@@ -367,15 +350,10 @@ func TestProofOfStrangers(t *testing.T) {
 		require.NoError(t, stranger.Close())
 		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
 
-		other := &member{group: g}
-		config := g.config(other)
-		config.Algorithm = central.New
-		n, err := node.Open(t.Context(), g.prove(&g.store), other.newLink(), config)
-		require.NoError(t, err)
-		require.ErrorIs(t, n.Ready(t.Context()), node.ErrConfig)
+		other := g.join(func(c *node.Config) { c.Algorithm = central.New })
+		require.ErrorIs(t, other.Ready(t.Context()), node.ErrConfig)
 		synctest.Wait()
 		require.Len(t, r.living(), 1)
-		require.NoError(t, n.Close(t.Context()))
 
 		held := one.acquire("x")
 		one.isolate(true)
@@ -392,7 +370,7 @@ func TestProofIsMissing(t *testing.T) {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			r := g.proving()
 			r.hangs = hangs
-			g.prove = func(s store.Store) store.Store { return &prover{s, r, !hangs} }
+			g.wrapStore = func(s store.Store) store.Store { return &prover{s, r, !hangs} }
 			var log nodetest.Journal
 			g.log = log.Logger()
 			began := time.Now()
@@ -404,10 +382,8 @@ func TestProofIsMissing(t *testing.T) {
 			next := all[1].acquireLater(t.Context(), "x")
 			began = time.Now()
 			all[0].crash()
-			o := <-next
-			require.NoError(t, o.err)
+			require.NoError(t, granted(t, next).Release())
 			require.GreaterOrEqual(t, time.Since(began), leaseOf/2)
-			require.NoError(t, o.held.Release())
 			began = time.Now()
 			for len(g.all) > 0 {
 				g.all[0].close()
@@ -422,12 +398,12 @@ func TestProofIsMissing(t *testing.T) {
 func TestProofIsMissingForOne(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		g.proving()
-		has := g.prove
+		has := g.wrapStore
 		one := g.join()
 		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
-		g.prove = func(s store.Store) store.Store { return s }
+		g.wrapStore = func(s store.Store) store.Store { return s }
 		two := g.join()
-		g.prove = has
+		g.wrapStore = has
 		held := two.acquire("x")
 		next := one.acquireLater(t.Context(), "x")
 		two.isolate(true)
@@ -444,17 +420,12 @@ func TestProofIsNotAskedInVain(t *testing.T) {
 			r := g.proving()
 			stranger := r.begin()
 			r.blind = blind
-			one := &member{group: g}
-			config := g.config(one)
-			config.Lease = time.Hour
-			n, err := node.Open(t.Context(), g.prove(&g.store), one.newLink(), config)
-			require.NoError(t, err)
-			require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*time.Hour)))
+			one := g.join(func(c *node.Config) { c.Lease = time.Hour })
+			require.NoError(t, one.Ready(nodetest.ContextFor(t, 2*time.Hour)))
 			require.Less(t, r.looks.Load(), int64(70))
 			if blind {
 				require.LessOrEqual(t, r.looks.Load(), int64(2))
 			}
-			require.NoError(t, n.Close(t.Context()))
 			require.NoError(t, stranger.Close())
 		})
 	}
@@ -462,7 +433,7 @@ func TestProofIsNotAskedInVain(t *testing.T) {
 		r := g.proving()
 		one := g.join()
 		require.NoError(t, one.Ready(nodetest.ContextFor(t, soon)))
-		g.prove = nil
+		g.wrapStore = nil
 		two := g.join()
 		two.acquire("x")
 		next := one.acquireLater(t.Context(), "x")

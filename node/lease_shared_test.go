@@ -27,9 +27,7 @@ func TestSharedDeath(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
-				one, died := g.openMortal()
-				two, diedToo := g.openMortal()
-				three := g.join()
+				one, two, three := g.join(), g.join(), g.join()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}
@@ -50,8 +48,8 @@ func TestSharedDeath(t *testing.T) {
 				require.NoError(t, err)
 				began := time.Now()
 				three.crash()
-				died(members[2])
-				diedToo(members[2])
+				one.host.Died(members[2])
+				two.host.Died(members[2])
 				for _, name := range names {
 					for _, s := range []*member{one, two} {
 						r, err := s.Mutex(name).Shared().Acquire(nodetest.ContextFor(t, time.Minute))
@@ -83,9 +81,7 @@ func TestCarriedHolds(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New, "ricart": ricart.New, "lamport": lamport.New} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
-				one, died := g.openMortal()
-				two, diedToo := g.openMortal()
-				three := g.join()
+				one, two, three := g.join(), g.join(), g.join()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))
 				}
@@ -105,8 +101,8 @@ func TestCarriedHolds(t *testing.T) {
 				time.Sleep(leaseOf / 10)
 
 				three.isolate(true)
-				died(three.Self())
-				diedToo(three.Self())
+				one.host.Died(three.Self())
+				two.host.Died(three.Self())
 				synctest.Wait()
 				var all sync.WaitGroup
 				for name, theirs := range held {

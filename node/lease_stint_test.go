@@ -10,10 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/linktest"
 )
@@ -81,12 +79,9 @@ func (g *group) exclude(id dmutex.NodeID) {
 func TestLeaseStints(t *testing.T) {
 	bubbleLease(t, lamport.New, func(t *testing.T, g *group) {
 		a := g.open(1)[0]
-		b := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		link := &haunted{DynamicLink: b.newLink(), keeps: true}
-		var err error
-		b.Node, err = node.Open(t.Context(), b.store, link, g.config(b))
-		require.NoError(t, err)
-		g.all = append(g.all, b)
+		link := &haunted{keeps: true}
+		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { link.DynamicLink = l; return link }
+		b := g.join()
 		for _, s := range []*member{b, a, b} {
 			require.NoError(t, s.acquire("x").Release())
 		}
@@ -102,9 +97,7 @@ func TestLeaseStints(t *testing.T) {
 		require.NotEmpty(t, link.kept)
 		began := time.Now()
 		held := a.acquire("x")
-		for len(b.Status().View.Members) < 2 || !b.Status().View.Acts {
-			time.Sleep(time.Millisecond)
-		}
+		b.sees(2)
 		require.Less(t, time.Since(began), leaseOf*3/2) // the wait for the lease of the first stint
 		require.Greater(t, b.Self(), number)
 		require.NotEqual(t, life, b.Status().Life)

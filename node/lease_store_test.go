@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -52,20 +51,20 @@ func TestLeaseStuckStore(t *testing.T) {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 			stuck := &stuckStore{Store: &g.store, released: make(chan struct{})}
 			stuck.stuck.Store(!joined)
-			s := &member{group: g}
-			n, err := node.Open(t.Context(), stuck, s.newLink(), g.config(s))
-			require.NoError(t, err)
+			g.wrapStore = func(store.Store) store.Store { return stuck }
+			s := g.join()
 			if joined {
-				require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*leaseOf)))
+				require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 				stuck.stuck.Store(true)
 			}
 			time.Sleep(3 * leaseOf)
-			_, err = n.Mutex("x").TryAcquire(t.Context())
+			_, err := s.Mutex("x").TryAcquire(t.Context())
 			require.ErrorIs(t, err, node.ErrStore)
 			require.ErrorContains(t, err, "the store does not return")
 
 			began := time.Now()
-			err = n.Close(nodetest.ContextFor(t, time.Second))
+			err = s.Close(nodetest.ContextFor(t, time.Second))
+			s.forget()
 			require.Less(t, time.Since(began), 3*time.Second)
 			if joined {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -96,17 +95,15 @@ func (s *leftStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
 func TestLeaseLeftBehindStore(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		left := &leftStore{Store: &g.store}
-		s := &member{group: g}
-		n, err := node.Open(t.Context(), left, s.newLink(), g.config(s))
-		require.NoError(t, err)
-		require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*leaseOf)))
+		g.wrapStore = func(store.Store) store.Store { return left }
+		s := g.join()
+		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 		left.late.Store(true)
 		time.Sleep(5 * leaseOf)
-		_, err = n.Mutex("x").TryAcquire(t.Context())
+		_, err := s.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrStore)
 		left.late.Store(false)
-		require.NoError(t, n.Ready(nodetest.ContextFor(t, 5*leaseOf)))
-		require.NoError(t, n.Close(nodetest.ContextFor(t, 5*leaseOf)))
+		require.NoError(t, s.Ready(nodetest.ContextFor(t, 5*leaseOf)))
 	})
 }
 
@@ -139,18 +136,16 @@ func TestLeaseUnusableStore(t *testing.T) {
 			denied := &deniedStore{Store: &g.store}
 			denied.loads.Store(loads)
 			denied.swaps.Store(!loads)
-			s := &member{group: g}
+			g.wrapStore = func(store.Store) store.Store { return denied }
 			began := time.Now()
-			n, err := node.Open(t.Context(), denied, s.newLink(), g.config(s))
-			require.NoError(t, err)
-			err = n.Ready(t.Context())
-			require.ErrorIs(t, err, store.ErrUnusable)
-			_, err = n.Mutex("x").Acquire(t.Context())
+			s := g.join()
+			require.ErrorIs(t, s.Ready(t.Context()), store.ErrUnusable)
+			_, err := s.Mutex("x").Acquire(t.Context())
 			require.ErrorIs(t, err, store.ErrUnusable)
 			require.NotErrorIs(t, err, node.ErrStore)
-			require.EqualError(t, n.Status().Err, "node: store: unusable until this is mended: permission denied")
+			require.EqualError(t, s.Status().Err, "node: store: unusable until this is mended: permission denied")
 			require.Less(t, time.Since(began), leaseOf/10)
-			require.NoError(t, n.Close(nodetest.ContextFor(t, time.Second)))
+			require.NoError(t, s.Close(nodetest.ContextFor(t, time.Second)))
 		})
 	}
 }
@@ -159,22 +154,18 @@ func TestLeaseUnusableStore(t *testing.T) {
 func TestLeaseUnusableStoreLater(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		denied := &deniedStore{Store: &g.store}
-		s := &member{group: g}
-		n, err := node.Open(t.Context(), denied, s.newLink(), g.config(s))
-		require.NoError(t, err)
-		require.NoError(t, n.Ready(nodetest.ContextFor(t, 2*leaseOf)))
+		g.wrapStore = func(store.Store) store.Store { return denied }
+		s := g.join()
+		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
 		denied.loads.Store(true)
 		denied.swaps.Store(true)
 		time.Sleep(2 * leaseOf)
-		_, err = n.Mutex("x").TryAcquire(t.Context())
+		_, err := s.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrStore)
 		require.ErrorIs(t, err, store.ErrUnusable)
 		denied.loads.Store(false)
 		denied.swaps.Store(false)
-		held, err := n.Mutex("x").Acquire(nodetest.ContextFor(t, leaseOf))
-		require.NoError(t, err)
-		require.NoError(t, held.Release())
-		require.NoError(t, n.Close(nodetest.ContextFor(t, time.Second)))
+		require.NoError(t, s.Mutex("x").Do(nodetest.ContextFor(t, leaseOf), nodetest.Nothing))
 	})
 }
 
@@ -222,20 +213,18 @@ func (l greeted) Close() error {
 // Even if strangers send frames all the time, a member excludes a crashed member, and can leave.
 func TestLeaseGreetings(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		s := &member{group: g, store: outagetest.New(t, distantStore{&g.store, 20 * time.Millisecond}, outagetest.Faults{})}
-		var err error
-		s.Node, err = node.Open(t.Context(), s.store, greeted{s.newLink(), make(chan struct{})}, g.config(s))
-		require.NoError(t, err)
+		g.wrapStore = func(s store.Store) store.Store { return distantStore{s, 20 * time.Millisecond} }
+		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return greeted{l, make(chan struct{})} }
+		s := g.join()
 		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
+		g.wrapStore, g.wrapLink = nil, nil
 		other := g.join()
 		other.acquire("x")
 		waiting := s.acquireLater(t.Context(), "x")
 		began := time.Now()
 		other.crash()
-		o := <-waiting
-		require.NoError(t, o.err)
+		require.NoError(t, granted(t, waiting).Release())
 		require.Less(t, time.Since(began), leaseOf*17/10)
-		require.NoError(t, o.held.Release())
 		began = time.Now()
 		require.NoError(t, s.Close(t.Context()))
 		require.Less(t, time.Since(began), time.Second)
@@ -286,14 +275,10 @@ func TestLeaseCrashOfOneOfTwo(t *testing.T) {
 			waiting := all[1].acquireLater(t.Context(), "x")
 			began := time.Now()
 			all[0].crash()
-			for len(all[1].Status().View.Members) > 1 {
-				time.Sleep(time.Millisecond)
-			}
+			all[1].sees(1)
 			// Silent after an eighth, checked every twentieth, excluded after a third of a lease.
 			require.Less(t, time.Since(began), leaseOf/8+leaseOf/20+leaseOf/3+50*time.Millisecond)
-			o := <-waiting
-			require.NoError(t, o.err)
-			require.NoError(t, o.held.Release())
+			require.NoError(t, granted(t, waiting).Release())
 			all = []*member{g.join(), all[1]}
 			require.NoError(t, all[0].acquire("y").Release())
 		}

@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,7 +19,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
 	"github.com/dmutex/dmutex/internal/protocol"
@@ -67,16 +65,15 @@ func TestLeaseCleanExit(t *testing.T) {
 		all[0].close()
 		all[0].close() // the holder
 		require.ErrorIs(t, held.Err(), node.ErrClosed)
-		o := <-next
-		require.NoError(t, o.err)
+		got := granted(t, next)
 		require.Less(t, time.Since(began), leaseOf/20)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, got.Release())
 		g.all[0].close()
 
 		began = time.Now()
 		h := g.join().acquire("x")
 		require.Less(t, time.Since(began), time.Second)
-		require.Greater(t, h.Fence(), o.held.Fence())
+		require.Greater(t, h.Fence(), got.Fence())
 	})
 }
 
@@ -89,14 +86,13 @@ func TestLeaseCrashedHolder(t *testing.T) {
 		next := all[1].acquireLater(t.Context(), "x")
 		began := time.Now()
 		all[0].crash()
-		o := <-next
-		require.NoError(t, o.err)
+		h := granted(t, next)
 		require.Less(t, time.Since(began), leaseOf*17/10)
-		require.Greater(t, o.held.Fence(), held.Fence())
+		require.Greater(t, h.Fence(), held.Fence())
 		all[2].crash()
 		time.Sleep(2 * leaseOf)
-		require.NoError(t, o.held.Err())
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Err())
+		require.NoError(t, h.Release())
 		require.Equal(t, []dmutex.NodeID{all[1].Self()}, all[1].Status().View.Members)
 		require.NoError(t, all[1].acquire("x").Release())
 	})
@@ -118,20 +114,15 @@ func TestLeaseCutOff(t *testing.T) {
 		require.ErrorIs(t, held.Err(), node.ErrLost)
 		require.ErrorIs(t, held.Err(), node.ErrLease)
 		require.ErrorIs(t, held.Release(), node.ErrLost)
-		o := <-next
-		require.NoError(t, o.err)
+		h := granted(t, next)
 		require.Greater(t, time.Since(lost), time.Duration(0))
 		all[0].isolate(false)
-		for all[0].Self() == number || all[0].Self() == dmutex.None {
-			time.Sleep(leaseOf / 100)
-		}
+		all[0].rejoins(number)
 		require.Equal(t, 1, all[0].Status().Lease.Exclusions)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
 		require.Empty(t, waiting)
 		require.NoError(t, other.Release())
-		o = <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 
@@ -145,16 +136,13 @@ func TestLeaseExcluded(t *testing.T) {
 		all[0].cut.Store(true)
 		<-held.Context().Done()
 		require.ErrorIs(t, held.Err(), node.ErrExcluded)
-		o := <-next
-		require.NoError(t, o.err)
+		h := granted(t, next)
 		all[0].cut.Store(false)
 		again := all[0].acquireLater(t.Context(), "x")
 		time.Sleep(2 * leaseOf)
 		require.Empty(t, again)
-		require.NoError(t, o.held.Release())
-		o = <-again
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
+		require.NoError(t, granted(t, again).Release())
 
 		last := dmutex.None
 		for i, self := range all[0].told.selves { // it had no number before it got each one
@@ -297,9 +285,7 @@ func TestLeaseLongOutage(t *testing.T) {
 		require.ErrorIs(t, context.Cause(held.Context()), node.ErrLease)
 		time.Sleep(leaseOf)
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := all[1].Mutex("x").Acquire(ctx)
+		_, err := all[1].Mutex("x").Acquire(nodetest.ContextFor(t, time.Second))
 		require.ErrorIs(t, err, node.ErrStore)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		began = time.Now()
@@ -312,12 +298,11 @@ func TestLeaseLongOutage(t *testing.T) {
 		for _, s := range all {
 			s.store.Outage(false)
 		}
-		o := <-next
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), held.Fence())
+		h := granted(t, next)
+		require.Greater(t, h.Fence(), held.Fence())
 		require.ErrorIs(t, held.Release(), node.ErrLost)
-		require.NoError(t, o.held.Err())
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Err())
+		require.NoError(t, h.Release())
 		require.Equal(t, changes, all[0].Status().View.Changes) // the view is as it was
 		all[0].mu.Lock()
 		defer all[0].mu.Unlock()
@@ -342,9 +327,7 @@ func TestLeaseGrantTooLate(t *testing.T) {
 		require.Empty(t, waiting)
 		require.NoError(t, all[0].acquire("x").Release()) // the late grant was given back at once
 		all[1].store.Outage(false)
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 
@@ -398,9 +381,7 @@ func TestLeaseRecordPutBack(t *testing.T) {
 		require.NoError(t, last.link.Become(dmutex.None)) // memlink has one link for each number
 		g.put(string(value))
 		g.join()
-		ctx, cancel := context.WithTimeout(t.Context(), leaseOf/2)
-		defer cancel()
-		_, err = old[0].Mutex("x").Acquire(ctx)
+		_, err = old[0].Mutex("x").Acquire(nodetest.ContextFor(t, leaseOf/2))
 		require.NoError(t, held.Err())
 		require.ErrorIs(t, err, node.ErrRecord)
 		time.Sleep(leaseOf)
@@ -420,13 +401,12 @@ func TestLeaseLinkClosed(t *testing.T) {
 		require.ErrorIs(t, err, transport.ErrClosed)
 		synctest.Wait()
 		require.ErrorIs(t, held.Err(), node.ErrLost)
-		o := <-next
-		require.NoError(t, o.err)
+		h := granted(t, next)
 		for range 10 {
 			time.Sleep(leaseOf)
 			require.Len(t, all[1].Status().View.Members, 2)
 		}
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
 		all[0].cut.Store(true) // it cannot say farewell
 	})
 }
@@ -434,18 +414,14 @@ func TestLeaseLinkClosed(t *testing.T) {
 // The first node of a new record waits for a lease, and says so.
 func TestLeaseNewRecord(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		config, log := g.config(s), new(bytes.Buffer)
-		config.Logger = slog.New(slog.NewTextHandler(log, nil))
-		n, err := node.Open(t.Context(), s.store, s.newLink(), config)
-		require.NoError(t, err)
-		s.Node = n
+		log := new(bytes.Buffer)
+		g.log = slog.New(slog.NewTextHandler(log, nil))
+		s := g.join()
 		first := s.acquireLater(t.Context(), "y")
-		_, err = n.Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
+		_, err := s.Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
 		require.ErrorContains(t, err, "waiting until the leases of former members, if there were any, have ended: at most 5.2s more")
-		o := <-first
-		require.NoError(t, o.err)
-		require.NoError(t, n.Close(t.Context()))
+		granted(t, first)
+		s.close()
 		for _, text := range []string{"0s err=\"%s at most 10.2s", "3s err=\"%s at most 7.2s"} {
 			text = fmt.Sprintf(text, "waiting until the leases of former members, if there were any, have ended:")
 			require.Contains(t, log.String(), "msg=waiting node=1 waited="+text)
@@ -489,17 +465,11 @@ func TestLeaseOtherSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 				all := g.open(1)
-				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-				config := g.config(s)
-				tc.alter(&config)
-				other, err := node.Open(t.Context(), s.store, s.newLink(), config)
-				require.NoError(t, err)
-				_, err = other.Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
+				_, err := g.join(tc.alter).Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
 				require.ErrorIs(t, err, node.ErrConfig)
 				for _, text := range tc.say {
 					require.ErrorContains(t, err, text)
 				}
-				require.NoError(t, other.Close(t.Context()))
 				require.NoError(t, all[0].acquire("x").Release())
 			})
 		})
@@ -513,21 +483,13 @@ func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
 		all := slices.Clone(g.open(2))
 		all[0].isolate(true)
 		require.NoError(t, all[1].acquire("x").Release())
-		for len(all[1].Status().View.Members) > 1 {
-			time.Sleep(leaseOf / 10)
-		}
+		all[1].sees(1)
 		all[1].close()
-		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		config := g.config(s)
-		config.Lease *= 6
-		var err error
-		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
-		require.NoError(t, err)
-		g.all = append(g.all, s)
+		s := g.join(func(c *node.Config) { c.Lease *= 6 })
 		held := s.acquire("x")
 
 		all[0].isolate(false)
-		_, err = all[0].Mutex("x").Acquire(nodetest.ContextFor(t, 10*leaseOf))
+		_, err := all[0].Mutex("x").Acquire(nodetest.ContextFor(t, 10*leaseOf))
 		require.ErrorIs(t, err, node.ErrConfig)
 		require.ErrorIs(t, err, node.ErrStopped)
 		require.ErrorContains(t, err, `here "lease 10s", there "lease 1m0s"`)
@@ -662,9 +624,7 @@ func TestLeaseElectionLost(t *testing.T) {
 		time.Sleep(2 * leaseOf)
 		fresh := g.join()
 		fresh.acquire("x")
-		ctx, cancel := context.WithTimeout(t.Context(), leaseOf)
-		defer cancel()
-		for who := range fresh.Election("boss").Observe(ctx) {
+		for who := range fresh.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
 			require.Equal(t, dmutex.None, who)
 		}
 		close(stop)
@@ -723,13 +683,11 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 func TestLeaseJoinAndLeave(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		counting := &countingStore{Store: &g.store}
-		s := &member{group: g, store: outagetest.New(t, counting, outagetest.Faults{})}
-		var err error
-		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), g.config(s))
-		require.NoError(t, err)
-		g.all = append(g.all, s)
+		g.wrapStore = func(store.Store) store.Store { return counting }
+		s := g.join()
 		time.Sleep(leaseOf / 10)
 		s.close()
+		require.Equal(t, node.LeaseEnded, s.Status().Lease.State)
 		require.EqualValues(t, 1, counting.loads.Load())
 		require.EqualValues(t, 2, counting.swaps.Load())
 
@@ -744,31 +702,11 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 func TestLeaseCost(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *group) {
 		const n, leases, locks = 5, 10, 100
-		var counting countingStore
-		counting.Store = &g.store
-		var all []*member
-		for range n {
-			s := &member{group: g, store: outagetest.New(t, &counting, outagetest.Faults{})}
-			var err error
-			s.Node, err = node.Open(t.Context(), s.store, s.newLink(), g.config(s))
-			require.NoError(t, err)
-			g.all, all = append(g.all, s), append(all, s)
-		}
-		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
-			time.Sleep(leaseOf / 100)
-		}
+		counting := &countingStore{Store: &g.store}
+		g.wrapStore = func(store.Store) store.Store { return counting }
+		all := g.open(n)
 		time.Sleep(leaseOf)
-		slices.SortFunc(all, func(a, b *member) int { return cmp.Compare(a.Self(), b.Self()) })
-
-		sent := func() (sum uint64) {
-			for _, s := range all {
-				for _, count := range s.Status().Sent {
-					sum += count
-				}
-			}
-			return sum
-		}
-		before := sent()
+		before := g.sent()
 		loads, swaps := counting.loads.Load(), counting.swaps.Load()
 		for i := range locks {
 			time.Sleep(leaseOf * leases / locks)
@@ -792,7 +730,7 @@ func TestLeaseCost(t *testing.T) {
 				without += count
 			}
 		}
-		require.Equal(t, without, sent()-before)
+		require.Equal(t, without, uint64(g.sent()-before))
 		closeAll(t, strict)
 	})
 }

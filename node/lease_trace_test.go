@@ -49,17 +49,13 @@ func TestLeaseTrace(t *testing.T) {
 		dead.crash()
 		synctest.Wait() // until the trace is written
 		files[0] = bytes.NewBuffer(files[0].Bytes()[:bytes.Index(files[0].Bytes(), []byte(`"do":"down"`))])
-		o := <-next
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, next).Release())
 		require.NoError(t, kept.Err())
 
 		cut.isolate(true)
 		require.NoError(t, stays.acquire("kept").Release())
 		cut.isolate(false)
-		for cut.Self() == numbers[1] || !cut.Status().View.Acts {
-			time.Sleep(time.Second)
-		}
+		cut.rejoins(numbers[1])
 		enter(cut, stays)
 		enter(start(), cut, stays)
 		for len(g.all) > 0 {

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 )
@@ -20,18 +19,10 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 		all := g.open(2)
 		one, two := all[0], all[1]
 		two.crash()
-		for len(one.Status().View.Members) > 1 {
-			time.Sleep(leaseOf / 100)
-		}
+		one.sees(1)
 		one.close()
-		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		config := g.config(s)
-		config.Lease = leaseOf / 5
-		var err error
-		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
-		require.NoError(t, err)
-		g.all = append(g.all, s)
-		err = s.Ready(nodetest.ContextFor(t, 3*time.Second))
+		s := g.join(func(c *node.Config) { c.Lease = leaseOf / 5 })
+		err := s.Ready(nodetest.ContextFor(t, 3*time.Second))
 		require.ErrorContains(t, err, "node: waiting until the leases of former members, if there were any, have ended: at most 7.")
 		require.Zero(t, s.Status().View.Epoch, "it has not joined")
 		require.ErrorContains(t, s.Status().View.Err, "waiting until the leases")
@@ -48,13 +39,8 @@ func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		var logs [3]nodetest.Journal
 		for i := range logs {
-			s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-			config := g.config(s)
-			config.Logger = logs[i].Logger()
-			var err error
-			s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
-			require.NoError(t, err)
-			g.all = append(g.all, s)
+			g.log = logs[i].Logger()
+			s := g.join()
 			if i == 0 {
 				time.Sleep(leaseOf / 5) // the next one joins while this one waits
 			} else {

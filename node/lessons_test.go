@@ -169,9 +169,7 @@ func TestHandleDoesNotWait(t *testing.T) {
 		}
 		close(stuck)
 		require.NoError(t, <-released)
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 
@@ -201,10 +199,8 @@ func TestHandOverTakesMessagesOnly(t *testing.T) {
 				time.Sleep(time.Hour)
 				before := time.Now()
 				require.NoError(t, held.Release())
-				o := <-waiting
-				require.NoError(t, o.err)
+				require.NoError(t, granted(t, waiting).Release())
 				require.LessOrEqual(t, time.Since(before), 2*delay)
-				require.NoError(t, o.held.Release())
 			})
 		})
 	}
@@ -224,9 +220,7 @@ func TestWaitingIsIdle(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		require.Equal(t, before, g.frames())
 		require.NoError(t, held.Release())
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 
@@ -245,9 +239,7 @@ func TestUnreachableIsNotStormed(t *testing.T) {
 		require.Less(t, g.frames()-before, int64(2*3600))
 		g.net.Heal()
 		for _, w := range waits {
-			o := <-w
-			require.NoError(t, o.err)
-			require.NoError(t, o.held.Release())
+			require.NoError(t, granted(t, w).Release())
 		}
 	})
 }

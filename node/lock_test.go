@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -117,9 +118,7 @@ func TestCancel(t *testing.T) {
 		require.Nil(t, o.held)
 		require.ErrorIs(t, o.err, context.Canceled)
 		require.NoError(t, held.Release())
-		o = <-patient
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, patient).Release())
 		g.acquire(2, "x").Release()
 		time.Sleep(time.Second)
 		for _, n := range g.all {
@@ -139,10 +138,9 @@ func TestAcquireAfterCancel(t *testing.T) {
 		require.ErrorIs(t, (<-first).err, context.Canceled)
 		second := g.acquireLater(t.Context(), 2, "x")
 		require.NoError(t, held.Release())
-		o := <-second
-		require.NoError(t, o.err)
-		require.Equal(t, held.Fence()+1, o.held.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, second)
+		require.Equal(t, held.Fence()+1, h.Fence())
+		require.NoError(t, h.Release())
 	})
 }
 
@@ -198,9 +196,7 @@ func TestTryAcquireUnreachable(t *testing.T) {
 		g.open(2)
 		require.NoError(t, g.node(2).Ready(t.Context()))
 		g.net.Cut(1, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := g.mutex(2, nameAt(1, g.members)).TryAcquire(ctx)
+		_, err := g.mutex(2, nameAt(1, g.members)).TryAcquire(nodetest.ContextFor(t, time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded, "nobody said busy")
 	})
 }
@@ -241,9 +237,7 @@ func TestClose(t *testing.T) {
 		require.ErrorIs(t, held.Err(), node.ErrLost)
 		require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
 		require.ErrorIs(t, held.Release(), node.ErrLost)
-		o := <-remote
-		require.NoError(t, o.err, "what was held is released")
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, remote).Release())
 
 		require.NoError(t, <-closed, "the withdrawn request for y does not delay Close")
 		require.NoError(t, other.Err())
@@ -259,9 +253,7 @@ func TestCloseGivesUp(t *testing.T) {
 		g.open(2)
 		held := g.acquire(1, "x")
 		g.net.Cut(1, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.ErrorIs(t, g.node(1).Close(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, g.node(1).Close(nodetest.ContextFor(t, time.Minute)), context.DeadlineExceeded)
 		require.ErrorIs(t, held.Err(), node.ErrClosed)
 		g.node(1).forget()
 	})
@@ -286,18 +278,14 @@ func TestReady(t *testing.T) {
 	each(t, strict, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{3, 1, 2}
 		n := g.start(2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := n.Mutex("x").Acquire(ctx)
+		_, err := n.Mutex("x").Acquire(nodetest.ContextFor(t, time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "waiting for members 1 (never heard), 3 (never heard)")
 		early := g.acquireLater(t.Context(), 2, "x")
 		g.start(3)
 		time.Sleep(time.Minute)
 		g.start(1)
-		o := <-early
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, early).Release())
 	})
 }
 
@@ -346,9 +334,7 @@ func TestLiar(t *testing.T) {
 				require.Less(t, st.View.Changes, uint64(30))
 				require.Positive(t, st.Refused)
 				honest.Store(true)
-				o := <-waiting
-				require.NoError(t, o.err)
-				require.NoError(t, o.held.Release())
+				require.NoError(t, granted(t, waiting).Release())
 			})
 		})
 	}
@@ -457,7 +443,7 @@ func (l framed) MaxFrame() int { return l.size }
 // A link may take frames that are larger than the send buffer of a node.
 func TestLargeFrames(t *testing.T) {
 	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.wrap = func(l transport.DynamicLink) transport.DynamicLink { return framed{l, 1 << 30} }
+		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return framed{l, 1 << 30} }
 		g.open(2)
 		require.NoError(t, g.acquire(1, "x").Release())
 	})
@@ -552,15 +538,10 @@ func TestPartition(t *testing.T) {
 		waiting := g.acquireLater(t.Context(), 3, "x")
 		require.NoError(t, held.Release())
 		time.Sleep(time.Hour)
-		select {
-		case o := <-waiting:
-			require.Fail(t, "granted without the other side", "%v", o)
-		default:
-		}
+		require.Empty(t, waiting, "granted without the other side")
 		g.net.Heal()
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.Equal(t, held.Fence()+1, o.held.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, waiting)
+		require.Equal(t, held.Fence()+1, h.Fence())
+		require.NoError(t, h.Release())
 	})
 }

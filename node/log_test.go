@@ -148,8 +148,7 @@ func TestLogOfClose(t *testing.T) {
 		require.NoError(t, one.Ready(t.Context()))
 		log.Take()
 		g.net.Cut(1, 2)
-		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		hurry := nodetest.ContextFor(t, time.Second)
 		why := "close: members [2] did not answer in time, so the others wait for this node to return: context deadline exceeded"
 		require.EqualError(t, one.Close(hurry), "node: "+why)
 		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.Take())
@@ -162,8 +161,7 @@ func TestCloseOfLeader(t *testing.T) {
 	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
 		leader := g.campaignLater(t.Context(), 1, "boss")
-		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		hurry := nodetest.ContextFor(t, time.Second)
 		require.EqualError(t, g.node(1).Close(hurry), `node: close: the function that runs under lock "election/boss" has not returned: context deadline exceeded`)
 		leader.stop <- nil
 		require.ErrorIs(t, <-leader.done, node.ErrClosed)

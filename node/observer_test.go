@@ -322,9 +322,7 @@ func TestObserverPanicsInClose(t *testing.T) {
 		require.PanicsWithValue(t, "wild", func() { _ = g.node(1).Close(t.Context()) })
 		require.ErrorIs(t, h.Err(), node.ErrLost)
 		require.NoError(t, g.node(1).Close(t.Context()))
-		o := <-later
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, later).Release())
 		time.Sleep(time.Second) // the record tells the view later than a message the release
 		require.Equal(t, []dmutex.NodeID{2}, g.node(2).Status().View.Members)
 	}) // and no goroutine is left

@@ -102,9 +102,7 @@ func TestTraceEarly(t *testing.T) {
 		time.Sleep(time.Second)
 		g.net.Heal()
 		for _, w := range waits {
-			o := <-w
-			require.NoError(t, o.err)
-			require.NoError(t, o.held.Release())
+			require.NoError(t, granted(t, w).Release())
 		}
 		require.Empty(t, matched(t, g.closeAll(files), ricart.New))
 	})
@@ -224,10 +222,9 @@ func TestTraceOfARestart(t *testing.T) {
 		g.crash(2)
 		time.Sleep(time.Minute)
 		files["2 again"] = g.recorded(2)
-		o := <-waiting[0]
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), lost.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, waiting[0])
+		require.Greater(t, h.Fence(), lost.Fence())
+		require.NoError(t, h.Release())
 		require.NoError(t, kept.Release())
 		require.NoError(t, (<-waiting[1]).held.Release())
 		require.NoError(t, g.acquire(2, "kept").Release())
@@ -321,9 +318,7 @@ func TestTraceWriterFails(t *testing.T) {
 		}
 		r := trace.NewRecorder(stuck)
 		n := open(r)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, n.Close(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, n.Close(nodetest.ContextFor(t, time.Second)), context.DeadlineExceeded)
 		require.Positive(t, r.Lost())
 		close(stuck.free)
 

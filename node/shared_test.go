@@ -306,9 +306,7 @@ func TestSharedAsked(t *testing.T) {
 			require.NoError(t, late.Release())
 			<-node.Asked(more) // at the latest when node 1 has made its request
 			require.NoError(t, more.Release())
-			o := <-alone
-			require.NoError(t, o.err)
-			require.NoError(t, o.held.Release())
+			require.NoError(t, granted(t, alone).Release())
 		}
 	})
 }

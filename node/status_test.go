@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -74,9 +75,7 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 		require.EqualError(t, err, `node: lock "x": lock is busy: held by web-3 (node 3) for 3s`)
 		_, err = g.mutex(3, "x").TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "x": lock is busy: held by this process for 3s`)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = g.mutex(3, "x").Acquire(ctx)
+		_, err = g.mutex(3, "x").Acquire(nodetest.ContextFor(t, time.Second))
 		require.EqualError(t, err, `node: lock "x": held by this process for 4s: context deadline exceeded`)
 		require.NoError(t, h.Release())
 		synctest.Wait()
@@ -225,9 +224,7 @@ func TestPeerStatus(t *testing.T) {
 		require.Less(t, one.Status().Peers[0].Silent, 2*time.Second)
 
 		g.net.Cut(2, 1) // now the acknowledgments are lost
-		quitting, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := g.mutex(1, "x").Acquire(quitting)
+		_, err := g.mutex(1, "x").Acquire(nodetest.ContextFor(t, time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotZero(t, two.Status().Peers[0].Repeated)
 		g.net.Heal()

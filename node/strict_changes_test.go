@@ -202,10 +202,9 @@ func TestManyHoldsAreCarriedOver(t *testing.T) {
 		for _, h := range held {
 			require.NoError(t, h.Release())
 		}
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), held[count-1].Fence())
-		require.NoError(t, o.held.Release())
+		got := granted(t, waiting)
+		require.Greater(t, got.Fence(), held[count-1].Fence())
+		require.NoError(t, got.Release())
 		for _, n := range g.all {
 			require.NoError(t, n.Status().Err)
 			require.Zero(t, n.Status().Refused)
@@ -222,9 +221,7 @@ func TestEarly(t *testing.T) {
 		require.NoError(t, g.node(2).Ready(t.Context()))
 		waiting := g.acquireLater(t.Context(), 2, "x")
 		g.net.Heal()
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -48,8 +48,7 @@ func TestPause(t *testing.T) {
 // are lost. Close does not wait for a farewell that nobody can hear. (L31)
 func TestLinkClosedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, time.Hour)
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		members := []dmutex.NodeID{1, 2, 3}
@@ -130,11 +129,7 @@ func TestOneWay(t *testing.T) {
 
 func requireWaiting(t *testing.T, waiting <-chan outcome) {
 	t.Helper()
-	select {
-	case o := <-waiting:
-		require.Fail(t, "granted too early", "%+v", o)
-	default:
-	}
+	require.Empty(t, waiting, "granted too early")
 }
 
 // requireTurns requires that the waiters get the lock one after another, with the next fences.

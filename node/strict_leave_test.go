@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -96,8 +95,7 @@ func TestLeaveTogetherOverLoss(t *testing.T) {
 				after := nodetest.UpTo(luck, time.Millisecond<<(seed%10))
 				wg.Go(func() {
 					time.Sleep(after)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
+					ctx := nodetest.ContextFor(t, time.Minute)
 					begun := time.Now()
 					require.NoError(t, n.Close(ctx), "node %d, seed %d", id, seed)
 					require.Less(t, time.Since(begun), 5*time.Second, "node %d, seed %d", id, seed)

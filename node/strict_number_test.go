@@ -42,9 +42,9 @@ func (l forked) Send(to dmutex.NodeID, frame []byte) error {
 
 // startForked starts a member that has a link to both processes.
 func (g *group) startForked(id dmutex.NodeID) {
-	g.wrap = func(l transport.DynamicLink) transport.DynamicLink { return forked{l} }
+	g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return forked{l} }
 	g.start(id)
-	g.wrap = nil
+	g.wrapLink = nil
 }
 
 // startSecond starts another process with the number 1.
@@ -149,9 +149,7 @@ func TestOneWordEndsNobody(t *testing.T) {
 		require.ErrorContains(t, err, "member 3 says")
 		require.Empty(t, waiting, "granted in doubt")
 		g.net.Heal()
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 		require.NoError(t, g.node(1).Ready(t.Context()))
 		require.NoError(t, held.Err())
 		require.EqualValues(t, 1, g.node(1).Status().View.Changes)

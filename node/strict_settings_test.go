@@ -58,9 +58,7 @@ func TestStrangers(t *testing.T) {
 				tc.change(&members, &cfg)
 				g.members = members
 				n := g.startWith(2, cfg)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				_, err := n.Mutex("x").Acquire(ctx)
+				_, err := n.Mutex("x").Acquire(nodetest.ContextFor(t, time.Minute))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrConfig)
 				why := node.ErrConfig.Error() + "; " + tc.differ

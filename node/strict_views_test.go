@@ -24,29 +24,20 @@ func TestRestart(t *testing.T) {
 		waiting := g.acquireLater(t.Context(), 3, "lost")
 		g.crash(2)
 		time.Sleep(time.Minute)
-		select {
-		case <-waiting:
-			require.Fail(t, "the lock of a process that may be alive was granted")
-		default:
-		}
+		require.Empty(t, waiting, "the lock of a process that may be alive was granted")
 		g.start(2)
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), lost.Fence())
+		h := granted(t, waiting)
+		require.Greater(t, h.Fence(), lost.Fence())
 		require.NoError(t, kept.Err())
 		later := g.acquireLater(t.Context(), 2, "kept")
 		time.Sleep(time.Second)
-		select {
-		case <-later:
-			require.Fail(t, "two holders")
-		default:
-		}
+		require.Empty(t, later, "two holders")
 		require.NoError(t, kept.Release())
 		again := <-later
 		require.NoError(t, again.err)
 		require.Greater(t, again.held.Fence(), kept.Fence())
 		require.NoError(t, again.held.Release())
-		require.NoError(t, o.held.Release())
+		require.NoError(t, h.Release())
 	})
 }
 
@@ -63,9 +54,7 @@ func TestReleaseWhileTheGroupChanges(t *testing.T) {
 		require.NoError(t, held.Release())
 		time.Sleep(time.Second)
 		g.net.Heal()
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
+		require.NoError(t, granted(t, waiting).Release())
 	})
 }
 
@@ -84,16 +73,14 @@ func TestLeave(t *testing.T) {
 		require.NoError(t, g.node(1).Close(t.Context()))
 		require.Less(t, time.Since(begun), 100*time.Millisecond)
 		require.ErrorIs(t, mine.Err(), node.ErrLost)
-		o := <-next
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), mine.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, next)
+		require.Greater(t, h.Fence(), mine.Fence())
+		require.NoError(t, h.Release())
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Release())
-		o = <-waiting
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), held.Fence())
-		require.NoError(t, o.held.Release())
+		h = granted(t, waiting)
+		require.Greater(t, h.Fence(), held.Fence())
+		require.NoError(t, h.Release())
 		g.start(1) // and it comes back
 		require.NoError(t, g.acquire(1, "x").Release())
 		require.Equal(t, []dmutex.NodeID{1, 2, 3, 4}, g.node(3).Status().View.Members)
@@ -153,10 +140,9 @@ func TestEvict(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, g.node(3).Evict(t.Context(), 1))
 		require.Less(t, time.Since(began), time.Second, "Evict needs no second try")
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), lost.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, waiting)
+		require.Greater(t, h.Fence(), lost.Fence())
+		require.NoError(t, h.Release())
 		g.start(1)
 		require.NoError(t, g.acquire(1, "x").Release())
 		require.ErrorIs(t, g.node(2).Evict(t.Context(), 2), dmutex.ErrMisuse)
@@ -229,10 +215,9 @@ func TestEvictTwo(t *testing.T) {
 		g.crash(3)
 		time.Sleep(time.Second)
 		require.NoError(t, g.node(2).Evict(t.Context(), 3, 4))
-		o := <-waiting
-		require.NoError(t, o.err)
-		require.Greater(t, o.held.Fence(), lost.Fence())
-		require.NoError(t, o.held.Release())
+		h := granted(t, waiting)
+		require.Greater(t, h.Fence(), lost.Fence())
+		require.NoError(t, h.Release())
 		require.Equal(t, []dmutex.NodeID{1, 2}, g.node(1).Status().View.Members)
 	})
 }
@@ -245,9 +230,7 @@ func TestViewThatTheAlgorithmRefuses(t *testing.T) {
 		g.open(3)
 		held := g.acquire(1, "x")
 		require.NoError(t, g.node(3).Close(t.Context()))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := g.mutex(2, "x").Acquire(ctx)
+		_, err := g.mutex(2, "x").Acquire(nodetest.ContextFor(t, time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
 		require.ErrorContains(t, err, "[1 2]")

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
@@ -66,8 +66,7 @@ func TestCycleOverTCP(t *testing.T) {
 	for _, a := range algorithms.Some() {
 		t.Run(a.Name, func(t *testing.T) {
 			nodes := tcpGroup(t, a.Algorithm, 3, 5*time.Millisecond)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := nodetest.ContextFor(t, time.Minute)
 			var txns []*node.Txn
 			for i, n := range nodes {
 				txn := n.Txn()
@@ -108,8 +107,7 @@ func TestSilentStrangerInAPlace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := nodetest.ContextFor(t, time.Minute)
 	members, peers := []dmutex.NodeID{1, 2, 3}, map[dmutex.NodeID]string{1: "", 2: "", 3: ""}
 	var links []*tcplink.Link
 	for _, id := range members {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -93,9 +94,7 @@ func TestAcquireAll(t *testing.T) {
 		require.NoError(t, none.Release())
 
 		held := g.acquire(2, "b")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		txn, err := g.node(1).AcquireAll(ctx, "c", "b", "a")
+		txn, err := g.node(1).AcquireAll(nodetest.ContextFor(t, time.Second), "c", "b", "a")
 		require.Nil(t, txn)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.EqualValues(t, 1, g.node(1).Status().Granted, "a was not the first lock")
