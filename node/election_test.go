@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/epochs"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
@@ -638,5 +641,159 @@ func TestElectionUnknownLeader(t *testing.T) {
 		pass(10 * time.Second)
 		require.True(t, g.node(3).Status().View.Acts)
 		require.Equal(t, dmutex.None, (*seen)[len(*seen)-1].leader)
+	})
+}
+
+// A leader that crashes is replaced after its lease, and observers see the change.
+func TestLeaseElection(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		all := slices.Clone(g.open(3))
+		type lead struct {
+			who   dmutex.NodeID
+			epoch uint64
+		}
+		leads := make(chan lead, 10)
+		for _, s := range all[:2] {
+			go func() {
+				_ = s.Election("boss").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
+					leads <- lead{s.Self(), epoch}
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			}()
+		}
+		first := <-leads
+		began := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen []dmutex.NodeID
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for who := range all[2].Election("boss").Observe(ctx) {
+				seen = append(seen, who)
+			}
+		})
+		synctest.Wait()
+		for _, s := range all[:2] {
+			if s.Self() == first.who {
+				s.crash()
+			}
+		}
+		second := <-leads
+		require.Less(t, time.Since(began), leaseOf*17/10)
+		require.Greater(t, second.epoch, first.epoch)
+		time.Sleep(time.Second)
+		cancel()
+		watching.Wait()
+		require.Equal(t, []dmutex.NodeID{first.who, dmutex.None, second.who}, seen)
+	})
+}
+
+// LESSONS L71: when the node of an excluded leader is back, observers see no leader, even if the
+// function of the former leader still runs.
+func TestLeaseElectionLost(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		all := g.open(3)
+		stop, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
+				<-stop
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		all[0].cut.Store(true)
+		time.Sleep(2 * leaseOf)
+		all[0].cut.Store(false)
+		time.Sleep(2 * leaseOf)
+		fresh := g.join()
+		fresh.acquire("x")
+		for who := range fresh.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
+			require.Equal(t, dmutex.None, who)
+		}
+		close(stop)
+		require.ErrorIs(t, <-done, node.ErrLost)
+	})
+}
+
+// A leader that returns in the last sixteenth of its lease leads alone.
+func TestLeaseLeaderMargin(t *testing.T) {
+	for name, end := range map[string]func(s *member){
+		"outage":    func(s *member) { s.store.Outage(true) },
+		"clock set": func(s *member) { s.StepWall(int64(2 * leaseOf)) },
+		"clock set twice": func(s *member) {
+			for range 2 {
+				s.StepWall(int64(2 * leaseOf))
+				time.Sleep(leaseOf / 100)
+				s.Status() // reads the clock
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+				all := slices.Clone(g.open(2))
+				var leads, most atomic.Int32
+				lead := func(ctx context.Context, epoch uint64) error {
+					most.Store(max(most.Load(), leads.Add(1)))
+					<-ctx.Done()
+					time.Sleep(leaseOf / 17) // nearly all of the time that it has
+					leads.Add(-1)
+					return nil
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 2)
+				for _, s := range all {
+					go func() { done <- s.Election("e").Campaign(ctx, lead) }()
+					time.Sleep(leaseOf / 100)
+					require.EqualValues(t, 1, leads.Load())
+				}
+				end(all[0])
+				time.Sleep(leaseOf)
+				all[0].store.Outage(false)
+				cancel()
+				<-done
+				<-done
+				require.EqualValues(t, 1, most.Load(), "leaders at the same instant")
+			})
+		})
+	}
+}
+
+// Close waits for the function of a leader that has lost its lease.
+func TestLeaseCloseLeader(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		all := slices.Clone(g.open(1))
+		running := false
+		done := make(chan bool)
+		go func() {
+			_ = all[0].Election("e").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
+				running = true
+				<-ctx.Done()
+				time.Sleep(leaseOf)
+				running = false
+				return nil
+			})
+			done <- true
+		}()
+		synctest.Wait()
+		all[0].store.Outage(true)
+		time.Sleep(leaseOf * 3 / 2)
+		all[0].store.Outage(false)
+		all[0].close()
+		was := running
+		<-done
+		require.False(t, was, "Close has returned, and the function of Campaign still runs")
+	})
+}
+
+// A leader that is gone leads no more, even at a node that was in no active view with it. Such a
+// node has heard of the leader before its own view acted, and then that view was replaced.
+func TestLeaseUnknownLeader(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		s := g.open(1)[0]
+		s.Hear("boss", 77, epochs.First(s.Status().View.Epoch))
+		g.open(2)
+		for who := range s.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
+			require.Equal(t, dmutex.None, who)
+		}
 	})
 }

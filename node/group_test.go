@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -198,6 +203,176 @@ func TestCloseTogetherOverASlowNetwork(t *testing.T) {
 				wg.Go(func() {
 					time.Sleep(after)
 					require.NoError(t, n.Close(nodetest.ContextFor(t, time.Minute)), "node %d, seed %d", id, seed)
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// A member that stays gets a lock within a second while another joins, locks and leaves as fast as
+// it can.
+func TestOthersComeAndGo(t *testing.T) {
+	for _, a := range algorithms.Some() {
+		t.Run(a.Name, func(t *testing.T) {
+			delays := memlink.Config{Seed: 1, MinDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
+			bubble(t, strict, a.Algorithm, delays, func(t *testing.T, g *group) {
+				nodetest.Today()
+				g.open(3)
+				g.close(2)
+				g.node(1).stays(1, func() *member { return g.start(2) })
+			})
+		})
+	}
+}
+
+// With a store, two members come and go. The store is no faster than the network. Otherwise a
+// newcomer that is the home of the lock could take the lock and leave, again and again, before a
+// request of another member reaches it.
+func TestOthersComeAndGoWithAStore(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *group) {
+		shared := outagetest.New(t, distantStore{&g.store, 2 * time.Millisecond}, outagetest.Faults{})
+		open := func() *member {
+			s := &member{group: g, store: shared}
+			return s.open(g.config(s))
+		}
+		one := open()
+		require.NoError(t, one.Ready(t.Context()))
+		one.stays(2, open)
+	})
+}
+
+// stays requires that a member that stays gets a lock within a second, while n others join, lock and leave as fast
+// as they can.
+func (s *member) stays(n int, open func() *member) {
+	t := s.group.t
+	var others sync.WaitGroup
+	long, least := 10*time.Second, 100
+	if racetest.On {
+		long, least = time.Second, 10
+	}
+	end := time.Now().Add(long)
+	came := make([]int, n)
+	for i := range came {
+		others.Go(func() {
+			for ; time.Now().Before(end); came[i]++ {
+				n := open()
+				n.forget()
+				held, err := n.Mutex("x").Acquire(t.Context())
+				if err == nil {
+					err = held.Release()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if err := n.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	last, grants := uint64(0), 0
+	for time.Now().Before(end) {
+		held, err := s.Mutex("x").Acquire(nodetest.ContextFor(t, time.Second))
+		if err != nil {
+			t.Errorf("after %d grants: %v", grants, err)
+			break
+		}
+		require.Greater(t, held.Fence(), last)
+		last = held.Fence()
+		grants++
+		require.NoError(t, held.Release())
+		time.Sleep(time.Millisecond)
+	}
+	others.Wait()
+	t.Logf("%d grants, while others came %v times, in %d views", grants, came, s.Status().View.Changes)
+	require.Greater(t, slices.Min(came), least)
+}
+
+// One of four members leaves, at each quarter of a millisecond while one holds and releases, one
+// waits, and one cancels its wait. Each of them may be the one that leaves. A frame takes a
+// millisecond. Close takes a few round trips, the others get the lock, and no other Acquire fails
+// than the canceled one and those of the leaver.
+func TestLeftAtAnyMoment(t *testing.T) {
+	if racetest.On || os.Getenv("CI") == "" {
+		t.Skip("takes seconds, and thousands of bubbles; set CI=1")
+	}
+	const oneWay, moments, roundTrips = time.Millisecond, 32, 6
+	slow := memlink.Config{MinDelay: oneWay, MaxDelay: oneWay}
+	for _, a := range algorithms.All {
+		t.Run(a.Name, func(t *testing.T) {
+			for first := range dmutex.NodeID(4) {
+				part := func(i dmutex.NodeID) dmutex.NodeID { return (first+i)%4 + 1 }
+				holder, waiter, quitter := part(0), part(1), part(2)
+				for moment := range moments {
+					after, leaver := time.Duration(moment)*oneWay/4, part(dmutex.NodeID(moment%4))
+					bubble(t, strict, a.Algorithm, slow, func(t *testing.T, g *group) {
+						g.open(4)
+						time.Sleep(time.Minute) // after a calm time the next view acts at once
+						held := g.acquire(holder, "x")
+						waiting := g.acquireLater(t.Context(), waiter, "x")
+						time.Sleep(20 * oneWay)
+						quitting := g.acquireLater(nodetest.ContextFor(t, 2*oneWay), quitter, "x")
+						var wg sync.WaitGroup
+						wg.Go(func() {
+							time.Sleep(4 * oneWay)
+							if err := held.Release(); leaver != holder {
+								require.NoError(t, err)
+							}
+						})
+						wg.Go(func() {
+							time.Sleep(after)
+							begun := time.Now()
+							require.NoError(t, g.node(leaver).Close(t.Context()))
+							require.LessOrEqual(t, time.Since(begun), roundTrips*2*oneWay, "%v leaves after %v, %v holds", leaver, after, holder)
+						})
+						release := func(id dmutex.NodeID, o outcome) {
+							if o.err == nil {
+								time.Sleep(oneWay)
+								o.err = o.held.Release()
+							}
+							if id != leaver {
+								require.NoError(t, o.err, "node %v", id)
+							}
+						}
+						release(waiter, <-waiting)
+						require.Error(t, (<-quitting).err)
+						wg.Wait()
+						for _, id := range g.members {
+							if id != leaver {
+								release(id, <-g.acquireLater(t.Context(), id, "x"))
+							}
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// All members leave at nearly the same time, over a network that loses one frame in twenty. Each
+// Close succeeds, long before its deadline.
+func TestLeaveTogetherOverLoss(t *testing.T) {
+	if racetest.On || os.Getenv("CI") == "" {
+		t.Skip("takes seconds, and thousands of bubbles; set CI=1")
+	}
+	for seed := range uint64(1000) {
+		cfg := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: 0.05, Seed: seed}
+		bubble(t, strict, algorithms.All[seed%uint64(len(algorithms.All))].Algorithm, cfg, func(t *testing.T, g *group) {
+			luck := rand.New(rand.NewPCG(seed, 0))
+			g.open(4)
+			var wg sync.WaitGroup
+			for _, n := range g.all {
+				id := n.id
+				after := nodetest.UpTo(luck, time.Millisecond<<(seed%10))
+				wg.Go(func() {
+					time.Sleep(after)
+					ctx := nodetest.ContextFor(t, time.Minute)
+					begun := time.Now()
+					require.NoError(t, n.Close(ctx), "node %d, seed %d", id, seed)
+					require.Less(t, time.Since(begun), 5*time.Second, "node %d, seed %d", id, seed)
+					require.ErrorIs(t, n.Status().Err, node.ErrClosed)
+					require.NotErrorIs(t, n.Status().Err, node.ErrStopped, "the node was closed, and has not stopped by itself")
 				})
 			}
 			wg.Wait()

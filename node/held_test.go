@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"reflect"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/semaphore"
@@ -210,5 +212,118 @@ func TestErrorsNameThePackageOnce(t *testing.T) {
 		}
 		require.Equal(t, one.Status().Err, one.Ready(t.Context()))
 		require.ErrorIs(t, context.Cause(lost.Context()), lost.Err())
+	})
+}
+
+// LESSONS L20, L34: Acquire returns either a handle or an error, never both and never neither.
+func TestHandleOrError(t *testing.T) {
+	each(t, strict, func(t *testing.T, g *group) {
+		g.open(2)
+		y := nameAt(1, g.members)
+		held := g.acquire(1, "x")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		refused := func(held lock.Held, err error) {
+			t.Helper()
+			require.Error(t, err)
+			require.Nil(t, held)
+		}
+		refused(g.mutex(1, y).Acquire(over))
+		refused(g.mutex(1, y).TryAcquire(over))
+		refused(g.mutex(2, "x").TryAcquire(t.Context()))
+		refused(g.mutex(2, "x").Acquire(soon))
+		refused(g.mutex(2, "").Acquire(t.Context()))
+		require.NoError(t, held.Release())
+		require.NotNil(t, g.acquire(2, "x"))
+		g.crash(1)
+		soon, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		refused(g.mutex(2, y).Acquire(soon))
+		refused(g.mutex(2, y).TryAcquire(soon))
+		n := g.node(2)
+		g.close(2)
+		refused(n.Mutex(y).Acquire(t.Context()))
+		refused(n.Mutex(y).TryAcquire(t.Context()))
+	})
+}
+
+// LESSONS L28: a handle that several goroutines release at once is released once.
+func TestReleaseTogether(t *testing.T) {
+	each(t, both, func(t *testing.T, g *group) {
+		g.open(2)
+		for range 20 {
+			held := g.acquire(1, "x")
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() { require.NoError(t, held.Release()) })
+			}
+			next := g.acquire(1, "x")
+			wg.Wait()
+			require.NoError(t, next.Err())
+			require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
+			require.NoError(t, next.Release())
+		}
+	})
+}
+
+// LESSONS L40, L41, L42: the handle owns the lock, not the goroutine. Any goroutine may release it,
+// and the goroutine that holds it cannot acquire it once more.
+func TestHandleOwns(t *testing.T) {
+	each(t, both, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		_, err := g.mutex(1, "x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrBusy)
+		released := make(chan error)
+		go func() { released <- held.Release() }()
+		require.NoError(t, <-released)
+		require.NoError(t, g.acquire(1, "x").Release())
+	})
+}
+
+// LESSONS L13, L15: the methods of a handle, and its release, never wait for the network, not even
+// for a link that is stuck.
+func TestHandleDoesNotWait(t *testing.T) {
+	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		one, other := g.acquire(1, "x"), g.acquire(1, "y")
+		waiting := g.acquireLater(t.Context(), 2, "y")
+		time.Sleep(time.Second)
+		stuck := make(chan struct{})
+		g.node(1).stuck.Store(&stuck)
+		released := make(chan error)
+		go func() { released <- other.Release() }()
+		synctest.Wait() // Release is in Send
+		before := time.Now()
+		require.NoError(t, one.Err())
+		require.NoError(t, one.Context().Err())
+		require.False(t, isAsked(one))
+		require.NotZero(t, one.Fence())
+		require.NoError(t, one.Release())
+		require.ErrorIs(t, one.Err(), node.ErrReleased)
+		require.Equal(t, before, time.Now())
+		select {
+		case <-released:
+			require.Fail(t, "the link was not stuck")
+		default:
+		}
+		close(stuck)
+		require.NoError(t, <-released)
+		require.NoError(t, granted(t, waiting).Release())
+	})
+}
+
+// If no other caller at this node waits, another goroutine sends the RELEASE.
+func TestReleaseDoesNotSend(t *testing.T) {
+	bubble(t, both, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		held, stuck := g.acquire(2, "x"), make(chan struct{})
+		g.node(2).stuck.Store(&stuck)
+		require.NoError(t, held.Release())
+		synctest.Wait() // the other goroutine is in Send
+		close(stuck)
+		require.NoError(t, g.acquire(1, "x").Release())
 	})
 }

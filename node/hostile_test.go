@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,5 +218,84 @@ func TestHalfAReport(t *testing.T) {
 		h, err := one.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
 		require.NoError(t, h.Release())
+	})
+}
+
+// If the buffer had no room for an early message, the view of that message is replaced once, as
+// soon as it acts.
+func TestEarlyWithoutRoom(t *testing.T) {
+	pair(t, func(t *testing.T, one, two *Node) {
+		before := one.Status().View
+		one.locks.Handle([]byte("x"), &trace.Message{Message: dmutex.Message{
+			From: 2, To: 1, Fence: epochs.First(before.Epoch + 1), Numbers: make([]uint64, locks.EarlyBuffer/8),
+		}})
+		time.Sleep(time.Minute)
+		require.Equal(t, before.Changes, one.Status().View.Changes, "the message is of a later view")
+		two.group.Trouble(before.Epoch, dmutex.PeerMistake("test"))
+		time.Sleep(time.Hour)
+		require.Equal(t, before.Changes+2, one.Status().View.Changes)
+	})
+}
+
+// A machine that has used up its fences costs a view change, and no call fails.
+func TestExhausted(t *testing.T) {
+	var next atomic.Bool
+	algorithm := func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := ricart.New(s)
+		if next.Swap(false) {
+			m = exhausted{m}
+		}
+		return m, err
+	}
+	pairOf(t, algorithm, func(t *testing.T, one, two *Node) {
+		before := one.Status().View
+		next.Store(true)
+		h, err := one.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, before.Changes+1, one.Status().View.Changes)
+		require.NoError(t, h.Release())
+		h, err = two.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+		time.Sleep(time.Hour)
+		require.Equal(t, before.Changes+1, one.Status().View.Changes)
+	})
+}
+
+// exhausted is a machine that has used up the fences of its epoch.
+type exhausted struct{ dmutex.Machine }
+
+func (exhausted) Request() ([]dmutex.Message, error) { return nil, dmutex.ErrExhausted }
+
+// pair opens two nodes that have met, in a bubble.
+func pair(t *testing.T, test func(t *testing.T, one, two *Node)) { pairOf(t, ricart.New, test) }
+
+func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, one, two *Node)) {
+	met(t, algorithm, []dmutex.NodeID{1, 2}, func(t *testing.T, _ *memlink.Network, nodes []*Node) { test(t, nodes[0], nodes[1]) })
+}
+
+// met opens nodes that have met, in a bubble.
+func met(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID, test func(t *testing.T, net *memlink.Network, nodes []*Node)) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		var nodes []*Node
+		for _, id := range members {
+			n, err := OpenStrict(t.Context(), id, members, net.Link(id), Config{Algorithm: algorithm})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		t.Cleanup(func() {
+			net.Heal()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			for _, n := range nodes {
+				_ = n.Close(ctx)
+			}
+		})
+		for _, n := range nodes {
+			require.NoError(t, n.Ready(t.Context()))
+		}
+		test(t, net, nodes)
 	})
 }

@@ -1,8 +1,12 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,7 +14,11 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/racetest"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // A member is excluded at once when the link reports its death. Its locks are free when its lease
@@ -168,5 +176,227 @@ func TestLeaseRestartAfterDeath(t *testing.T) {
 				require.Greater(t, time.Since(began), leaseOf)
 			})
 		})
+	}
+}
+
+// A crash delays only locks that the dead member may hold. The algorithm decides which locks wait
+// for its lease. The other locks go on at once, and so do those that survivors hold.
+func TestLeasePast(t *testing.T) {
+	for _, a := range append(slices.Clone(algorithms.All), algorithms.Algorithm{Name: "default"}) {
+		t.Run(a.Name, func(t *testing.T) {
+			bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
+				one, two, three := g.join(), g.join(), g.join()
+				for _, s := range g.all {
+					require.NoError(t, s.Ready(t.Context()))
+				}
+				members := []dmutex.NodeID{one.Self(), two.Self(), three.Self()}
+				at := func(home *member, k int) string { // the k-th lock with that home
+					for i := 0; ; i++ {
+						if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home.Self() {
+							if k == 0 {
+								return name
+							}
+							k--
+						}
+					}
+				}
+				theirs := at(one, 0)
+				three.acquire(theirs)
+				ours := two.acquire(at(three, 0))
+				require.NoError(t, two.acquire(at(three, 1)).Release())
+				time.Sleep(leaseOf / 10)
+
+				began := time.Now()
+				three.crash()
+				one.host.Died(members[2])
+				two.host.Died(members[2])
+				time.Sleep(leaseOf / 1000) // a token in flight to a survivor would be lost now, and its lock would wait
+				taken := func(s *member, name string, waits bool) {
+					require.NoError(t, granted(t, s.acquireLater(t.Context(), name)).Release())
+					if took := time.Since(began); waits {
+						require.Greater(t, took, leaseOf)
+						require.Less(t, took, leaseOf*104/100)
+					} else {
+						require.Less(t, took, leaseOf/20)
+					}
+				}
+				if !a.Waits.Any {
+					taken(one, at(two, 0), false)
+					taken(two, at(one, 1), false)
+				}
+				if !a.Waits.Taken {
+					taken(one, at(three, 1), false)
+				}
+				if !a.Waits.Begun {
+					taken(one, at(three, 2), false)
+				}
+				time.Sleep(leaseOf / 50)
+				require.NoError(t, one.Ready(nodetest.ContextFor(t, time.Millisecond)))
+				require.NoError(t, ours.Err())
+				later := one.acquireLater(t.Context(), at(three, 0))
+				time.Sleep(leaseOf / 100)
+				require.NoError(t, ours.Release())
+				require.NoError(t, (<-later).held.Release(), "a lock that a survivor held")
+
+				st := one.Mutex(theirs).Status()
+				who := fmt.Sprintf("%s (node %v)", three.Status().Name, members[2])
+				require.Equal(t, members[2:], st.Former)
+				require.Equal(t, []string{who}, st.FormerNames)
+				require.InDelta(t, leaseOf, st.Drains, float64(leaseOf/10))
+				_, err := one.Mutex(theirs).TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy)
+				require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most 9.")
+				_, err = one.Mutex(theirs).Acquire(nodetest.ContextFor(t, leaseOf/10))
+				require.ErrorContains(t, err, "waiting for the leases of former members "+who+", which may hold it: at most 8.")
+
+				taken(one, theirs, true)
+				taken(two, at(three, 2), true)
+				require.Empty(t, one.Mutex(theirs).Status().Former)
+			})
+		})
+	}
+}
+
+// A process that crashes again and again, and is excluded each time, does not delay locks that it
+// never held. The lock of an earlier crash is free when the lease of that holder has ended.
+func TestLeaseCrashLoop(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *group) {
+		one, two := g.join(), g.join()
+		for _, s := range g.all {
+			require.NoError(t, s.Ready(t.Context()))
+		}
+		name, k := "x0", 0
+		for i := dmutex.NodeID(1); i < 20; i++ { // the home of the lock is the first member in all views
+			if locks.Home(name, []dmutex.NodeID{one.Self(), one.Self() + i}) != one.Self() {
+				k++
+				name, i = "x"+strconv.Itoa(k), 0
+			}
+		}
+		two.acquire(name)
+		crash := func(s *member) {
+			number := s.Self()
+			s.crash()
+			one.host.Died(number)
+		}
+		crash(two)
+		waiting := one.acquireLater(t.Context(), name)
+		for range 10 {
+			s := g.join()
+			time.Sleep(leaseOf / 8)
+			crash(s)
+			time.Sleep(leaseOf / 8)
+		}
+		require.NotEmpty(t, waiting)
+		require.NoError(t, granted(t, waiting).Release())
+	})
+}
+
+// A crash of one of three delays the others by at most these times, with each way to learn of it.
+// A lock that the crashed member did not hold waits for its exclusion at most, and not for its lease.
+// docs/performance.md has the table.
+func TestLeaseCrashBounds(t *testing.T) {
+	if racetest.On || os.Getenv("CI") == "" {
+		t.Skip("it is about times, and takes seconds; set CI=1")
+	}
+	const change = 50 * time.Millisecond
+	for name, tt := range map[string]struct {
+		death, proof bool // the link tells of a death; the store proves it
+		free, held   time.Duration
+		home         time.Duration // if it is the coordinator or the witness of the lock
+	}{
+		"TCP":    {true, false, change, leaseOf * 11 / 10, change},
+		"NATS":   {false, false, change, leaseOf * 31 / 20, leaseOf * 11 / 20},
+		"a file": {false, true, change, 2 * change, 2 * change},
+	} {
+		for _, holds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, holding %v", name, holds), func(t *testing.T) {
+				bubbleLease(t, nil, func(t *testing.T, g *group) {
+					var all [3]*member
+					if tt.proof {
+						g.proving()
+					}
+					for i := range all {
+						all[i] = g.join()
+					}
+					var members []dmutex.NodeID
+					for _, s := range all {
+						require.NoError(t, s.Ready(t.Context()))
+						members = append(members, s.Self())
+					}
+					dead := all[2]
+					ascending := slices.Sorted(slices.Values(members))
+					witness := func(home dmutex.NodeID) dmutex.NodeID { return ascending[(slices.Index(ascending, home)+1)%3] }
+					of := make(map[dmutex.NodeID][]string) // locks, by their homes
+					for i := 0; len(of[members[0]]) < 3 || len(of[members[1]]) < 3 || len(of[members[2]]) < 3; i++ {
+						name := fmt.Sprint("lock ", i)
+						home := locks.Home(name, members)
+						of[home] = append(of[home], name)
+					}
+					theirs := of[members[0]][0]
+					ctx, stop := context.WithCancel(t.Context())
+					var taking sync.WaitGroup
+					var mu sync.Mutex
+					var crashed time.Time
+					longest := make(map[string]time.Duration)
+					working, rest := context.WithCancel(ctx)
+					for i, s := range all {
+						ctx := ctx
+						if i == 2 {
+							ctx = working
+						}
+						for _, names := range of {
+							for _, name := range names {
+								taking.Go(func() {
+									for ctx.Err() == nil {
+										called := time.Now()
+										h, err := s.Mutex(name).Acquire(ctx)
+										if err != nil {
+											return
+										}
+										mu.Lock()
+										if !crashed.IsZero() {
+											longest[name] = max(longest[name], min(time.Since(called), time.Since(crashed)))
+										}
+										mu.Unlock()
+										require.NoError(t, h.Release())
+										time.Sleep(10 * time.Millisecond)
+									}
+								})
+							}
+						}
+					}
+					time.Sleep(leaseOf / 10)
+					rest()
+					time.Sleep(leaseOf / 100) // until its last messages have arrived
+					if holds {
+						dead.acquire(theirs)
+					}
+					mu.Lock()
+					crashed = time.Now()
+					mu.Unlock()
+					dead.crash()
+					if tt.death {
+						all[0].host.Died(members[2])
+						all[1].host.Died(members[2])
+					}
+					time.Sleep(2 * leaseOf)
+					stop()
+					taking.Wait()
+					for home, names := range of {
+						for _, name := range names {
+							bound := tt.free
+							switch {
+							case holds && name == theirs:
+								bound = tt.held
+							case home == members[2] || witness(home) == members[2]:
+								bound = tt.home
+							}
+							require.NotZero(t, longest[name], name)
+							require.LessOrEqual(t, longest[name], bound, "%s of %v", name, home)
+						}
+					}
+				})
+			})
+		}
 	}
 }

@@ -2,8 +2,9 @@ package node_test
 
 import (
 	"context"
+	"net"
+	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,11 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/epochs"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // A member waits as long as ever for the lease of another, even if its own wall clock is set
@@ -75,115 +80,6 @@ func TestLeaseGivenBack(t *testing.T) {
 	})
 }
 
-// A leader that returns in the last sixteenth of its lease leads alone.
-func TestLeaseLeaderMargin(t *testing.T) {
-	for name, end := range map[string]func(s *member){
-		"outage":    func(s *member) { s.store.Outage(true) },
-		"clock set": func(s *member) { s.StepWall(int64(2 * leaseOf)) },
-		"clock set twice": func(s *member) {
-			for range 2 {
-				s.StepWall(int64(2 * leaseOf))
-				time.Sleep(leaseOf / 100)
-				s.Status() // reads the clock
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-				all := slices.Clone(g.open(2))
-				var leads, most atomic.Int32
-				lead := func(ctx context.Context, epoch uint64) error {
-					most.Store(max(most.Load(), leads.Add(1)))
-					<-ctx.Done()
-					time.Sleep(leaseOf / 17) // nearly all of the time that it has
-					leads.Add(-1)
-					return nil
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 2)
-				for _, s := range all {
-					go func() { done <- s.Election("e").Campaign(ctx, lead) }()
-					time.Sleep(leaseOf / 100)
-					require.EqualValues(t, 1, leads.Load())
-				}
-				end(all[0])
-				time.Sleep(leaseOf)
-				all[0].store.Outage(false)
-				cancel()
-				<-done
-				<-done
-				require.EqualValues(t, 1, most.Load(), "leaders at the same instant")
-			})
-		})
-	}
-}
-
-// If a transaction is released during an Acquire, the Acquire goes on when the lease ends.
-func TestLeaseTransactionReleased(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(2))
-		b := all[1].acquire("b")
-		txn := all[0].Txn()
-		_, err := txn.Acquire(t.Context(), "a")
-		require.NoError(t, err)
-		out := make(chan outcome, 1)
-		go func() {
-			h, err := txn.Acquire(t.Context(), "b")
-			out <- outcome{h, err}
-		}()
-		synctest.Wait()
-		require.NoError(t, txn.Release())
-		all[0].store.Outage(true)
-		time.Sleep(leaseOf)
-		select {
-		case o := <-out:
-			require.NoError(t, b.Err())
-			t.Errorf("two holders: Acquire returned %v, %v", o.held, o.err)
-		default:
-		}
-		all[0].store.Outage(false)
-		require.NoError(t, b.Release())
-	})
-}
-
-// If a transaction loses a lock before or during an Acquire, the Acquire does not wait for another
-// lock.
-func TestLeaseTransactionLoses(t *testing.T) {
-	for _, during := range []bool{false, true} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-			all := slices.Clone(g.open(2))
-			b := all[1].acquire("b")
-			txn := all[0].Txn()
-			_, err := txn.Acquire(t.Context(), "a")
-			require.NoError(t, err)
-			lose := func() {
-				all[0].StepWall(int64(2 * leaseOf))
-				all[0].Status() // ends what is held
-			}
-			ctx := nodetest.ContextFor(t, leaseOf/2)
-			if during {
-				ctx = &askedContext{ctx, sync.OnceFunc(lose)}
-			} else {
-				lose()
-			}
-			_, err = txn.Acquire(ctx, "b")
-			require.ErrorIs(t, err, node.ErrLease)
-			require.NoError(t, b.Release())
-		})
-	}
-}
-
-// askedContext is a context that calls ask at each Err.
-type askedContext struct {
-	context.Context
-	ask func()
-}
-
-func (c *askedContext) Err() error {
-	c.ask()
-	return c.Context.Err()
-}
-
 // Right after a sleep of the computer, a handle says that its lock is lost, and Status that the lease has ended.
 func TestLeaseErrAfterSleep(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
@@ -224,33 +120,6 @@ func TestLeaseAfterSleep(t *testing.T) {
 			require.NoError(t, held.Release())
 		})
 	}
-}
-
-// Close waits for the function of a leader that has lost its lease.
-func TestLeaseCloseLeader(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(1))
-		running := false
-		done := make(chan bool)
-		go func() {
-			_ = all[0].Election("e").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
-				running = true
-				<-ctx.Done()
-				time.Sleep(leaseOf)
-				running = false
-				return nil
-			})
-			done <- true
-		}()
-		synctest.Wait()
-		all[0].store.Outage(true)
-		time.Sleep(leaseOf * 3 / 2)
-		all[0].store.Outage(false)
-		all[0].close()
-		was := running
-		<-done
-		require.False(t, was, "Close has returned, and the function of Campaign still runs")
-	})
 }
 
 // An Observer is told why a hold was lost, even if Close comes in the last sixteenth of the lease.
@@ -325,15 +194,293 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 	})
 }
 
-// A leader that is gone leads no more, even at a node that was in no active view with it. Such a
-// node has heard of the leader before its own view acted, and then that view was replaced.
-func TestLeaseUnknownLeader(t *testing.T) {
+// Err and Release know that the lease has ended even if no timer has fired yet, as after a pause of
+// the process.
+func TestLeaseLateTimer(t *testing.T) {
+	for name, ask := range map[string]func(lock.Held) error{"Err": (lock.Held).Err, "Release": (lock.Held).Release} {
+		t.Run(name, func(t *testing.T) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+				s := g.open(3)[0]
+				held, stuck := s.acquire("x"), make(chan struct{})
+				s.store.Outage(true)
+				s.stuck.Store(&stuck) // and with Send the goroutine that watches the time
+				ends := time.Now().Add(s.Status().Lease.Remains)
+				require.True(t, ends.Equal(held.Until()))
+				time.Sleep(time.Until(ends) - time.Nanosecond)
+				before := held.Err()
+				time.Sleep(time.Nanosecond)
+				after := ask(held)
+				s.stuck.Store(nil)
+				close(stuck)
+				synctest.Wait() // Send returns
+				s.store.Outage(false)
+				require.NoError(t, before)
+				require.ErrorIs(t, after, node.ErrLease)
+				require.ErrorIs(t, held.Err(), node.ErrLease)
+				require.NoError(t, s.acquire("x").Release())
+				require.ErrorIs(t, held.Release(), node.ErrLease) // it stays lost
+			})
+		})
+	}
+}
+
+// mumLink is a link that does not say in time what its trouble is.
+type mumLink struct {
+	transport.DynamicLink
+	mum   *atomic.Bool
+	speak chan struct{}
+}
+
+func (l mumLink) Trouble(to dmutex.NodeID) error {
+	if l.mum.Load() {
+		<-l.speak
+	}
+	return l.DynamicLink.Trouble(to)
+}
+
+// A hold ends with the lease also while a link keeps those waiting who ask for its trouble, which the log
+// does when members are missing.
+func TestLeaseEndsWhileLinkIsMum(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		s := g.open(1)[0]
-		s.Hear("boss", 77, epochs.First(s.Status().View.Epoch))
+		var mum atomic.Bool
+		speak := make(chan struct{})
+		var log nodetest.Journal
+		g.log = log.Logger()
+		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return mumLink{l, &mum, speak} }
+		s := g.join()
+		g.log, g.wrapLink = nil, nil
 		g.open(2)
-		for who := range s.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
-			require.Equal(t, dmutex.None, who)
-		}
+		held := s.acquire("x")
+		mum.Store(true)
+		s.cut.Store(true)
+		g.join() // a member more, which s does not hear
+		time.Sleep(leaseOf / 4)
+		s.store.Outage(true)
+		ends := held.Until()
+		time.Sleep(time.Until(ends))
+		synctest.Wait()
+		over := held.Context().Err()
+		mum.Store(false)
+		close(speak)
+		s.isolate(false)
+		time.Sleep(2 * leaseOf)
+		require.Contains(t, log.String(), "waiting for members")
+		require.ErrorIs(t, over, context.Canceled)
 	})
+}
+
+// A handle says that its lease has ended even at the moment when the node closes or stops, before
+// another goroutine has ended the hold.
+func TestLeaseLateClose(t *testing.T) {
+	for name, end := range map[string]func(s *member){
+		"Close": func(s *member) { _ = s.Close(context.Background()) },
+		"stop":  func(s *member) { s.LinkClosed() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var busy atomic.Bool
+			gate := make(chan bool)
+			algorithm := func(s dmutex.Start) (dmutex.Machine, error) {
+				if busy.Swap(false) {
+					<-gate // under the mutex of the locks
+				}
+				return ricart.New(s)
+			}
+			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
+				s := g.open(1)[0]
+				held := s.acquire("x")
+				gate = make(chan bool)
+				busy.Store(true)
+				go func() { _, _ = s.Mutex("y").Acquire(t.Context()) }()
+				synctest.Wait()
+				ended := make(chan bool)
+				go func() { end(s); close(ended) }()
+				for !s.Ended() {
+					runtime.Gosched()
+				}
+				s.StepWall(int64(2 * leaseOf))
+				err := make(chan error, 1)
+				go func() { err <- held.Err() }()
+				for range 100_000 { // enough time for a wrong answer
+					runtime.Gosched()
+				}
+				close(gate)
+				require.ErrorIs(t, <-err, node.ErrLost)
+				<-ended
+				s.cut.Store(true) // it cannot say farewell
+			})
+		})
+	}
+}
+
+// A door is a listener for clients in memory.
+type door struct {
+	calls  chan net.Conn
+	closed chan struct{}
+}
+
+func newDoor() *door { return &door{make(chan net.Conn), make(chan struct{})} }
+
+func (d *door) Accept() (net.Conn, error) {
+	select {
+	case nc := <-d.calls:
+		return nc, nil
+	case <-d.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (d *door) Close() error   { close(d.closed); return nil }
+func (d *door) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (d *door) dial(ctx context.Context, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case d.calls <- far:
+		return near, nil
+	case <-d.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// LESSONS L55. A client holds a lock, and the wall clock of its member is set, once or again and again. The
+// member may lose what it holds itself, but nobody is granted what the client still holds. When the clock is
+// set no more, the lock is free soon after the client has lost it.
+func TestWallClockOfMember(t *testing.T) {
+	many := func(by time.Duration) (steps []time.Duration) {
+		for range 30 {
+			steps = append(steps, by)
+		}
+		return steps
+	}
+	for name, steps := range map[string][]time.Duration{ // one every 200 ms
+		"a little":     {leaseOf / 20},
+		"half a lease": {leaseOf / 2},
+		"a margin":     {leaseOf - leaseOf/16},
+		"a lease":      {leaseOf},
+		"more":         {leaseOf + time.Second},
+		"an hour":      {time.Hour},
+		"twice":        {leaseOf * 2, leaseOf * 2},
+		"back":         {-time.Hour},
+		"back between": {leaseOf * 2, -time.Hour, leaseOf * 2},
+		"many leases":  many(leaseOf),
+		"many":         many(leaseOf / 4),
+	} {
+		for others := range 2 {
+			t.Run(name, func(t *testing.T) {
+				bubbleLease(t, central.New, func(t *testing.T, g *group) {
+					d := newDoor()
+					g.clients = &node.Clients{Listeners: []net.Listener{d}}
+					s := g.join()
+					for range others {
+						g.clients = &node.Clients{Listeners: []net.Listener{newDoor()}}
+						g.join()
+					}
+					require.NoError(t, s.Ready(t.Context()))
+					c, err := client.New(client.Config{Members: []string{"s"}, Dial: d.dial})
+					require.NoError(t, err)
+					defer c.Close()
+					time.Sleep(leaseOf / 10)
+					h, err := c.Mutex("x").Acquire(t.Context())
+					require.NoError(t, err)
+					time.Sleep(leaseOf / 10)
+					next := g.all[others].acquireLater(t.Context(), "x")
+					for _, by := range steps {
+						s.StepWall(int64(by))
+						time.Sleep(leaseOf / 50)
+						synctest.Wait()
+						require.True(t, len(next) == 0 || h.Err() != nil, "two hold the lock")
+					}
+					set := time.Now()
+					select {
+					case <-h.Context().Done():
+					case <-next:
+						t.Fatal("two hold the lock")
+					case <-time.After(leaseOf * 2):
+						require.NoError(t, h.Release())
+					}
+					lost := time.Now()
+					got := granted(t, next)
+					require.Error(t, h.Err())
+					require.Less(t, time.Since(lost), leaseOf/2)
+					require.Less(t, time.Since(set), leaseOf*3)
+					require.NoError(t, got.Release())
+				})
+			})
+		}
+	}
+}
+
+// LESSONS L55. The wall clock of a member is set that holds a lock, or of one that waits for it: nobody is
+// granted the lock before the holder has lost it and has had the time to stop that it always has.
+func TestWallClockOfHolder(t *testing.T) {
+	for name, steps := range map[string][]time.Duration{ // one every 200 ms
+		"a lease":      {leaseOf},
+		"an hour":      {time.Hour},
+		"many":         {leaseOf, leaseOf, leaseOf, leaseOf, leaseOf, leaseOf, leaseOf, leaseOf},
+		"back":         {-time.Hour},
+		"back between": {leaseOf, -time.Hour, leaseOf},
+	} {
+		for who, stepped := range map[string]int{"holder": 0, "waiter": 1} {
+			t.Run(name+", "+who, func(t *testing.T) {
+				bubbleLease(t, central.New, func(t *testing.T, g *group) {
+					all := g.open(2)
+					held := all[0].acquire("x")
+					ended, granted := make(chan time.Time, 1), make(chan time.Time, 1)
+					go func() {
+						<-held.Context().Done()
+						ended <- time.Now()
+					}()
+					go func() {
+						o := <-all[1].acquireLater(t.Context(), "x")
+						granted <- time.Now()
+						_ = o.held.Release()
+					}()
+					for _, by := range steps {
+						all[stepped].StepWall(int64(by))
+						time.Sleep(leaseOf / 50)
+					}
+					time.Sleep(leaseOf)
+					lost, end, next := held.Release(), <-ended, <-granted
+					if lost == nil {
+						return
+					}
+					require.Zero(t, stepped, "the clock of a waiter has cost the holder the lock")
+					require.GreaterOrEqual(t, next.Sub(end), leaseOf/leases.Margin)
+				})
+			})
+		}
+	}
+}
+
+// Until of a lost lock is when the lease has ended that covered it, or when the lock was lost if that was
+// before, and stays so.
+func TestUntilOfLostLock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lose func(s *member, held lock.Held)
+		late time.Duration // after the end of the lease
+	}{
+		"lease ended":    {func(s *member, held lock.Held) { s.store.Outage(true); <-held.Context().Done() }, 0},
+		"clock set":      {func(s *member, _ lock.Held) { s.StepWall(int64(s.Status().Lease.Remains + 3*time.Second)) }, 3 * time.Second},
+		"closed":         {func(s *member, _ lock.Held) { s.close() }, 0},
+		"a little later": {func(s *member, _ lock.Held) { s.StepWall(int64(s.Status().Lease.Remains)) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleLease(t, central.New, func(t *testing.T, g *group) {
+				s := g.open(1)[0]
+				held := s.acquire("x")
+				time.Sleep(leaseOf / 2)
+				tt.lose(s, held)
+				require.Error(t, held.Err())
+				end := time.Now().Add(-tt.late)
+				require.Equal(t, end, held.Until())
+				s.store.Outage(false)
+				time.Sleep(3 * leaseOf)
+				require.Equal(t, end, held.Until())
+				require.Error(t, held.Release())
+				require.Equal(t, end, held.Until())
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -282,5 +284,101 @@ func TestLeaseCrashOfOneOfTwo(t *testing.T) {
 			all = []*member{g.join(), all[1]}
 			require.NoError(t, all[0].acquire("y").Release())
 		}
+	})
+}
+
+// An amnesiac is a store that can lose everything, and says so, as a process has opened it.
+type amnesiac struct {
+	store.Store
+	histories *atomic.Int64 // of all processes
+	last      atomic.Int64  // that this one knows; 0 if it knows none
+}
+
+func (f *amnesiac) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	value, rev, err := f.Store.Load(ctx)
+	now := f.histories.Load()
+	last := f.last.Swap(now)
+	switch {
+	case err != nil:
+		return value, rev, err
+	case len(value) == 0 && now > 1:
+		return nil, rev, store.ErrForgotten
+	case last != 0 && last != now:
+		return nil, "", store.ErrForgotten
+	}
+	return value, rev, nil
+}
+
+// When the store has forgotten the record, the locks are lost, and the members form a group again by themselves, in which
+// locks are granted after a lease. Waiters keep waiting, and fences rise.
+func TestLeaseForgotten(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *group) {
+		var histories atomic.Int64
+		histories.Store(1)
+		g.wrapStore = func(s store.Store) store.Store { return &amnesiac{Store: s, histories: &histories} }
+		all := slices.Clone(g.open(3))
+		for range 2 {
+			held := all[0].acquire("x")
+			waiting := all[1].acquireLater(t.Context(), "x")
+			histories.Add(1)
+			g.put("")
+			began := time.Now()
+			h := granted(t, waiting)
+			require.GreaterOrEqual(t, time.Since(began), leaseOf)
+			require.Less(t, time.Since(began), 2*leaseOf)
+			require.Greater(t, h.Fence(), held.Fence())
+			require.ErrorIs(t, held.Err(), node.ErrLost)
+			require.ErrorIs(t, held.Err(), store.ErrForgotten)
+			require.NoError(t, h.Release())
+			for _, s := range all {
+				require.NoError(t, s.acquire("y").Release())
+				require.NoError(t, s.Status().Err)
+				require.Len(t, s.Status().View.Members, 3)
+			}
+		}
+	})
+}
+
+// A forgetful store does the first swap and loses its answer, and answers nothing more until it is told to.
+type forgetful struct {
+	store.Store
+	swapped, answers atomic.Bool
+}
+
+func (s *forgetful) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if s.swapped.Load() && !s.answers.Load() {
+		<-ctx.Done()
+		return nil, "", ctx.Err()
+	}
+	return s.Store.Load(ctx)
+}
+
+func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	next, err := s.Store.Swap(ctx, value, rev)
+	if err == nil && !s.swapped.Swap(true) {
+		return "", errors.New("the answer is lost")
+	}
+	return next, err
+}
+
+// Rule 5.5: a process whose join was done without an answer, and which the others have excluded before it knew,
+// goes on as another life: it joins under another number, and its callers get their locks.
+func TestJoinMissed(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		one := g.open(1)[0]
+		way := &forgetful{Store: &g.store}
+		g.wrapStore = func(store.Store) store.Store { return way }
+		s := g.join()
+		next := s.acquireLater(t.Context(), "x")
+		for len(one.Status().View.Members) < 2 { // which does not act
+			time.Sleep(time.Millisecond)
+		}
+		one.sees(1)
+		way.answers.Store(true)
+		h := granted(t, next)
+		require.Equal(t, dmutex.NodeID(3), s.Self(), "the number 2 was that of the life that it missed")
+		require.Equal(t, 1, s.Status().Lease.Exclusions)
+		require.NoError(t, h.Release())
+		require.NoError(t, one.acquire("x").Release())
 	})
 }

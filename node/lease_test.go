@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/lease"
@@ -450,55 +448,6 @@ func TestLeaseTaken(t *testing.T) {
 	})
 }
 
-// If the settings of a process differ from those of the group, its Acquire fails with ErrConfig,
-// which names both values.
-func TestLeaseOtherSettings(t *testing.T) {
-	for name, tc := range map[string]struct {
-		alter func(*node.Config)
-		say   []string // both sides' values
-	}{
-		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{`here "algorithm central/1", there "algorithm ricart/1"; the record has members: start this process with what they have, or close all of them first; only if they were killed, delete the record`}},
-		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", `here "lease 20s", there "lease 10s"`}},
-		"deadlock":  {func(c *node.Config) { c.Deadlock = time.Second }, []string{"deadlock 0s", "deadlock 1s"}},
-		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-				all := g.open(1)
-				_, err := g.join(tc.alter).Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
-				require.ErrorIs(t, err, node.ErrConfig)
-				for _, text := range tc.say {
-					require.ErrorContains(t, err, text)
-				}
-				require.NoError(t, all[0].acquire("x").Release())
-			})
-		})
-	}
-}
-
-// A member that was cut off returns after the group was restarted with another lease. It stops with
-// ErrConfig, and the new members keep their locks.
-func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(2))
-		all[0].isolate(true)
-		require.NoError(t, all[1].acquire("x").Release())
-		all[1].sees(1)
-		all[1].close()
-		s := g.join(func(c *node.Config) { c.Lease *= 6 })
-		held := s.acquire("x")
-
-		all[0].isolate(false)
-		_, err := all[0].Mutex("x").Acquire(nodetest.ContextFor(t, 10*leaseOf))
-		require.ErrorIs(t, err, node.ErrConfig)
-		require.ErrorIs(t, err, node.ErrStopped)
-		require.ErrorContains(t, err, `here "lease 10s", there "lease 1m0s"`)
-		time.Sleep(10 * leaseOf)
-		require.NoError(t, held.Release())
-		require.NoError(t, s.Status().Err)
-	})
-}
-
 // A process that finds a full group says so, and joins when a member leaves.
 func TestLeaseFull(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
@@ -559,107 +508,6 @@ func TestLeaseMisuse(t *testing.T) {
 		all := g.open(1)
 		require.ErrorIs(t, all[0].Evict(t.Context(), 1), dmutex.ErrMisuse)
 	})
-}
-
-// A leader that crashes is replaced after its lease, and observers see the change.
-func TestLeaseElection(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(3))
-		type lead struct {
-			who   dmutex.NodeID
-			epoch uint64
-		}
-		leads := make(chan lead, 10)
-		for _, s := range all[:2] {
-			go func() {
-				_ = s.Election("boss").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
-					leads <- lead{s.Self(), epoch}
-					<-ctx.Done()
-					return ctx.Err()
-				})
-			}()
-		}
-		first := <-leads
-		began := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		var seen []dmutex.NodeID
-		var watching sync.WaitGroup
-		watching.Go(func() {
-			for who := range all[2].Election("boss").Observe(ctx) {
-				seen = append(seen, who)
-			}
-		})
-		synctest.Wait()
-		for _, s := range all[:2] {
-			if s.Self() == first.who {
-				s.crash()
-			}
-		}
-		second := <-leads
-		require.Less(t, time.Since(began), leaseOf*17/10)
-		require.Greater(t, second.epoch, first.epoch)
-		time.Sleep(time.Second)
-		cancel()
-		watching.Wait()
-		require.Equal(t, []dmutex.NodeID{first.who, dmutex.None, second.who}, seen)
-	})
-}
-
-// LESSONS L71: when the node of an excluded leader is back, observers see no leader, even if the
-// function of the former leader still runs.
-func TestLeaseElectionLost(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := g.open(3)
-		stop, done := make(chan struct{}), make(chan error, 1)
-		go func() {
-			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
-				<-stop
-				return nil
-			})
-		}()
-		time.Sleep(time.Second)
-		all[0].cut.Store(true)
-		time.Sleep(2 * leaseOf)
-		all[0].cut.Store(false)
-		time.Sleep(2 * leaseOf)
-		fresh := g.join()
-		fresh.acquire("x")
-		for who := range fresh.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
-			require.Equal(t, dmutex.None, who)
-		}
-		close(stop)
-		require.ErrorIs(t, <-done, node.ErrLost)
-	})
-}
-
-// A transaction that has lost a lock does not go on waiting for another.
-func TestLeaseTransaction(t *testing.T) {
-	for _, deadlock := range []time.Duration{0, time.Second} {
-		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-			g.deadlock = deadlock
-			all := slices.Clone(g.open(2))
-			b := all[1].acquire("b")
-			txn := all[0].Txn()
-			_, err := txn.Acquire(t.Context(), "a")
-			require.NoError(t, err)
-			ended := make(chan error, 1)
-			go func() {
-				_, err := txn.Acquire(t.Context(), "b")
-				ended <- err
-			}()
-			synctest.Wait()
-			all[0].isolate(true)
-			err = <-ended
-			require.ErrorIs(t, err, node.ErrLost)
-			require.ErrorIs(t, err, node.ErrLease)
-			require.ErrorContains(t, err, `"a"`)
-			_, err = txn.Acquire(t.Context(), "c")
-			require.ErrorIs(t, err, node.ErrLost)
-			require.ErrorIs(t, txn.Release(), node.ErrLost)
-			require.NoError(t, b.Err())
-			all[0].isolate(false)
-		})
-	}
 }
 
 // A countingStore counts the operations that reach it.
@@ -732,5 +580,47 @@ func TestLeaseCost(t *testing.T) {
 		}
 		require.Equal(t, without, uint64(g.sent()-before))
 		closeAll(t, strict)
+	})
+}
+
+// If the group had another lease, a process waits for the former leases before it joins, and its
+// errors say so. In an outage they say that the store does not answer.
+func TestLeaseWaitsToJoin(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		all := g.open(2)
+		one, two := all[0], all[1]
+		two.crash()
+		one.sees(1)
+		one.close()
+		s := g.join(func(c *node.Config) { c.Lease = leaseOf / 5 })
+		err := s.Ready(nodetest.ContextFor(t, 3*time.Second))
+		require.ErrorContains(t, err, "node: waiting until the leases of former members, if there were any, have ended: at most 7.")
+		require.Zero(t, s.Status().View.Epoch, "it has not joined")
+		require.ErrorContains(t, s.Status().View.Err, "waiting until the leases")
+		s.store.Outage(true)
+		require.ErrorIs(t, s.Ready(nodetest.ContextFor(t, 8*time.Second)), node.ErrStore)
+		s.store.Outage(false)
+		require.NoError(t, s.Ready(t.Context()))
+	})
+}
+
+// The beginning of a wait for leases is logged only once. A process that joins hears from the
+// members whether there is a wait.
+func TestLeaseWaitIsLoggedOnce(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		var logs [3]nodetest.Journal
+		for i := range logs {
+			g.log = logs[i].Logger()
+			s := g.join()
+			if i == 0 {
+				time.Sleep(leaseOf / 5) // the next one joins while this one waits
+			} else {
+				require.NoError(t, s.Ready(t.Context()))
+			}
+		}
+		time.Sleep(time.Minute)
+		for i, count := range []int{1, 0, 0} {
+			require.Equal(t, count, strings.Count(strings.Join(logs[i].Take(), "\n"), "msg=waiting node="+g.all[i].Self().String()+" waited=0s "), i)
+		}
 	})
 }

@@ -2,13 +2,16 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/lock/fence"
 	"github.com/dmutex/dmutex/lock/locktest"
@@ -153,5 +156,72 @@ func TestBusyByThisProcess(t *testing.T) {
 		_, err = n.Mutex(lock).TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "`+lock+`": lock is busy: shared by this process`)
 		require.NoError(t, h.Release())
+	}
+}
+
+// The error of each call whose context ends matches both the error and the cause of the context.
+func TestCause(t *testing.T) {
+	bubble(t, strict, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		signal := errors.New("terminated by a signal")
+		requireCause := func(name string, call func(context.Context) error) {
+			t.Helper()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(signal) })
+			for range 2 { // at the second call the context has ended before
+				err := call(ctx)
+				require.ErrorIs(t, err, context.Canceled, name)
+				require.ErrorIs(t, err, signal, name)
+				require.ErrorContains(t, err, "context canceled: terminated by a signal", name)
+			}
+		}
+		acquire := func(m *node.Mutex) func(context.Context) error {
+			return func(ctx context.Context) error {
+				_, err := m.Acquire(ctx)
+				return err
+			}
+		}
+		requireCause("Open", func(ctx context.Context) error {
+			<-ctx.Done()
+			_, err := node.OpenStrict(ctx, 1, g.members, g.net.Link(1), node.Config{Algorithm: g.algorithm})
+			return err
+		})
+		held := g.acquire(1, "x")
+		requireCause("Acquire", acquire(g.mutex(2, "x")))
+		require.NoError(t, held.Release())
+
+		g.crash(3)
+		for _, other := range []dmutex.NodeID{1, 2} {
+			g.net.Cut(3, other)
+		}
+		n := g.start(3)
+		requireCause("Acquire of a node in no view", acquire(n.Mutex("x")))
+		requireCause("TryAcquire", func(ctx context.Context) error {
+			_, err := n.Mutex("x").TryAcquire(ctx)
+			return err
+		})
+		requireCause("Ready", n.Ready)
+		requireCause("Ask", n.Mutex("x").Ask)
+		requireCause("Evict", func(ctx context.Context) error { return g.node(1).Evict(ctx, 2) })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(signal)
+		err := g.node(1).Close(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, signal)
+	})
+}
+
+// LESSONS L26: each reason has an error of its own.
+func TestReasonsDiffer(t *testing.T) {
+	reasons := []error{
+		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrStopped, node.ErrClosed, node.ErrConfig,
+		node.ErrNumberTaken, node.ErrReplaced, node.ErrEvicted,
+		node.ErrOverflow, node.ErrDeadlock, node.ErrNotElected, node.ErrResigned,
+		dmutex.ErrMisuse, dmutex.ErrPeer, dmutex.ErrExhausted, context.Canceled, context.DeadlineExceeded,
+	}
+	for i, a := range reasons {
+		for j, b := range reasons {
+			require.Equal(t, i == j, errors.Is(a, b), "%v, %v", a, b)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package node_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,4 +176,100 @@ func TestAcquireAllAmongOthers(t *testing.T) {
 		require.ErrorIs(t, <-ended, node.ErrDeadlock)
 		require.NoError(t, older.Release())
 	})
+}
+
+// A transaction that has lost a lock does not go on waiting for another.
+func TestLeaseTransaction(t *testing.T) {
+	for _, deadlock := range []time.Duration{0, time.Second} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+			g.deadlock = deadlock
+			all := slices.Clone(g.open(2))
+			b := all[1].acquire("b")
+			txn := all[0].Txn()
+			_, err := txn.Acquire(t.Context(), "a")
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := txn.Acquire(t.Context(), "b")
+				ended <- err
+			}()
+			synctest.Wait()
+			all[0].isolate(true)
+			err = <-ended
+			require.ErrorIs(t, err, node.ErrLost)
+			require.ErrorIs(t, err, node.ErrLease)
+			require.ErrorContains(t, err, `"a"`)
+			_, err = txn.Acquire(t.Context(), "c")
+			require.ErrorIs(t, err, node.ErrLost)
+			require.ErrorIs(t, txn.Release(), node.ErrLost)
+			require.NoError(t, b.Err())
+			all[0].isolate(false)
+		})
+	}
+}
+
+// If a transaction is released during an Acquire, the Acquire goes on when the lease ends.
+func TestLeaseTransactionReleased(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		all := slices.Clone(g.open(2))
+		b := all[1].acquire("b")
+		txn := all[0].Txn()
+		_, err := txn.Acquire(t.Context(), "a")
+		require.NoError(t, err)
+		out := make(chan outcome, 1)
+		go func() {
+			h, err := txn.Acquire(t.Context(), "b")
+			out <- outcome{h, err}
+		}()
+		synctest.Wait()
+		require.NoError(t, txn.Release())
+		all[0].store.Outage(true)
+		time.Sleep(leaseOf)
+		select {
+		case o := <-out:
+			require.NoError(t, b.Err())
+			t.Errorf("two holders: Acquire returned %v, %v", o.held, o.err)
+		default:
+		}
+		all[0].store.Outage(false)
+		require.NoError(t, b.Release())
+	})
+}
+
+// If a transaction loses a lock before or during an Acquire, the Acquire does not wait for another
+// lock.
+func TestLeaseTransactionLoses(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+			all := slices.Clone(g.open(2))
+			b := all[1].acquire("b")
+			txn := all[0].Txn()
+			_, err := txn.Acquire(t.Context(), "a")
+			require.NoError(t, err)
+			lose := func() {
+				all[0].StepWall(int64(2 * leaseOf))
+				all[0].Status() // ends what is held
+			}
+			ctx := nodetest.ContextFor(t, leaseOf/2)
+			if during {
+				ctx = &askedContext{ctx, sync.OnceFunc(lose)}
+			} else {
+				lose()
+			}
+			_, err = txn.Acquire(ctx, "b")
+			require.ErrorIs(t, err, node.ErrLease)
+			require.NoError(t, b.Release())
+		})
+	}
+}
+
+// askedContext is a context that calls ask at each Err.
+type askedContext struct {
+	context.Context
+	ask func()
+}
+
+func (c *askedContext) Err() error {
+	c.ask()
+	return c.Context.Err()
 }

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -181,4 +182,74 @@ func TestHalfUpgraded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// If the settings of a process differ from those of the group, its Acquire fails with ErrConfig,
+// which names both values.
+func TestLeaseOtherSettings(t *testing.T) {
+	for name, tc := range map[string]struct {
+		alter func(*node.Config)
+		say   []string // both sides' values
+	}{
+		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{`here "algorithm central/1", there "algorithm ricart/1"; the record has members: start this process with what they have, or close all of them first; only if they were killed, delete the record`}},
+		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", `here "lease 20s", there "lease 10s"`}},
+		"deadlock":  {func(c *node.Config) { c.Deadlock = time.Second }, []string{"deadlock 0s", "deadlock 1s"}},
+		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+				all := g.open(1)
+				_, err := g.join(tc.alter).Mutex("x").Acquire(nodetest.ContextFor(t, 5*time.Second))
+				require.ErrorIs(t, err, node.ErrConfig)
+				for _, text := range tc.say {
+					require.ErrorContains(t, err, text)
+				}
+				require.NoError(t, all[0].acquire("x").Release())
+			})
+		})
+	}
+}
+
+// A member that was cut off returns after the group was restarted with another lease. It stops with
+// ErrConfig, and the new members keep their locks.
+func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		all := slices.Clone(g.open(2))
+		all[0].isolate(true)
+		require.NoError(t, all[1].acquire("x").Release())
+		all[1].sees(1)
+		all[1].close()
+		s := g.join(func(c *node.Config) { c.Lease *= 6 })
+		held := s.acquire("x")
+
+		all[0].isolate(false)
+		_, err := all[0].Mutex("x").Acquire(nodetest.ContextFor(t, 10*leaseOf))
+		require.ErrorIs(t, err, node.ErrConfig)
+		require.ErrorIs(t, err, node.ErrStopped)
+		require.ErrorContains(t, err, `here "lease 10s", there "lease 1m0s"`)
+		time.Sleep(10 * leaseOf)
+		require.NoError(t, held.Release())
+		require.NoError(t, s.Status().Err)
+	})
+}
+
+// With a store, the record has the versions that its members speak.
+func TestReleasesByRecord(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
+		build(t, 1, 1)
+		one := g.open(1)[0]
+		build(t, 1, 2)
+		two := g.join()
+		require.NoError(t, two.Ready(t.Context()))
+		require.NoError(t, one.acquire("x").Release())
+		require.NoError(t, two.acquire("x").Release())
+		build(t, 2, 2)
+		three := g.join()
+		require.ErrorIs(t, three.Ready(t.Context()), node.ErrConfig)
+		require.ErrorContains(t, three.Ready(t.Context()), "member 1 speaks versions 1 to 1 of the protocol, and this node versions 2 to 2: upgrade by way of")
+		require.NoError(t, one.Close(t.Context()))
+		four := g.join()
+		require.NoError(t, four.Ready(t.Context()))
+		require.NoError(t, four.acquire("x").Release())
+	})
 }
