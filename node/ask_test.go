@@ -62,6 +62,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
+type key struct{} // of a value in a context
+
 // A handle remembers an Ask that came before the holder looked. The Ask does not change its
 // context.
 func TestAskedBeforeItLooks(t *testing.T) {

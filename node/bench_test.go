@@ -17,7 +17,6 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/store"
@@ -71,7 +70,7 @@ func BenchmarkAcquire(b *testing.B) {
 		{"ricart/7", ricart.New, 8, 0},
 	} {
 		run := func(b *testing.B, nodes []*node.Node) {
-			m := nodes[tc.who].Mutex(atFirst(nodes))
+			m := nodes[tc.who].Mutex(nameAt(nodes[0].Self(), nodes[0].Status().View.Members))
 			h, err := m.Acquire(b.Context()) // only the first one may need messages
 			require.NoError(b, err)
 			h.Release()
@@ -96,22 +95,13 @@ func BenchmarkAcquire(b *testing.B) {
 	}
 }
 
-// atFirst returns the name of a lock that begins at the first of the nodes.
-func atFirst(nodes []*node.Node) string {
-	for i := 0; ; i++ {
-		if name := fmt.Sprint("lock ", i); locks.Home(name, nodes[0].Status().View.Members) == nodes[0].Self() {
-			return name
-		}
-	}
-}
-
 // BenchmarkAcquireInMemory measures a node without a network: Acquire and Release over memlink,
 // with each algorithm, in a group of three.
 func BenchmarkAcquireInMemory(b *testing.B) {
 	for _, a := range algorithms.All {
 		b.Run(a.Name, func(b *testing.B) {
 			nodes := memoryGroup(b, a.Algorithm, 3)
-			m := nodes[1].Mutex(atFirst(nodes))
+			m := nodes[1].Mutex(nameAt(nodes[0].Self(), nodes[0].Status().View.Members))
 			b.ReportAllocs()
 			for b.Loop() {
 				h, err := m.Acquire(b.Context())
@@ -212,7 +202,7 @@ func BenchmarkObserver(b *testing.B) {
 func BenchmarkShared(b *testing.B) {
 	b.Run("join", func(b *testing.B) {
 		nodes := tcpGroup(b, central.New, 2, 0)
-		m := nodes[1].Mutex(atFirst(nodes)).Shared()
+		m := nodes[1].Mutex(nameAt(nodes[0].Self(), nodes[0].Status().View.Members)).Shared()
 		h, err := m.Acquire(b.Context())
 		require.NoError(b, err)
 		before := nodes[1].Status().Sent

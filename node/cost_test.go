@@ -143,21 +143,27 @@ func TestHandOverTakesMessagesOnly(t *testing.T) {
 	}
 }
 
-// LESSONS L49, L52: holding and waiting cost no frame and no timer, for however long.
+// LESSONS L49, L52: holding and waiting cost no frame and no timer, for however long, and the status shows which members
+// a caller waits for.
 func TestWaitingIsIdle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	each(t, strict, func(t *testing.T, g *group) {
 		g.open(3)
-		held := g.acquire(1, "x")
-		waiting := g.acquireLater(t.Context(), 2, "x")
+		held := g.acquire(2, "x")
+		waiting := g.acquireLater(t.Context(), 3, "x")
 		time.Sleep(time.Minute)
 		before := g.frames()
 		time.Sleep(2 * time.Hour)
 		require.Equal(t, before, g.frames())
+		waitsFor := g.mutex(3, "x").Status().WaitsFor
+		require.NotEmpty(t, waitsFor)
+		require.NotContains(t, waitsFor, dmutex.NodeID(3))
+		require.Empty(t, g.mutex(2, "x").Status().WaitsFor)
 		require.NoError(t, held.Release())
 		require.NoError(t, granted(t, waiting).Release())
+		require.Empty(t, g.mutex(3, "x").Status().WaitsFor)
 	})
 }
 

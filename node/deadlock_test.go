@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -56,17 +57,40 @@ func (g *group) waits(ctx context.Context, txn *node.Txn, name string) <-chan ou
 	return c
 }
 
+// cycle lets a transaction at each of the nodes hold a lock and wait for that of the next one.
+func (g *group) cycle(nodes ...dmutex.NodeID) (txns []*node.Txn, waits []<-chan outcome) {
+	txns = g.txns(nodes...)
+	for i, txn := range txns {
+		waits = append(waits, g.waits(g.t.Context(), txn, fmt.Sprint((i+1)%len(txns))))
+	}
+	return txns, waits
+}
+
+// breaks requires that the youngest of a cycle is its victim, and that the others get their locks, one after another.
+func (g *group) breaks(txns []*node.Txn, waits []<-chan outcome) {
+	g.t.Helper()
+	last := len(txns) - 1
+	require.ErrorIs(g.t, (<-waits[last]).err, node.ErrDeadlock)
+	require.NoError(g.t, txns[last].Release())
+	g.unwinds(txns[:last], waits)
+}
+
+// unwinds requires that each gets its lock when the one after it has released.
+func (g *group) unwinds(txns []*node.Txn, waits []<-chan outcome) {
+	g.t.Helper()
+	for i, txn := range slices.Backward(txns) {
+		require.NoError(g.t, (<-waits[i]).err)
+		require.NoError(g.t, txn.Release())
+	}
+}
+
 // A cycle of 2 to 10 nodes ends with one victim: the youngest. Its error names the cycle. When the
 // victim has released, the others go on one after another.
 func TestCycles(t *testing.T) {
 	eachDetecting(t, leased, func(t *testing.T, g *group) {
 		g.open(10)
 		for n := 2; n <= 10; n++ {
-			txns := g.txns(g.members[:n]...)
-			var waits []<-chan outcome
-			for i, txn := range txns {
-				waits = append(waits, g.waits(t.Context(), txn, fmt.Sprint((i+1)%n)))
-			}
+			txns, waits := g.cycle(g.members[:n]...)
 			o := <-waits[n-1]
 			require.ErrorIs(t, o.err, node.ErrDeadlock, "%d nodes", n)
 			var cycle *node.Error
@@ -82,10 +106,7 @@ func TestCycles(t *testing.T) {
 			}
 			require.NoError(t, txns[n-1].Held(fmt.Sprint(n-1)).Err(), "the victim keeps what it holds")
 			require.NoError(t, txns[n-1].Release())
-			for i := n - 2; i >= 0; i-- {
-				require.NoError(t, (<-waits[i]).err)
-				require.NoError(t, txns[i].Release())
-			}
+			g.unwinds(txns[:n-1], waits)
 		}
 		deadlocks := uint64(0)
 		for _, n := range g.all {
@@ -135,18 +156,7 @@ func TestCycleAtHome(t *testing.T) {
 	eachDetecting(t, both, func(t *testing.T, g *group) {
 		g.open(2)
 		for _, at := range [][]dmutex.NodeID{{1, 1}, {2, 2, 2}} {
-			txns := g.txns(at...)
-			var waits []<-chan outcome
-			for i, txn := range txns {
-				waits = append(waits, g.waits(t.Context(), txn, fmt.Sprint((i+1)%len(txns))))
-			}
-			last := len(txns) - 1
-			require.ErrorIs(t, (<-waits[last]).err, node.ErrDeadlock)
-			require.NoError(t, txns[last].Release())
-			for i := last - 1; i >= 0; i-- {
-				require.NoError(t, (<-waits[i]).err)
-				require.NoError(t, txns[i].Release())
-			}
+			g.breaks(g.cycle(at...))
 		}
 		require.Zero(t, g.node(1).Status().Probes+g.node(2).Status().Probes)
 	})
@@ -172,10 +182,7 @@ func TestCycleBehindAQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		first := g.waits(t.Context(), txns[0], "1")
 		second := g.waits(t.Context(), txns[1], "0")
-		require.ErrorIs(t, (<-second).err, node.ErrDeadlock)
-		require.NoError(t, txns[1].Release())
-		require.NoError(t, (<-first).err)
-		require.NoError(t, txns[0].Release())
+		g.breaks(txns, []<-chan outcome{first, second})
 		for range 3 {
 			require.NoError(t, <-lone)
 		}
@@ -196,10 +203,7 @@ func TestNoCycle(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.NotZero(t, g.node(1).Status().Probes+g.node(2).Status().Probes)
 		require.NoError(t, lone.Release())
-		for i := 2; i >= 0; i-- {
-			require.NoError(t, (<-waits[i]).err)
-			require.NoError(t, txns[i].Release())
-		}
+		g.unwinds(txns, waits)
 		for _, n := range g.all {
 			require.Zero(t, n.Status().Deadlocks)
 		}
@@ -231,11 +235,7 @@ func TestCycleDissolves(t *testing.T) {
 func TestCycleCloses(t *testing.T) {
 	eachDetecting(t, both, func(t *testing.T, g *group) {
 		g.open(3)
-		txns := g.txns(1, 2, 3)
-		var waits []<-chan outcome
-		for i, txn := range txns {
-			waits = append(waits, g.waits(t.Context(), txn, fmt.Sprint((i+1)%3)))
-		}
+		txns, waits := g.cycle(1, 2, 3)
 		closed := make(chan error)
 		go func() { closed <- g.node(2).Close(t.Context()) }()
 		require.ErrorIs(t, (<-waits[1]).err, node.ErrClosed)
@@ -378,12 +378,7 @@ func TestAgeIsOfTheTransaction(t *testing.T) {
 		time.Sleep(time.Hour)
 		g.start(2)
 		require.NoError(t, g.node(2).Ready(t.Context()))
-		txns := g.txns(1, 2)
-		first := g.waits(t.Context(), txns[0], "1")
-		require.ErrorIs(t, (<-g.waits(t.Context(), txns[1], "0")).err, node.ErrDeadlock)
-		require.NoError(t, txns[1].Release())
-		require.NoError(t, (<-first).err)
-		require.NoError(t, txns[0].Release())
+		g.breaks(g.cycle(1, 2))
 	})
 }
 
@@ -402,10 +397,7 @@ func TestCycleMeetsAViewChange(t *testing.T) {
 		time.Sleep(950 * time.Millisecond)
 		g.net.Heal()
 		require.NoError(t, <-closed)
-		require.ErrorIs(t, (<-second).err, node.ErrDeadlock)
-		require.NoError(t, txns[1].Release())
-		require.NoError(t, (<-first).err)
-		require.NoError(t, txns[0].Release())
+		g.breaks(txns, []<-chan outcome{first, second})
 	})
 }
 
@@ -490,34 +482,6 @@ func TestProbeTooLong(t *testing.T) {
 			}
 		}
 		require.NoError(t, g.node(1).Status().Err)
-	})
-}
-
-func TestDeadlockConfig(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	for _, tt := range []struct {
-		deadlock time.Duration
-		want     string
-	}{
-		{-1, "Config.Deadlock is at least 0, not -1ns"},
-	} {
-		_, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1, 2}, net.Link(1), node.Config{
-			Algorithm: ricart.New, Deadlock: tt.deadlock,
-		})
-		require.ErrorIs(t, err, dmutex.ErrMisuse)
-		require.ErrorContains(t, err, tt.want)
-	}
-}
-
-// Nodes with and without deadlock detection form no group.
-func TestDeadlockDiffers(t *testing.T) {
-	bubble(t, strict, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.members = []dmutex.NodeID{1, 2}
-		g.start(1)
-		g.deadlock = time.Second
-		g.start(2)
-		require.ErrorIs(t, g.node(2).Ready(nodetest.ContextFor(t, time.Minute)), context.DeadlineExceeded)
 	})
 }
 

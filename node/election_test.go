@@ -74,6 +74,12 @@ func (g *group) campaignLater(ctx context.Context, id dmutex.NodeID, name string
 	return p
 }
 
+// returns ends the term of a leader.
+func (p *post) returns(t *testing.T) {
+	p.stop <- nil
+	require.NoError(t, <-p.done)
+}
+
 // idle requires that an election has left nothing behind.
 func (g *group) idle(name string) {
 	g.t.Helper()
@@ -234,8 +240,7 @@ func TestEveryWayOut(t *testing.T) {
 				candidate := g.campaignLater(ctx, 1, "x")
 				cancel()
 				require.ErrorIs(t, <-candidate.done, context.Canceled)
-				leader.stop <- nil
-				require.NoError(t, <-leader.done)
+				leader.returns(t)
 			},
 		} {
 			out()
@@ -265,8 +270,7 @@ func TestNeverLed(t *testing.T) {
 		require.ErrorIs(t, err, node.ErrNotElected)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "not elected")
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -298,18 +302,16 @@ func TestNeverLed(t *testing.T) {
 	})
 }
 
-type electionKey struct{}
-
 // LESSONS L73: the context ends a candidacy and a term. A former leader may lead again.
 func TestCampaignContext(t *testing.T) {
 	each(t, both, func(t *testing.T, g *group) {
 		g.open(2)
 		e := g.node(1).Election("x")
 		for range 3 {
-			ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), electionKey{}, "value"))
+			ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 			why := errors.New("enough")
 			err := e.Campaign(ctx, func(ctx context.Context, _ uint64) error {
-				require.Equal(t, "value", ctx.Value(electionKey{}))
+				require.Equal(t, "value", ctx.Value(key{}))
 				time.AfterFunc(time.Minute, func() { cancel(why) })
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -331,8 +333,7 @@ func TestObserveOvertaken(t *testing.T) {
 		seen := g.observe(3, "x")
 		g.net.Cut(1, 3)
 		one := g.campaignLater(t.Context(), 1, "x")
-		one.stop <- nil
-		require.NoError(t, <-one.done)
+		one.returns(t)
 		two := g.campaignLater(t.Context(), 2, "x")
 		require.Equal(t, []sight{{2, two.epoch}}, *seen)
 		g.net.Heal()
@@ -340,8 +341,7 @@ func TestObserveOvertaken(t *testing.T) {
 		require.Equal(t, []sight{{2, two.epoch}}, *seen)
 		late := g.observe(3, "x")
 		require.Equal(t, []sight{{2, two.epoch}}, *late)
-		two.stop <- nil
-		require.NoError(t, <-two.done)
+		two.returns(t)
 		pass(time.Minute)
 		require.Equal(t, []sight{{2, two.epoch}, {0, two.epoch}}, *seen)
 		require.Equal(t, *seen, *late)
@@ -379,8 +379,7 @@ func TestObserveSlowly(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []sight{seen[0], {1, last + 1}}, seen)
 		again <- true
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 		pass(time.Second)
 		require.Equal(t, []sight{seen[0], {1, last + 1}, {0, last + 1}}, seen)
 		again <- false
@@ -423,8 +422,7 @@ func TestElectionBeforeReady(t *testing.T) {
 		pass(time.Minute)
 		require.NotNil(t, leader.ctx)
 		require.Equal(t, []sight{{1, leader.epoch}}, *seen)
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 	})
 }
 
@@ -456,8 +454,7 @@ func TestLeaderCloses(t *testing.T) {
 		require.Equal(t, []sight{{1, leader.epoch}}, *own)
 		require.Equal(t, []sight{{2, next.epoch}}, (*seen)[len(*seen)-1:])
 		require.NoError(t, next.ctx.Err())
-		next.stop <- nil
-		require.NoError(t, <-next.done)
+		next.returns(t)
 	})
 }
 
@@ -484,7 +481,8 @@ func TestLeaderClosesInAHurry(t *testing.T) {
 		seen := g.observe(3, "x")
 		leader := g.campaignLater(t.Context(), 1, "x")
 		next := g.campaignLater(t.Context(), 2, "x")
-		require.ErrorIs(t, g.node(1).Close(nodetest.ContextFor(t, time.Minute)), context.DeadlineExceeded)
+		err := g.node(1).Close(nodetest.ContextFor(t, time.Minute))
+		require.EqualError(t, err, `node: close: the function that runs under lock "election/x" has not returned: context deadline exceeded`)
 		pass(time.Hour)
 		require.Nil(t, next.ctx, "the function may still run")
 		require.Equal(t, []sight{{1, leader.epoch}}, *seen)
@@ -495,8 +493,7 @@ func TestLeaderClosesInAHurry(t *testing.T) {
 		require.NotNil(t, next.ctx)
 		require.Greater(t, next.epoch, leader.epoch)
 		require.Equal(t, sight{2, next.epoch}, (*seen)[len(*seen)-1])
-		next.stop <- nil
-		require.NoError(t, <-next.done)
+		next.returns(t)
 	})
 }
 
@@ -515,15 +512,13 @@ func TestLeaderInAChangingGroup(t *testing.T) {
 		require.NoError(t, leader.ctx.Err())
 		require.Nil(t, next.ctx)
 		require.Equal(t, []sight{{2, leader.epoch}}, *g.observe(1, "x"))
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 		pass(time.Minute)
 		require.NotNil(t, next.ctx)
 		require.Greater(t, next.epoch, leader.epoch)
 		require.Equal(t, []sight{{3, next.epoch}}, *g.observe(1, "x"))
 		require.Equal(t, sight{3, next.epoch}, (*watched)[len(*watched)-1])
-		next.stop <- nil
-		require.NoError(t, <-next.done)
+		next.returns(t)
 	})
 }
 
@@ -545,8 +540,7 @@ func TestObserveEnds(t *testing.T) {
 			require.Equal(t, sight{1, leader.epoch}, sight{l, epoch})
 			break
 		}
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 	})
 }
 
@@ -564,8 +558,7 @@ func TestElectionNames(t *testing.T) {
 		for i, l := range leaders {
 			require.NotNil(t, l.ctx)
 			require.Equal(t, []sight{{dmutex.NodeID(1 + i%2), l.epoch}}, *g.observe(2, fmt.Sprint(i)))
-			l.stop <- nil
-			require.NoError(t, <-l.done)
+			l.returns(t)
 		}
 	})
 }
@@ -647,44 +640,18 @@ func TestElectionUnknownLeader(t *testing.T) {
 // A leader that crashes is replaced after its lease, and observers see the change.
 func TestLeaseElection(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(3))
-		type lead struct {
-			who   dmutex.NodeID
-			epoch uint64
-		}
-		leads := make(chan lead, 10)
-		for _, s := range all[:2] {
-			go func() {
-				_ = s.Election("boss").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
-					leads <- lead{s.Self(), epoch}
-					<-ctx.Done()
-					return ctx.Err()
-				})
-			}()
-		}
-		first := <-leads
-		began := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		var seen []dmutex.NodeID
-		var watching sync.WaitGroup
-		watching.Go(func() {
-			for who := range all[2].Election("boss").Observe(ctx) {
-				seen = append(seen, who)
-			}
-		})
-		synctest.Wait()
-		for _, s := range all[:2] {
-			if s.Self() == first.who {
-				s.crash()
-			}
-		}
-		second := <-leads
-		require.Less(t, time.Since(began), leaseOf*17/10)
+		g.open(3)
+		first := g.campaignLater(t.Context(), 1, "boss")
+		second := g.campaignLater(t.Context(), 2, "boss")
+		seen := g.observe(3, "boss")
+		g.node(1).crash()
+		pass(leaseOf * 17 / 10)
+		require.Error(t, first.ctx.Err())
 		require.Greater(t, second.epoch, first.epoch)
-		time.Sleep(time.Second)
-		cancel()
-		watching.Wait()
-		require.Equal(t, []dmutex.NodeID{first.who, dmutex.None, second.who}, seen)
+		require.Equal(t, []sight{{1, first.epoch}, {dmutex.None, first.epoch}, {2, second.epoch}}, *seen)
+		first.stop <- nil
+		require.Error(t, <-first.done)
+		second.returns(t)
 	})
 }
 
@@ -693,14 +660,7 @@ func TestLeaseElection(t *testing.T) {
 func TestLeaseElectionLost(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		all := g.open(3)
-		stop, done := make(chan struct{}), make(chan error, 1)
-		go func() {
-			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
-				<-stop
-				return nil
-			})
-		}()
-		time.Sleep(time.Second)
+		leader := g.campaignLater(t.Context(), 1, "boss")
 		all[0].cut.Store(true)
 		time.Sleep(2 * leaseOf)
 		all[0].cut.Store(false)
@@ -710,8 +670,8 @@ func TestLeaseElectionLost(t *testing.T) {
 		for who := range fresh.Election("boss").Observe(nodetest.ContextFor(t, leaseOf)) {
 			require.Equal(t, dmutex.None, who)
 		}
-		close(stop)
-		require.ErrorIs(t, <-done, node.ErrLost)
+		leader.stop <- nil
+		require.ErrorIs(t, <-leader.done, node.ErrLost)
 	})
 }
 
@@ -761,27 +721,19 @@ func TestLeaseLeaderMargin(t *testing.T) {
 // Close waits for the function of a leader that has lost its lease.
 func TestLeaseCloseLeader(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(1))
-		running := false
-		done := make(chan bool)
-		go func() {
-			_ = all[0].Election("e").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
-				running = true
-				<-ctx.Done()
-				time.Sleep(leaseOf)
-				running = false
-				return nil
-			})
-			done <- true
-		}()
-		synctest.Wait()
-		all[0].store.Outage(true)
+		s := g.open(1)[0]
+		leader := g.campaignLater(t.Context(), 1, "e")
+		s.store.Outage(true)
 		time.Sleep(leaseOf * 3 / 2)
-		all[0].store.Outage(false)
-		all[0].close()
-		was := running
-		<-done
-		require.False(t, was, "Close has returned, and the function of Campaign still runs")
+		s.store.Outage(false)
+		require.Error(t, leader.ctx.Err())
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close(t.Context()) }()
+		time.Sleep(leaseOf)
+		require.Empty(t, closed)
+		leader.stop <- nil
+		require.ErrorIs(t, <-leader.done, node.ErrLost)
+		require.NoError(t, <-closed)
 	})
 }
 

@@ -239,6 +239,7 @@ func (s *member) sees(members int) {
 	for v := s.Status().View; len(v.Members) != members || !v.Acts; v = s.Status().View {
 		time.Sleep(time.Millisecond)
 	}
+	synctest.Wait()
 }
 
 // rejoins waits until the member acts under another number than its former one.
@@ -246,6 +247,7 @@ func (s *member) rejoins(former dmutex.NodeID) {
 	for s.Self() == former || !s.Status().View.Acts {
 		time.Sleep(time.Millisecond)
 	}
+	synctest.Wait()
 }
 
 // open starts the process.
@@ -446,12 +448,16 @@ func granted(t *testing.T, later <-chan outcome) lock.Held {
 }
 
 // nameAt returns the name of a lock with that home.
-func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
-	for i := 0; ; i++ {
+func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string { return namesAt(home, members, 1)[0] }
+
+// namesAt returns the names of n locks with that home.
+func namesAt(home dmutex.NodeID, members []dmutex.NodeID, n int) (names []string) {
+	for i := 0; len(names) < n; i++ {
 		if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home {
-			return name
+			names = append(names, name)
 		}
 	}
+	return names
 }
 
 // counter is the part of a fence that counts within the epoch.

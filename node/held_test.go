@@ -69,7 +69,7 @@ func TestDoReleasesLast(t *testing.T) {
 	})
 }
 
-// Close ends the context of a function that runs under Do, waits for the function, and keeps its
+// LESSONS L1, L5, L16: Close ends the context of a function that runs under Do, and says why. It waits for the function, and keeps its
 // lock until then. Other locks are free at once.
 func TestCloseWaitsForDo(t *testing.T) {
 	each(t, both, func(t *testing.T, g *group) {
@@ -106,7 +106,9 @@ func closeWaits(t *testing.T, g *group, do func(*node.Node, func(context.Context
 	require.Empty(t, closed)
 	require.Empty(t, next)
 	close(stop)
-	require.ErrorIs(t, <-done, node.ErrClosed)
+	err := <-done
+	require.ErrorIs(t, err, node.ErrLost)
+	require.ErrorIs(t, err, node.ErrClosed)
 	require.NoError(t, <-closed)
 	require.NoError(t, (<-next).held.Release())
 }

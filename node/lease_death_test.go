@@ -190,16 +190,7 @@ func TestLeasePast(t *testing.T) {
 					require.NoError(t, s.Ready(t.Context()))
 				}
 				members := []dmutex.NodeID{one.Self(), two.Self(), three.Self()}
-				at := func(home *member, k int) string { // the k-th lock with that home
-					for i := 0; ; i++ {
-						if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home.Self() {
-							if k == 0 {
-								return name
-							}
-							k--
-						}
-					}
-				}
+				at := func(home *member, k int) string { return namesAt(home.Self(), members, k+1)[k] }
 				theirs := at(one, 0)
 				three.acquire(theirs)
 				ours := two.acquire(at(three, 0))
@@ -327,10 +318,8 @@ func TestLeaseCrashBounds(t *testing.T) {
 					ascending := slices.Sorted(slices.Values(members))
 					witness := func(home dmutex.NodeID) dmutex.NodeID { return ascending[(slices.Index(ascending, home)+1)%3] }
 					of := make(map[dmutex.NodeID][]string) // locks, by their homes
-					for i := 0; len(of[members[0]]) < 3 || len(of[members[1]]) < 3 || len(of[members[2]]) < 3; i++ {
-						name := fmt.Sprint("lock ", i)
-						home := locks.Home(name, members)
-						of[home] = append(of[home], name)
+					for _, home := range members {
+						of[home] = namesAt(home, members, 3)
 					}
 					theirs := of[members[0]][0]
 					ctx, stop := context.WithCancel(t.Context())

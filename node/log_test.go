@@ -137,7 +137,7 @@ func TestLogOfTrouble(t *testing.T) {
 	})
 }
 
-// A Close that times out names the members that it has waited for.
+// A Close that times out names the members that it has waited for. The node holds nothing any more.
 func TestLogOfClose(t *testing.T) {
 	bubble(t, strict, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -146,25 +146,15 @@ func TestLogOfClose(t *testing.T) {
 		g.startLogging(2, nil)
 		g.startLogging(3, nil)
 		require.NoError(t, one.Ready(t.Context()))
+		held := g.acquire(1, "x")
 		log.Take()
 		g.net.Cut(1, 2)
 		hurry := nodetest.ContextFor(t, time.Second)
 		why := "close: members [2] did not answer in time, so the others wait for this node to return: context deadline exceeded"
 		require.EqualError(t, one.Close(hurry), "node: "+why)
+		require.ErrorIs(t, held.Err(), node.ErrClosed)
 		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.Take())
 		g.net.Heal()
-	})
-}
-
-// A Close that times out while the function of a leader runs names the lock of that function.
-func TestCloseOfLeader(t *testing.T) {
-	bubble(t, both, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.open(2)
-		leader := g.campaignLater(t.Context(), 1, "boss")
-		hurry := nodetest.ContextFor(t, time.Second)
-		require.EqualError(t, g.node(1).Close(hurry), `node: close: the function that runs under lock "election/boss" has not returned: context deadline exceeded`)
-		leader.stop <- nil
-		require.ErrorIs(t, <-leader.done, node.ErrClosed)
 	})
 }
 
@@ -299,8 +289,7 @@ func TestLogOfWaits(t *testing.T) {
 		require.NoError(t, (<-waits[1]).held.Release())
 		resign()
 		require.ErrorIs(t, <-other.done, context.Canceled)
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -68,10 +67,7 @@ func manyHeld(b *testing.B, count int) {
 		require.NoError(b, err)
 		held = append(held, h)
 	}
-	free := "free 0" // at home with the first, and its witness is the second
-	for i := 0; locks.Home(free, []dmutex.NodeID{1, 2, 3, 4}) != 1; i++ {
-		free = fmt.Sprint("free ", i)
-	}
+	free := nameAt(1, []dmutex.NodeID{1, 2, 3, 4}) // its witness is the second
 	hurry, cancel := context.WithCancel(b.Context())
 	cancel()
 	late, asleep := time.Duration(0), time.Duration(0)

@@ -140,23 +140,15 @@ func TestListenerOfTwoNodes(t *testing.T) {
 
 // A call that waits for a hold of its own process says so, also if that shares the lock: there is no upgrade.
 func TestBusyByThisProcess(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	var nodes []*node.Node
-	for id := range dmutex.NodeID(2) {
-		n, err := node.OpenStrict(t.Context(), id+1, []dmutex.NodeID{1, 2}, net.Link(id+1), node.Config{Name: "abc"[id : id+1]})
-		require.NoError(t, err)
-		nodes = append(nodes, n)
-	}
-	defer closeAll(t, nodes)
-	for i, n := range nodes { // of one lock they are the home and not, and of the other
-		lock := "xy"[i : i+1]
-		h, err := n.Mutex(lock).Shared().Acquire(t.Context())
-		require.NoError(t, err)
-		_, err = n.Mutex(lock).TryAcquire(t.Context())
-		require.EqualError(t, err, `node: lock "`+lock+`": lock is busy: shared by this process`)
-		require.NoError(t, h.Release())
-	}
+	bubble(t, strict, nil, memlink.Config{}, func(t *testing.T, g *group) {
+		for i, s := range g.open(2) { // of one lock they are the home and not, and of the other
+			name := "xy"[i : i+1]
+			h := g.share(s.id, name)
+			_, err := s.Mutex(name).TryAcquire(t.Context())
+			require.EqualError(t, err, `node: lock "`+name+`": lock is busy: shared by this process`)
+			require.NoError(t, h.Release())
+		}
+	})
 }
 
 // The error of each call whose context ends matches both the error and the cause of the context.

@@ -106,6 +106,7 @@ func TestFormerNames(t *testing.T) {
 		who := fmt.Sprintf("web-3 (node %v)", three.Self())
 		three.crash()
 		one.sees(2)
+		two.sees(2)
 		says(one, who)
 		says(two, who)
 		require.Contains(t, log.String(), `left="[`+who+`]"`)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -196,20 +195,7 @@ func TestObservedDeadlock(t *testing.T) {
 		var d diary
 		g.deadlock = time.Second
 		g.watch(1, d.observer())
-		n := g.node(1)
-		txns := []*node.Txn{n.Txn(), n.Txn()}
-		for i, txn := range txns {
-			_, err := txn.Acquire(t.Context(), fmt.Sprint(i))
-			require.NoError(t, err)
-		}
-		errs := make(chan error, 2)
-		for i, txn := range txns {
-			go func() {
-				_, err := txn.Acquire(t.Context(), fmt.Sprint(1-i))
-				errs <- errors.Join(err, txn.Release())
-			}()
-		}
-		require.ErrorIs(t, errors.Join(<-errs, <-errs), node.ErrDeadlock)
+		g.breaks(g.cycle(1, 1))
 		waits, _ := d.take()
 		var words []string
 		for _, w := range waits {
@@ -398,34 +384,5 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 		require.Positive(t, failed)
 		// A grant that arrives as its wait ends is given back, and told as a failed wait.
 		require.LessOrEqual(t, uint64(len(granted)), g.node(1).Status().Granted, "seed %d", seed)
-	})
-}
-
-// L52: a waiter costs no message, and the status shows which members it waits for.
-func TestWaitersRest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	each(t, strict, func(t *testing.T, g *group) {
-		g.open(3)
-		h := g.acquire(2, "x")
-		waiting := g.acquireLater(t.Context(), 3, "x")
-		time.Sleep(time.Second)
-		before := g.node(3).Status()
-		time.Sleep(2 * time.Hour)
-		after := g.node(3).Status()
-		require.Equal(t, before.Sent, after.Sent)
-		require.Equal(t, before.Received, after.Received)
-		for i := range before.Peers {
-			before.Peers[i].Silent += 2 * time.Hour
-		}
-		require.Equal(t, before.Peers, after.Peers)
-		st := g.mutex(3, "x").Status()
-		require.NotEmpty(t, st.WaitsFor)
-		require.False(t, slices.Contains(st.WaitsFor, 3))
-		require.Empty(t, g.mutex(2, "x").Status().WaitsFor)
-		require.NoError(t, h.Release())
-		require.NoError(t, (<-waiting).held.Release())
-		require.Empty(t, g.mutex(3, "x").Status().WaitsFor)
 	})
 }

@@ -533,10 +533,7 @@ func TestSilentReader(t *testing.T) {
 					bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
 						all := slices.Clone(g.open(3))
 						members := []dmutex.NodeID{all[0].Self(), all[1].Self(), all[2].Self()}
-						name := "x"
-						for i := 0; (locks.Home(name, members) == members[2]) != dead; i++ {
-							name = fmt.Sprint("x", i)
-						}
+						name := nameAt(members[map[bool]int{false: 0, true: 2}[dead]], members)
 						_, err := all[2].Mutex(name).Shared().Acquire(t.Context())
 						require.NoError(t, err)
 						if shared {

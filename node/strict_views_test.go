@@ -390,8 +390,7 @@ func TestObserveWhileTheGroupChanges(t *testing.T) {
 		require.NotNil(t, leader.ctx)
 		require.Equal(t, []sight{{2, leader.epoch}}, *seen)
 		require.Equal(t, *seen, *late)
-		leader.stop <- nil
-		require.NoError(t, <-leader.done)
+		leader.returns(t)
 	})
 }
 
