@@ -150,6 +150,7 @@ func (h *history) until(end int64, done func() bool) {
 		switch {
 		case who >= 0:
 			h.input(who, func(m *Machine) membership.Output { return m.Tick(h.now) })
+			require.Greater(h.t, h.runs[who].Deadline(), h.now, "a machine asks for the same moment again and again")
 		case h.events.Len() > 0 && h.events.Next() <= h.now:
 			_, do := h.events.Take()
 			do()
