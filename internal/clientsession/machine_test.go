@@ -131,6 +131,30 @@ func TestWaitsEndFirst(t *testing.T) {
 	require.Empty(t, append(held, waited...))
 }
 
+// Rule 5b.1: for the client, a session counts from the sending of what the member confirms. The member waits longer, since
+// both clocks may be wrong.
+func TestCountsFromTheSending(t *testing.T) {
+	p := newPair(t)
+	require.Equal(t, leases.Drain(unit), p.m.Deadline())
+	p.c.Connect(0, "x", false)
+	p.c.Handle(unit/4, &Message{Kind: Confirm, For: unit, Length: unit})
+	require.Equal(t, leases.From(0, unit), p.c.term)
+}
+
+// A member that closes confirms a session no more, and says on each connection that it closes.
+func TestClosingConfirmsNothing(t *testing.T) {
+	p := newPair(t)
+	p.m.Handle(0, unit, &Message{Kind: Hello, Wants: []uint64{1}})
+	p.m.Handle(0, unit, &Message{Kind: Ask, Number: 1, Lock: "a"}) // else it is over at once
+	p.m.Close()
+	p.m.Output()
+	p.m.Handle(unit/2, unit, &Message{Kind: Hello, Wants: []uint64{1}})
+	p.m.Handle(unit/2, unit, &Message{Kind: Beat})
+	said, _ := p.m.Output()
+	require.Equal(t, []Message{{Kind: Confirm, Length: unit}, {Kind: Leave}, {Kind: Confirm, Length: unit}}, said)
+	require.Equal(t, leases.Drain(unit), p.m.Deadline())
+}
+
 // What is still held by a member that the client has left is lost in time, whatever else is due.
 func TestLeftEndsInTime(t *testing.T) {
 	c := New("n")

@@ -31,18 +31,6 @@ type world struct {
 	waiting   []claim // first come, first served
 	freeAt    int64   // after a crash
 	fence     uint64
-
-	clock func(i int) int64 // of a client, and of the member; nil if all have the same
-}
-
-const theMember = -1
-
-// at returns the time.
-func (w *world) at(i int) int64 {
-	if w.clock != nil {
-		return w.clock(i)
-	}
-	return w.now
 }
 
 // A place is where one client at a time runs.
@@ -148,7 +136,7 @@ func (w *world) AppendState(b []byte) []byte {
 
 // holds reports whether the driver of a client has a valid hold of the lock.
 func (w *world) holds(i int) bool {
-	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.term.Until()
+	return w.clients[i].held != 0 && w.now < w.clients[i].m.term.Until()
 }
 
 // term is for how long the member's lease still runs.
@@ -159,7 +147,7 @@ func (w *world) term() int64 {
 	case w.lease == 0:
 		return math.MaxInt64
 	}
-	return w.leaseFrom + w.lease*unit - w.at(theMember)
+	return w.leaseFrom + w.lease*unit - w.now
 }
 
 func (w *world) Steps(steps []event) []event {
@@ -193,7 +181,7 @@ func (w *world) Steps(steps []event) []event {
 			add(func(w *world) { w.greet(i) }, "the member takes a late hello of %s", who)
 		}
 		if w.now >= m.Deadline() {
-			act("looks at the clock", func(w *world) { w.clients[i].m.Tick(w.at(i)) })
+			act("looks at the clock", func(w *world) { w.clients[i].m.Tick(w.now) })
 		}
 		switch {
 		case len(m.requests) == 0 && w.asks > 0:
@@ -219,7 +207,7 @@ func (w *world) Steps(steps []event) []event {
 		add((*world).grant, "the member is granted the lock")
 	}
 	if w.lapsed || w.lease > 0 && w.term() > 0 && w.term() < w.lease*unit {
-		add(func(w *world) { w.leaseFrom, w.lapsed = w.at(theMember), false }, "the member renews its lease")
+		add(func(w *world) { w.leaseFrom, w.lapsed = w.now, false }, "the member renews its lease")
 	}
 	if !w.lapsed && w.term() <= 0 {
 		add((*world).lapse, "the member's lease ends")
@@ -312,7 +300,7 @@ func (w *world) take(i int) {
 	p := &w.clients[i]
 	msg := p.down[0]
 	p.down = p.down[1:]
-	w.client("takes "+words[msg.Kind], i, func() { p.m.Handle(w.at(i), &msg) })
+	w.client("takes "+words[msg.Kind], i, func() { p.m.Handle(w.now, &msg) })
 }
 
 // owner returns the last session of a client.
@@ -325,7 +313,7 @@ func (w *world) connect(i int) {
 	if p.linked = true; p.m.Session() == "" {
 		p.sessions++
 	}
-	p.m.Connect(w.at(i), w.owner(i), false)
+	p.m.Connect(w.now, w.owner(i), false)
 }
 
 func (w *world) release(i int) {
@@ -334,7 +322,7 @@ func (w *world) release(i int) {
 	if p.held = 0; number == 0 {
 		number = p.m.requests[0].number
 	}
-	p.m.Drop(w.at(i), number)
+	p.m.Drop(w.now, number)
 }
 
 func (w *world) unlink(i int) {
@@ -399,7 +387,7 @@ func (w *world) greet(i int) {
 func (w *world) find(name string, msg *Message) *session {
 	s := w.session(name)
 	if s == nil && msg.Kind == Hello && msg.Fresh {
-		m := NewMember(w.at(theMember), w.length*unit)
+		m := NewMember(w.now, w.length*unit)
 		if w.wait > 0 {
 			m.drain = w.wait * unit
 			m.overAt = w.now + w.wait*unit
@@ -420,9 +408,9 @@ func (w *world) member(do string, s *session, input func(m *Member, now int64)) 
 	name, m := s.name, s.m
 	i := int(name[0] - 'a')
 	if w.alter != nil {
-		w.alter(w, do, i, func() { input(m, w.at(theMember)) })
+		w.alter(w, do, i, func() { input(m, w.now) })
 	} else {
-		input(m, w.at(theMember))
+		input(m, w.now)
 	}
 	out, orders := m.Output()
 	if p := &w.clients[i]; p.linked && name == w.owner(i) {
@@ -463,7 +451,7 @@ func (w *world) lapse() {
 // succeed puts another member in the place of one that is gone.
 func (w *world) succeed() {
 	w.sessions, w.waiting, w.holder = nil, nil, claim{}
-	w.leaseFrom, w.lapsed, w.closing = w.at(theMember), false, false
+	w.leaseFrom, w.lapsed, w.closing = w.now, false, false
 	for i := range w.clients {
 		w.unlink(i)
 		w.clients[i].late = nil
