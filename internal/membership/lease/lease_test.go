@@ -7,14 +7,12 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/due"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/internal/kit/quicktest"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/membership/carryover"
@@ -1059,144 +1057,6 @@ func TestSilentMember(t *testing.T) {
 		require.NotZero(t, until)
 		require.Equal(t, []dmutex.NodeID{2}, formers)
 		require.False(t, all)
-	}
-}
-
-// quiet returns a group without faults.
-func quiet(n int, seed uint64) *sim {
-	w := newSim(simSetup{n: n, rate: 0.01}, seed)
-	w.calm = true
-	return w
-}
-
-func (w *sim) run(t *testing.T, until int64, done func() bool) (took time.Duration) {
-	t.Helper()
-	begin := w.now
-	for !done() && w.wrong == "" {
-		require.Less(t, w.now, begin+until, "it takes too long")
-		w.step()
-	}
-	require.Empty(t, w.wrong)
-	return time.Duration(w.now - begin)
-}
-
-// Members that join together are in soon, with a few swaps each.
-func TestJoinTogether(t *testing.T) {
-	for _, n := range []int{2, 8, 32} {
-		w := quiet(n, 1)
-		took := w.run(t, 10*second, func() bool {
-			return !slices.ContainsFunc(w.nodes, func(x *simNode) bool { return x.self == dmutex.None })
-		})
-		require.Less(t, w.swaps, 4*n)
-		require.Equal(t, n, w.version)
-		w.run(t, 10*second, w.well)
-		t.Logf("%d have joined by %d swaps in %v", n, w.swaps, took)
-	}
-}
-
-// Eight processes join at once, and half of the answers of the store are lost: no life is a member twice,
-// also where others exclude it before it knows that it has joined.
-func TestJoinTogetherWithoutAnswers(t *testing.T) {
-	join := func(seed uint64, forgets bool) *sim {
-		w := newSim(simSetup{n: 8, rate: 0.01, proves: true, loses: 50, forgets: forgets}, seed)
-		w.calm = true
-		for w.wrong == "" && !w.well() {
-			require.Less(t, w.now, int64(300*second))
-			w.step()
-		}
-		return w
-	}
-	var took, lives int64
-	runs := int64(100)
-	if quicktest.On() {
-		runs = 5
-	}
-	for seed := range uint64(runs) {
-		w := join(seed, false)
-		require.Empty(t, w.wrong, "seed %d", seed)
-		took, lives = took+w.now/runs, lives+int64(w.lives)-8
-	}
-	t.Logf("all act after %v; in %d runs %d lives were followed by others", time.Duration(took), runs, lives)
-	seed := uint64(0)
-	for join(seed, true).wrong == "" {
-		seed++
-	}
-	require.Contains(t, join(seed, true).wrong, "a life is a member twice")
-}
-
-// Members that leave together are gone soon.
-func TestLeaveTogether(t *testing.T) {
-	w := quiet(8, 2)
-	w.run(t, 20*second, w.well)
-	w.swaps = 0
-	for i := range 7 {
-		w.leave(i)
-	}
-	took := w.run(t, 10*second, func() bool {
-		var r Record
-		return r.UnmarshalText(w.value) == nil && len(r.Members) == 1
-	})
-	t.Logf("7 of 8 have left by %d swaps in %v", w.swaps, took)
-	require.Less(t, w.swaps, 30)
-	require.Less(t, took, 3*time.Second)
-}
-
-// If two members cannot reach each other, one of them is excluded, and the same one whenever it
-// comes back. If a member can reach none of the others, that member is excluded.
-func TestWhoGoes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for seed := range uint64(20) {
-		w := quiet(3, seed)
-		w.run(t, 20*second, w.well)
-		w.cut[0][1], w.cut[1][0] = true, true
-		for end := w.now + 120*second; w.now < end; {
-			w.step()
-		}
-		require.Empty(t, w.wrong)
-		a, b := w.nodes[0].exclusions, w.nodes[1].exclusions
-		require.True(t, a == 0 && b > 1 || a > 1 && b == 0, "%d and %d", a, b)
-		require.Zero(t, w.nodes[2].exclusions)
-
-		w = quiet(4, seed)
-		w.run(t, 20*second, w.well)
-		for j := range 4 {
-			w.cut[0][j], w.cut[j][0] = j > 0, j > 0
-		}
-		w.run(t, 20*second, func() bool { return w.nodes[0].exclusions > 0 })
-		for i := 1; i < 4; i++ {
-			require.Zero(t, w.nodes[i].exclusions)
-		}
-	}
-}
-
-// A member whose links to all others flap for ten minutes, or never work, causes a bounded number
-// of views, and no other member is excluded.
-func TestFlapping(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for _, period := range []int64{1500 * millisecond, 4 * second, 3600 * second} {
-		w := quiet(4, 1)
-		w.run(t, 20*second, w.well)
-		first := w.version
-		end, turn := w.now+600*second, w.now
-		for down := true; w.now < end; {
-			if w.now >= turn {
-				for j := range 4 {
-					w.cut[0][j], w.cut[j][0] = down && j > 0, down && j > 0
-				}
-				down, turn = !down, turn+period
-			}
-			w.step()
-		}
-		require.Empty(t, w.wrong)
-		t.Logf("down and up every %v: %d views", time.Duration(period), w.version-first)
-		require.Less(t, w.version-first, 40)
-		for i := 1; i < 4; i++ {
-			require.Zero(t, w.nodes[i].exclusions)
-		}
 	}
 }
 
