@@ -121,8 +121,7 @@ func TestHintsBecomeRarer(t *testing.T) {
 	require.LessOrEqual(t, hints(testLease), 7, "every sixth of the lease")
 
 	b := someLease(t, 11)
-	b.Tick(now)
-	s.serve(b, now)
+	s.tick(b, now)
 	for late := now + testLease/6 + 10*millisecond; len(a.View().Members) < 3; {
 		hints(millisecond)
 		require.Less(t, now, late, "the news took too long")

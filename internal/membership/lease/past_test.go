@@ -29,6 +29,22 @@ func exploreWake(s wakeSetup, most int) (search.Report, error) {
 	}.Run()
 }
 
+// requireStates explores a system that has so many states, and nothing goes wrong in it. Large ones are explored where
+// tests take long, see package machinetest.
+func requireStates(t *testing.T, states int, s wakeSetup) {
+	t.Helper()
+	switch {
+	case states > 60_000:
+		machinetest.Long(t)
+	case states > 6_000:
+		machinetest.Thorough(t)
+	}
+	r, err := exploreWake(s, 5_000_000)
+	require.NoError(t, err)
+	require.True(t, r.Complete)
+	require.Equal(t, states, r.States)
+}
+
 // Rule 5a with the machines as shipped. Members are excluded at any moment and go on, others
 // join, and the remaining members act at once. Two members never hold the lock, its fences
 // rise, and no member that may request the lock waits forever. The counts are the states
@@ -84,18 +100,12 @@ func TestPast(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.home, leases), func(t *testing.T) {
-				switch {
-				case tt.changes > 1 || tt.home > 0 || tt.states[i] > 60_000:
+				if tt.changes > 1 || tt.home > 0 {
 					machinetest.Long(t)
-				case tt.states[i] > 6_000:
-					machinetest.Thorough(t)
 				}
-				r, err := exploreWake(wakeSetup{
+				requireStates(t, tt.states[i], wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: 1, changes: tt.changes, home: tt.home, leases: leases,
-				}, 5_000_000)
-				require.NoError(t, err)
-				require.True(t, r.Complete)
-				require.Equal(t, tt.states[i], r.States)
+				})
 			})
 		}
 	}
@@ -122,18 +132,9 @@ func TestPastShared(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, requests %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.requests, tt.home, leases), func(t *testing.T) {
-				switch {
-				case tt.states[i] > 60_000:
-					machinetest.Long(t)
-				case tt.states[i] > 6_000:
-					machinetest.Thorough(t)
-				}
-				r, err := exploreWake(wakeSetup{
+				requireStates(t, tt.states[i], wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: tt.requests, shares: 1, changes: tt.changes, home: tt.home, leases: leases,
-				}, 5_000_000)
-				require.NoError(t, err)
-				require.True(t, r.Complete)
-				require.Equal(t, tt.states[i], r.States)
+				})
 			})
 		}
 	}
@@ -211,18 +212,9 @@ func TestPastDeath(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, requests %d, leases %v", tt.name, tt.founders, tt.n, tt.requests, leases), func(t *testing.T) {
-				switch {
-				case tt.states[i] > 60_000:
-					machinetest.Long(t)
-				case tt.states[i] > 6_000:
-					machinetest.Thorough(t)
-				}
-				r, err := exploreWake(wakeSetup{
+				requireStates(t, tt.states[i], wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: tt.requests, changes: 2, leases: leases, death: true,
-				}, 5_000_000)
-				require.NoError(t, err)
-				require.True(t, r.Complete)
-				require.Equal(t, tt.states[i], r.States)
+				})
 			})
 		}
 	}
@@ -253,18 +245,9 @@ func TestParting(t *testing.T) {
 	} {
 		for i, leases := range []bool{false, true}[:len(tt.states)] {
 			t.Run(fmt.Sprintf("%s, %d founders of %d, shares %d, leases %v", tt.name, tt.founders, tt.n, tt.shares, leases), func(t *testing.T) {
-				switch {
-				case tt.states[i] > 60_000:
-					machinetest.Long(t)
-				case tt.states[i] > 6_000:
-					machinetest.Thorough(t)
-				}
-				r, err := exploreWake(wakeSetup{
+				requireStates(t, tt.states[i], wakeSetup{
 					algorithm: algorithms.Named(tt.name), n: tt.n, founders: tt.founders, requests: 1, shares: tt.shares, changes: 1, leases: leases, partings: 1,
-				}, 1_000_000)
-				require.NoError(t, err)
-				require.True(t, r.Complete)
-				require.Equal(t, tt.states[i], r.States)
+				})
 			})
 		}
 	}

@@ -17,8 +17,7 @@ func TestTable(t *testing.T) {
 	var l, gone ledger
 	acting, _, _ := pair(t, &l)
 	frozen := someLease(t, 11)
-	frozen.Tick(acting.now)
-	l.serve(frozen, acting.now)
+	l.tick(frozen, acting.now)
 	left := joined(t, &gone, 12)
 	left.Leave(left.now)
 	gone.serve(left, left.now)

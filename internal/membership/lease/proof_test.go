@@ -28,8 +28,7 @@ func proving(t *testing.T, life uint64) *Machine {
 func TestProved(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
-	m.Tick(0)
-	l.serve(m, 0)
+	l.tick(m, 0)
 	require.Equal(t, []Entry{{membership.Member{Node: 1, Life: 9}, protocol.Spoken, "life9", "", ""}}, l.record(t).Members)
 	require.Equal(t, Frozen, m.Phase())
 	unclean := m.Record().Unclean
@@ -41,8 +40,7 @@ func TestProved(t *testing.T) {
 	require.Equal(t, Acting, m.Phase())
 
 	two := proving(t, 7)
-	two.Tick(2)
-	l.serve(two, 2)
+	l.tick(two, 2)
 	m.Hint(second)
 	l.serve(m, second)
 	require.Equal(t, Frozen, m.Phase())
@@ -67,39 +65,36 @@ func TestProved(t *testing.T) {
 func TestProvedBesideStopped(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
-	m.Tick(0)
-	l.serve(m, 0)
+	l.tick(m, 0)
 	m.Living(0, m.Record().Unclean, []string{"life9"})
 	now := int64(0)
 	for i, living := range [][]string{{"life7", "life9"}, {"life7", "life9"}, {"life6", "life7", "life9"}} {
 		other := proving(t, 7-uint64(i))
 		now += second
-		other.Tick(now)
-		l.serve(other, now)
-		m.Hint(now)
-		l.serve(m, now)
-		m.Dead(now, other.Self(), false)
-		l.serve(m, now)
+		l.comeAndGo(other, m, now)
 		m.Living(now, m.Record().Unclean, living)
 		if i == 0 { // life7 is stopped
 			require.Equal(t, Frozen, m.Phase())
 			now += leases.Drain(testLease)
-			m.Tick(now)
-			l.serve(m, now)
+			l.tick(m, now)
 		}
 		require.Equal(t, Acting, m.Phase())
 	}
 	for i := range 3 * membership.MaxMembers { // the memory of them is bounded
 		other := proving(t, 100+uint64(i))
 		now += second
-		other.Tick(now)
-		l.serve(other, now)
-		m.Hint(now)
-		l.serve(m, now)
-		m.Dead(now, other.Self(), false)
-		l.serve(m, now)
+		l.comeAndGo(other, m, now)
 	}
 	require.Len(t, m.gone, membership.MaxMembers)
+}
+
+// comeAndGo lets a life join, and the other one exclude it.
+func (l *ledger) comeAndGo(other, m *Machine, now int64) {
+	l.tick(other, now)
+	m.Hint(now)
+	l.serve(m, now)
+	m.Dead(now, other.Self(), false)
+	l.serve(m, now)
 }
 
 func waits(m *Machine) []dmutex.NodeID {
@@ -112,8 +107,7 @@ func TestProvedIsTold(t *testing.T) {
 	var l ledger
 	m, two := proving(t, 9), proving(t, 7)
 	for _, m := range []*Machine{m, two} {
-		m.Tick(0)
-		l.serve(m, 0)
+		l.tick(m, 0)
 	}
 	m.Hint(second)
 	l.serve(m, second)
@@ -128,24 +122,17 @@ func TestProvedIsTold(t *testing.T) {
 func TestUnproved(t *testing.T) {
 	var l ledger
 	m := proving(t, 9)
-	m.Tick(0)
-	l.serve(m, 0)
+	l.tick(m, 0)
 	m.Living(0, m.Record().Unclean, []string{"life9"})
 	for i, other := range []*Machine{someLease(t, 7), proving(t, 8)} {
 		now := int64(i+1) * second
-		other.Tick(now)
-		l.serve(other, now)
-		m.Hint(now)
-		l.serve(m, now)
-		m.Dead(now, other.Self(), false)
-		l.serve(m, now)
+		l.comeAndGo(other, m, now)
 		require.Len(t, m.View().Members, 1)
 		m.Living(now, m.Record().Unclean, []string{"life9"})
 		require.Equal(t, Frozen, m.Phase())
 	}
 	require.Less(t, m.Record().Unproved, m.Record().Unclean)
-	m.Tick(2*second + leases.Drain(testLease))
-	l.serve(m, m.now)
+	l.tick(m, 2*second+leases.Drain(testLease))
 	require.Equal(t, Acting, m.Phase())
 }
 
@@ -224,8 +211,7 @@ func TestBegun(t *testing.T) {
 	require.Equal(t, Swap, op)
 	m.Done(m.now, nil, ErrConflict) // it keeps its life of the store
 	l.value = nil
-	m.Tick(m.Deadline())
-	l.serve(m, m.now)
+	l.tick(m, m.Deadline())
 	require.Equal(t, []Entry{{membership.Member{Node: 1, Life: 9}, protocol.Spoken, "", "", ""}}, l.record(t).Members)
 	require.Equal(t, m.Record().Unclean, m.Record().Unproved)
 
@@ -236,8 +222,7 @@ func TestBegun(t *testing.T) {
 	m.Hint(m.now + second)
 	l.serve(m, m.now)
 	for m.Self() == dmutex.None {
-		m.Tick(m.Deadline())
-		l.serve(m, m.now)
+		l.tick(m, m.Deadline())
 	}
 	require.Equal(t, []Entry{{membership.Member{Node: 2, Life: 9 + 1<<32}, protocol.Spoken, storeLife(9 + 1<<32), "", ""}}, l.record(t).Members)
 }

@@ -26,8 +26,7 @@ func (f *fleet) join(ahead int64) *Machine {
 	f.lives++
 	m, err := New(Config{Life: f.lives, Lease: testLease, Clock: uint64(f.now+ahead) / millisecond})
 	require.NoError(f.t, err)
-	m.Tick(f.now)
-	f.serve(m, f.now)
+	f.tick(m, f.now)
 	require.Greater(f.t, m.View().Epoch, f.highest)
 	f.highest = m.View().Epoch
 	return m
@@ -36,8 +35,7 @@ func (f *fleet) join(ahead int64) *Machine {
 func (f *fleet) leave(m *Machine) {
 	m.Hint(f.now) // the record may have changed
 	f.now = max(f.now, m.Deadline())
-	m.Tick(f.now)
-	f.serve(m, f.now)
+	f.tick(m, f.now)
 	m.Leave(f.now)
 	f.serve(m, f.now)
 	require.Equal(f.t, Left, m.Phase())
@@ -119,12 +117,10 @@ func TestLengthIsChanged(t *testing.T) {
 	r.Highest++
 	r.Members = append(r.Members, Entry{membership.Member{Node: r.Highest, Life: 77}, protocol.Spoken, "", "", ""})
 	l.put(t, r)
-	m.Tick(m.now + testLease/3)
-	l.serve(m, m.now)
+	l.tick(m, m.now+testLease/3)
 	require.Len(t, m.View().Members, 2)
 	for m.Phase() != Acting { // the other is not there
-		m.Tick(m.Deadline())
-		l.serve(m, m.now)
+		l.tick(m, m.Deadline())
 	}
 	require.Len(t, m.View().Members, 1)
 	require.Equal(t, leases.Drain(testLease), m.now-m.in.InstalledAt)
@@ -140,18 +136,15 @@ func TestFull(t *testing.T) {
 	before := f.value
 	m, err := New(Config{Life: 1000, Lease: testLease, Clock: uint64(f.now) / millisecond})
 	require.NoError(t, err)
-	m.Tick(f.now)
-	f.serve(m, f.now)
+	f.tick(m, f.now)
 	for range 3 {
 		require.Equal(t, Outside, m.Phase())
 		require.Equal(t, string(before), string(f.value))
 		require.LessOrEqual(t, m.Deadline(), m.now+testLease/leases.Retry)
-		m.Tick(m.Deadline())
-		f.serve(m, m.now)
+		f.tick(m, m.Deadline())
 	}
 	f.now = m.now
 	f.leave(all[0])
-	m.Tick(m.Deadline())
-	f.serve(m, m.now)
+	f.tick(m, m.Deadline())
 	require.EqualValues(t, membership.MaxMembers+1, m.Self())
 }
