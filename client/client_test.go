@@ -17,6 +17,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
@@ -146,8 +147,7 @@ func TestSaysWhoHolds(t *testing.T) {
 			_, err := m.TryAcquire(t.Context())
 			require.ErrorIs(t, err, lock.ErrBusy)
 			require.Regexp(t, by, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := nodetest.ContextFor(t, time.Second)
 			begin := time.Now()
 			_, err = m.Acquire(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -178,8 +178,7 @@ func TestSaysWhoHolds(t *testing.T) {
 		require.NoError(t, held[there].Release())
 		synctest.Wait()
 		b.cut.Store(true) // the coordinator of a lock that nobody holds
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, time.Second)
 		_, err := two.Mutex(there).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, lock.ErrBusy)
@@ -187,8 +186,7 @@ func TestSaysWhoHolds(t *testing.T) {
 
 		one.silence() // nobody answers: the call waits a little
 		two.silence()
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx = nodetest.ContextFor(t, time.Second)
 		begin := time.Now()
 		_, err = two.Mutex(here).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -202,9 +200,7 @@ func TestWaiters(t *testing.T) {
 		a := w.open("a")
 		one := w.use("one")
 		h := one.acquire("l")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := one.Mutex("l").Acquire(ctx)
+		_, err := one.Mutex("l").Acquire(nodetest.ContextFor(t, time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait()
 		require.Empty(t, a.client("one").WaitsFor)
@@ -232,9 +228,7 @@ func TestForgets(t *testing.T) {
 		_, err := one.Mutex("held").TryAcquire(t.Context())
 		require.ErrorIs(t, err, lock.ErrBusy)
 		wait := func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := one.Mutex("held").Acquire(ctx)
+			_, err := one.Mutex("held").Acquire(nodetest.ContextFor(t, time.Second))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Zero(t, one.Calls())
 		}
@@ -641,9 +635,7 @@ func TestClose(t *testing.T) {
 func TestNoMember(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		one := w.use("one", "a")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := one.Mutex("l").Acquire(ctx)
+		_, err := one.Mutex("l").Acquire(nodetest.ContextFor(t, time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.EqualError(t, err, `client: lock "l": context deadline exceeded: no session: member a: nobody listens`)
 		waits := one.eventually("l")
@@ -668,9 +660,7 @@ func TestGoesBack(t *testing.T) {
 		full := w.use("full", "a")
 		require.NoError(t, full.acquire("m").Release())
 		within := func(d time.Duration) (lock.Held, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), d)
-			defer cancel()
-			return one.Mutex("l").Acquire(ctx)
+			return one.Mutex("l").Acquire(nodetest.ContextFor(t, d))
 		}
 		_, err := within(session)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -702,9 +692,7 @@ func TestStranger(t *testing.T) {
 				}})
 				require.NoError(t, err)
 				defer c.Close()
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				_, err = c.Mutex("l").Acquire(ctx)
+				_, err = c.Mutex("l").Acquire(nodetest.ContextFor(t, 5*time.Second))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorContains(t, err, `no session: member a:80: no member answers there: give an address where a member serves clients, and use TLS if and only if the member does: `)
 			})
@@ -723,9 +711,7 @@ func TestSilentPort(t *testing.T) {
 				c, err := client.New(client.Config{Members: []string{"a:80"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }})
 				require.NoError(t, err)
 				defer c.Close()
-				ctx, cancel := context.WithTimeout(t.Context(), 1700*time.Millisecond)
-				defer cancel()
-				_, err = c.Mutex("l").Acquire(ctx)
+				_, err = c.Mutex("l").Acquire(nodetest.ContextFor(t, 1700*time.Millisecond))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorContains(t, err, `no session: connecting with a:80 for 1.`)
 				require.ErrorContains(t, err, `s, without an answer: give an address`)
@@ -757,9 +743,7 @@ func TestRefused(t *testing.T) {
 		require.NoError(t, two.acquire("secret").Release())
 
 		three := w.use("three")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err = three.Mutex("m").Acquire(ctx)
+		_, err = three.Mutex("m").Acquire(nodetest.ContextFor(t, time.Minute))
 		require.ErrorContains(t, err, "the member serves as many clients as it may")
 		waits := three.eventually("m")
 		require.NoError(t, two.Close())

@@ -17,6 +17,7 @@ import (
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
@@ -26,8 +27,7 @@ func TestReady(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		one := w.use("one", "a")
 		require.Equal(t, client.Status{}, one.Status())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, time.Second)
 		err := one.Ready(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.EqualError(t, err, "client: context deadline exceeded: no session: member a: nobody listens")
@@ -151,14 +151,13 @@ func TestWatch(t *testing.T) {
 		_, err := two.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, lock.ErrBusy)
 		saw("wait x: busy, 0s, fence false, err true")
-		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, 7*time.Second)
 		for range 2 {
 			_, err = two.Mutex("x").Acquire(ctx)
 			require.Error(t, err)
 		}
 		saw("wait x: deadline, 7s, fence false, err true", "wait x: deadline, 0s, fence false, err true")
-		ctx, cancel = context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = two.Mutex("x").Acquire(ctx)
 		require.Error(t, err)
@@ -221,9 +220,7 @@ func TestSaidAfterTheEnd(t *testing.T) {
 		}
 		c, err := client.New(client.Config{Members: []string{"m"}, Dial: dial})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		_, err = c.Mutex("l").Acquire(ctx)
+		_, err = c.Mutex("l").Acquire(nodetest.ContextFor(t, 5*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "too many clients")
 		require.NoError(t, c.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/linktest"
@@ -207,8 +208,7 @@ func (b *box) waits() bool {
 
 // closeAll closes boxes at the same time.
 func closeAll(t *testing.T, boxes ...*box) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
+	ctx := nodetest.ContextFor(t, time.Hour)
 	var closing sync.WaitGroup
 	for _, b := range boxes {
 		closing.Go(func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/due"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport"
@@ -312,9 +313,7 @@ func TestSendRefuses(t *testing.T) {
 		require.Zero(t, b.Backlog(3))
 		require.EqualValues(t, sent, b.Status(3).Life-30+uint64(count(three.take(), "1.")))
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err = b.Close(ctx)
+		err = b.Close(nodetest.ContextFor(t, time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "not acknowledged by [2]")
 		closeAll(t, three)
@@ -540,9 +539,7 @@ func TestLinkClosed(t *testing.T) {
 		require.ErrorIs(t, one.Close(t.Context()), transport.ErrClosed)
 		require.NoError(t, one.Close(t.Context()))
 		require.Empty(t, one.take())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.ErrorIs(t, two.Close(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, two.Close(nodetest.ContextFor(t, time.Minute)), context.DeadlineExceeded)
 	})
 }
 
@@ -627,8 +624,7 @@ func TestCloseAgain(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one := p.open(1)
 		one.say(2, "x")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, time.Hour)
 		var first, second error
 		var closing sync.WaitGroup
 		closing.Go(func() { first = one.Close(ctx) })

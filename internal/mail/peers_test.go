@@ -1,7 +1,6 @@
 package mail_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/due"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/stream"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -158,9 +158,7 @@ func TestRemove(t *testing.T) {
 		settle(one, three)
 		closeAll(t, one, three)
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.ErrorContains(t, two.Close(ctx), "by [1]")
+		require.ErrorContains(t, two.Close(nodetest.ContextFor(t, time.Minute)), "by [1]")
 	})
 }
 
@@ -222,9 +220,7 @@ func TestRemoveInMessage(t *testing.T) {
 		require.Equal(t, []string{"2.1: frame 0", "2.2: frame 1", "2.3: frame 1", "stranger 2", "stranger 2"}, one.take())
 		require.Empty(t, two.take())
 		closeAll(t, one)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Error(t, two.Close(ctx))
+		require.Error(t, two.Close(nodetest.ContextFor(t, time.Second)))
 	})
 }
 
@@ -240,9 +236,7 @@ func TestRemoveWhileSending(t *testing.T) {
 		require.EqualValues(t, 1, all)
 		require.Equal(t, []string{"1.1: stalled"}, two.take())
 		closeAll(t, one)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Error(t, two.Close(ctx))
+		require.Error(t, two.Close(nodetest.ContextFor(t, time.Second)))
 	})
 }
 

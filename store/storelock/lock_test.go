@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/lockrecord"
 	"github.com/dmutex/dmutex/lock"
@@ -105,9 +106,7 @@ func (s *slow) Swap(ctx context.Context, value []byte, from store.Revision) (sto
 func TestGrantedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(slow)
-		ctx, cancel := context.WithTimeout(t.Context(), lease/10)
-		defer cancel()
-		_, err := open(t, s).Acquire(ctx)
+		_, err := open(t, s).Acquire(nodetest.ContextFor(t, lease/10))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		h, err := open(t, s).TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -122,9 +121,7 @@ func TestTriesDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(store.Memory)
 		acquire := func(patience time.Duration) (lock.Held, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			return open(t, s).Acquire(ctx)
+			return open(t, s).Acquire(nodetest.ContextFor(t, patience))
 		}
 		bad := outagetest.New(t, s, outagetest.Faults{})
 		h, err := open(t, bad).Acquire(t.Context())
@@ -192,8 +189,7 @@ func TestNothingIsLeft(t *testing.T) {
 						require.NoError(t, err)
 						return l
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), ends)
-					defer cancel()
+					ctx := nodetest.ContextFor(t, ends)
 					begin := time.Now()
 					var h lock.Held
 					var err error
@@ -229,8 +225,7 @@ func TestNothingIsLeft(t *testing.T) {
 // If the store does not answer, the call gives up, and its error says so.
 func TestMayBeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), lease)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, lease)
 		begin := time.Now()
 		_, err := open(t, &lateSwaps{swap: time.Hour}).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -267,9 +262,7 @@ func TestOutage(t *testing.T) {
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
 		require.NoError(t, next.Err())
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := open(t, bad).Acquire(ctx)
+		_, err := open(t, bad).Acquire(nodetest.ContextFor(t, time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "the store does not answer")
 		bad.Outage(false)
@@ -333,8 +326,7 @@ func TestStoreThatDoesNotReturn(t *testing.T) {
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
 		require.Less(t, time.Since(begun), 2*lease)
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := nodetest.ContextFor(t, time.Minute)
 		begun = time.Now()
 		_, err := l.Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

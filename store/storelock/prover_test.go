@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
@@ -142,9 +143,7 @@ func TestPassingError(t *testing.T) {
 				s := &prover{lives: map[string]chan struct{}{"X": x}, blind: errPasses}
 				_, err := s.Swap(t.Context(), record("X"), "0")
 				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*lease)
-				defer cancel()
-				_, err = open(t, s).Acquire(ctx)
+				_, err = open(t, s).Acquire(nodetest.ContextFor(t, 10*lease))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, errPasses)
 				require.NotErrorIs(t, err, store.ErrNoProof)
