@@ -57,6 +57,13 @@ func (m *member) Close() error   { m.once.Do(func() { close(m.closed) }); return
 
 func (m *member) give(lost error) { m.returned = append(m.returned, lost) }
 
+// lapse lets the member lose its locks.
+func (m *member) lapse() {
+	lapsed := m.lapsed
+	m.lapsed = make(chan struct{})
+	close(lapsed)
+}
+
 // serve runs the test with a Server, in a bubble.
 func serve(t *testing.T, test func(m *member)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -124,19 +131,36 @@ func (c *caller) hear(kind clientsession.Kind) clientsession.Message {
 	return *msg
 }
 
-func (m *member) begin() *caller {
+// greet calls, and says hello: the first time with the number 1.
+func (m *member) greet(session string, number uint64) *caller {
 	c := m.call()
-	c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
+	c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: number, Session: session, Name: "n", Fresh: number == 1})
+	return c
+}
+
+func (m *member) begin() *caller {
+	c := m.greet("s", 1)
 	c.hear(clientsession.Confirm)
 	return c
+}
+
+// take asks for a lock, and hears that it is granted.
+func (c *caller) take(number uint64) {
+	c.say(clientsession.Message{Kind: clientsession.Ask, Number: number, Lock: "l"})
+	c.hear(clientsession.Granted)
+}
+
+// beat has the session confirmed.
+func (c *caller) beat() clientsession.Message {
+	c.say(clientsession.Message{Kind: clientsession.Beat})
+	return c.hear(clientsession.Confirm)
 }
 
 // A confirm says why the member grants nothing.
 func TestWhyIdle(t *testing.T) {
 	serve(t, func(m *member) {
 		m.idle = "waiting for members 2"
-		c := m.call()
-		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
+		c := m.greet("s", 1)
 		require.Equal(t, m.idle, c.hear(clientsession.Confirm).Text)
 		m.idle = ""
 		c.say(clientsession.Message{Kind: clientsession.Beat})
@@ -170,11 +194,8 @@ func TestReturn(t *testing.T) {
 		c.say(clientsession.Message{Kind: clientsession.Drop, Number: 1})
 		synctest.Wait()
 		require.Equal(t, []error{nil}, m.returned)
-		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 2, Lock: "l"})
-		c.hear(clientsession.Granted)
-		lapsed := m.lapsed
-		m.lapsed = make(chan struct{})
-		close(lapsed)
+		c.take(2)
+		m.lapse()
 		require.Equal(t, clientsession.Lapsed, c.hear(clientsession.Over).Code)
 		synctest.Wait()
 		require.Len(t, m.returned, 2)
@@ -191,21 +212,17 @@ func TestAtOnce(t *testing.T) {
 	serve(t, func(m *member) {
 		begin := time.Now()
 		c := m.begin()
-		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
-		c.hear(clientsession.Granted)
+		c.take(1)
 		closes := errors.New("the member closes")
 		m.why.Store(&closes)
 		close(m.ended)
 		c.hear(clientsession.Leave)
-		lapsed := m.lapsed
-		m.lapsed = make(chan struct{})
-		close(lapsed)
+		m.lapse()
 		c.hear(clientsession.Over)
 		require.Zero(t, time.Since(begin))
 		require.Equal(t, uint64(1), m.Lost.Load())
-		c = m.call()
 		m.why.Store(new(error))
-		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "t", Name: "n", Fresh: true})
+		c = m.greet("t", 1)
 		c.hear(clientsession.Confirm)
 		c.say(clientsession.Message{Kind: clientsession.Bye})
 		c.hear(clientsession.Over)
@@ -236,21 +253,10 @@ func TestUnmet(t *testing.T) {
 
 // A listener that fails for a while is asked again, ten times a second.
 func TestAcceptFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{}), ended: make(chan struct{})}
-		m.why.Store(new(error))
+	serve(t, func(m *member) {
 		m.failing.Store(3)
-		m.Server = New(Config{
-			Listeners: []net.Listener{m}, Length: time.Minute, Most: 1,
-			Allow:  func(net.Conn, string, string, bool) error { return nil },
-			Idle:   func() string { return "" },
-			Left:   func() time.Duration { return time.Minute },
-			Lapsed: func() <-chan struct{} { return m.lapsed },
-			Ended:  m.ended,
-			Why:    func() error { return nil },
-		})
-		defer m.Server.Close()
 		begin := time.Now()
+		m.call() // Accept may wait for it already
 		m.begin()
 		require.Equal(t, 300*time.Millisecond, time.Since(begin))
 	})
@@ -261,8 +267,7 @@ func TestIdle(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
 		time.Sleep(30 * time.Second)
-		c.say(clientsession.Message{Kind: clientsession.Beat})
-		c.hear(clientsession.Confirm)
+		c.beat()
 	})
 }
 
@@ -306,11 +311,9 @@ func TestRunsOut(t *testing.T) {
 	serve(t, func(m *member) {
 		begin := time.Now()
 		c := m.begin()
-		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
-		c.hear(clientsession.Granted)
+		c.take(1)
 		time.Sleep(30 * time.Second)
-		c.say(clientsession.Message{Kind: clientsession.Beat})
-		c.hear(clientsession.Confirm)
+		c.beat()
 		require.Equal(t, clientsession.Unknown, c.hear(clientsession.Over).Code)
 		require.Equal(t, 30*time.Second+time.Duration(leases.Drain(int64(time.Minute))), time.Since(begin))
 		synctest.Wait()
@@ -361,14 +364,12 @@ func TestOneHello(t *testing.T) {
 		ends(m.call(), clientsession.Message{Kind: clientsession.Confirm})
 		require.Empty(t, m.Status())
 		ends(m.begin(), clientsession.Message{Kind: clientsession.Confirm})
-		again := m.call()
-		again.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		again := m.greet("s", 2)
 		again.hear(clientsession.Confirm)
 		again.say(clientsession.Message{Kind: clientsession.Bye})
 		again.hear(clientsession.Over)
 		c := m.begin()
-		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
-		c.hear(clientsession.Granted)
+		c.take(1)
 		require.NotEmpty(t, m.Status()[0].Address)
 		ends(c, clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
 		require.Equal(t, []string{"l"}, m.Status()[0].Holds)
@@ -383,21 +384,17 @@ func TestStaleHello(t *testing.T) {
 		m.begin()
 		slow := make(chan struct{})
 		m.allow = func(string, string) error { <-slow; return nil }
-		old := m.call()
-		old.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		old := m.greet("s", 2)
 		synctest.Wait()
 		m.allow = func(string, string) error { return nil }
-		c := m.call()
-		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 3, Session: "s", Name: "n"})
+		c := m.greet("s", 3)
 		c.hear(clientsession.Confirm)
-		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
-		c.hear(clientsession.Granted)
+		c.take(1)
 		close(slow)
 		old.hear(clientsession.Over)
 		synctest.Wait()
 		require.Empty(t, m.returned)
-		c.say(clientsession.Message{Kind: clientsession.Beat})
-		c.hear(clientsession.Confirm)
+		c.beat()
 	})
 }
 
@@ -413,8 +410,7 @@ func TestStaleAsk(t *testing.T) {
 		}
 		old.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
 		synctest.Wait()
-		c := m.call()
-		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
+		c := m.greet("s", 2)
 		c.hear(clientsession.Confirm)
 		close(slow)
 		synctest.Wait()
@@ -445,8 +441,7 @@ func TestCloseWaits(t *testing.T) {
 	serve(t, func(m *member) {
 		slow, closed := make(chan struct{}), make(chan struct{})
 		m.allow = func(string, string) error { <-slow; return nil }
-		c := m.call()
-		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "s", Name: "n", Fresh: true})
+		m.greet("s", 1)
 		synctest.Wait()
 		go func() {
 			m.Server.Close()
@@ -467,8 +462,7 @@ func TestCloseWaits(t *testing.T) {
 func TestCloseGivesNothingBack(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
-		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
-		c.hear(clientsession.Granted)
+		c.take(1)
 		m.Server.Close()
 		time.Sleep(time.Hour)
 		require.Empty(t, m.returned)
@@ -524,8 +518,7 @@ func TestStrangers(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, 10+strangers, m.left())
-		c.say(clientsession.Message{Kind: clientsession.Beat})
-		c.hear(clientsession.Confirm)
+		c.beat()
 		again := m.call()
 		synctest.Wait()
 		again.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 2, Session: "s", Name: "n"})
@@ -619,13 +612,11 @@ func TestOutcomeWhileClosing(t *testing.T) {
 			m.why.Store(&closes)
 			close(taken)
 			c.hear(clientsession.Leave)
-			c.say(clientsession.Message{Kind: clientsession.Beat})
-			c.hear(clientsession.Confirm)
+			c.beat()
 			synctest.Wait()
 			require.Len(t, m.returned, map[bool]int{true: 1}[outcome == nil])
 			require.Empty(t, m.sessions["s"].takes)
-			c = m.call()
-			c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "t", Name: "n", Fresh: true})
+			c = m.greet("t", 1)
 			require.Equal(t, "the member closes", c.hear(clientsession.Over).Text)
 		})
 	}

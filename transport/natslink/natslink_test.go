@@ -112,6 +112,19 @@ func connect(t *testing.T, s *fakeServer) *nats.Conn {
 	return nc
 }
 
+// deaf is the host of a link that hears nobody.
+var deaf = transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}
+
+// open opens a link over a connection of its own.
+func open(t *testing.T, s *fakeServer, self dmutex.NodeID) (*nats.Conn, *natslink.Link) {
+	t.Helper()
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks"})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(deaf))
+	return nc, l
+}
+
 func TestNew(t *testing.T) {
 	nc := connect(t, serve(t, 1<<20))
 	defer nc.Close()
@@ -172,9 +185,9 @@ func TestOpenOnClosedConnection(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	require.ErrorContains(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), "control line exceeded")
+	require.ErrorContains(t, l.Open(deaf), "control line exceeded")
 	require.True(t, nc.IsClosed())
-	require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrConnectionClosed)
+	require.ErrorIs(t, l.Open(deaf), nats.ErrConnectionClosed)
 	require.NoError(t, l.Close())
 }
 
@@ -182,10 +195,7 @@ func TestOpenOnClosedConnection(t *testing.T) {
 // not wait for the server. If it did, the test would not end.
 func TestStuckServer(t *testing.T) {
 	s := serve(t, 1<<20)
-	nc := connect(t, s)
-	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
-	require.NoError(t, err)
-	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	nc, l := open(t, s, 1)
 	s.getStuck()
 	frame := make([]byte, l.MaxFrame())
 	accepted, refused := 0, 0
@@ -208,10 +218,7 @@ func TestStuckServer(t *testing.T) {
 // Trouble does not wait for a stuck server either, and says that it is.
 func TestTroubleDoesNotWait(t *testing.T) {
 	s := serve(t, 1<<20)
-	nc := connect(t, s)
-	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
-	require.NoError(t, err)
-	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	nc, l := open(t, s, 1)
 	s.getStuck()
 	frame := make([]byte, l.MaxFrame())
 	for late := time.Now().Add(2 * time.Second); time.Now().Before(late); runtime.Gosched() { // far more than sockets buffer
@@ -259,7 +266,7 @@ func TestOpenIgnoresOtherErrors(t *testing.T) {
 		}
 		l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 		require.NoError(t, err)
-		require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+		require.NoError(t, l.Open(deaf))
 		require.NoError(t, l.Close())
 		nc.Close()
 	}
@@ -269,7 +276,7 @@ func TestOpenIgnoresOtherErrors(t *testing.T) {
 	nc := connect(t, s)
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 	require.NoError(t, err)
-	require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrPermissionViolation)
+	require.ErrorIs(t, l.Open(deaf), nats.ErrPermissionViolation)
 	nc.Close()
 }
 
@@ -284,7 +291,7 @@ func TestCloseWaitsForPublishers(t *testing.T) {
 	for range 50 {
 		l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
 		require.NoError(t, err)
-		require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+		require.NoError(t, l.Open(deaf))
 		before := nc.Stats().OutMsgs
 		const frames = 10_000
 		for range frames {
@@ -324,10 +331,7 @@ func TestStuckLog(t *testing.T) {
 func TestTrouble(t *testing.T) {
 	s := serve(t, 1<<20)
 	s.published = "-ERR 'Permissions Violation for Publish to \"locks.2.1\"'\r\n"
-	nc := connect(t, s)
-	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
-	require.NoError(t, err)
-	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	nc, l := open(t, s, 1)
 	require.NoError(t, l.Trouble(2))
 	require.NoError(t, l.Send(2, []byte("frame")))
 	awaitError(t, nc, "locks.2.1")
@@ -351,7 +355,7 @@ func TestDynamicRefuses(t *testing.T) {
 	require.NoError(t, l.Become(1))
 	require.ErrorContains(t, l.SetPeer(2, "127.0.0.1:7000"), "another kind of link")
 	nc.Close()
-	require.ErrorIs(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}), nats.ErrConnectionClosed)
+	require.ErrorIs(t, l.Open(deaf), nats.ErrConnectionClosed)
 	require.NoError(t, l.Close())
 }
 
@@ -359,10 +363,7 @@ func TestDynamicRefuses(t *testing.T) {
 // a minute, as nats.go makes publishers wait, this test would never end.
 func TestBecomeDoesNotWait(t *testing.T) {
 	s := serve(t, 1<<20)
-	nc := connect(t, s)
-	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
-	require.NoError(t, err)
-	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	nc, l := open(t, s, dmutex.None)
 	s.getStuck()
 	frame := make([]byte, l.MaxFrame())
 	for self := range dmutex.NodeID(1000) { // the socket buffers less than all these frames
@@ -379,11 +380,8 @@ func TestBecomeDoesNotWait(t *testing.T) {
 
 // Former numbers and removed peers leave nothing behind.
 func TestNothingIsLeftOfPeers(t *testing.T) {
-	nc := connect(t, serve(t, 1<<20))
+	nc, l := open(t, serve(t, 1<<20), dmutex.None)
 	defer nc.Close()
-	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
-	require.NoError(t, err)
-	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
 	last := dmutex.NodeID(1)
 	round := func() {
 		for range 1000 {
@@ -425,7 +423,7 @@ func TestTroubleOfNumbers(t *testing.T) {
 	var log strings.Builder
 	l, err := natslink.New(nc, natslink.Config{Prefix: "locks", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
-	require.NoError(t, l.Open(transport.Host{Deliver: func(dmutex.NodeID, [][]byte) {}}))
+	require.NoError(t, l.Open(deaf))
 	require.ErrorContains(t, l.Trouble(2), "natslink: this node has no number yet")
 	require.NoError(t, l.Become(7))
 	require.NoError(t, l.SetPeer(2, ""))
