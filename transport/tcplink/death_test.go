@@ -12,20 +12,13 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 // watched opens a link that reports deaths.
-func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died chan dmutex.NodeID) {
+func watched(t *testing.T, self dmutex.NodeID) (l *Link, got <-chan arrival, died chan dmutex.NodeID) {
 	t.Helper()
-	l, err := New(Config{Listen: "127.0.0.1:0"})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	got, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100)
-	require.NoError(t, l.Open(transport.Host{
-		Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }),
-		Died:    func(peer dmutex.NodeID) { died <- peer }, Apart: time.Millisecond,
-	}))
+	died = make(chan dmutex.NodeID, 100)
+	l, got = openLinkFor(t, transport.Host{Died: func(peer dmutex.NodeID) { died <- peer }, Apart: time.Millisecond}, Config{}, defaultPace)
 	require.NoError(t, l.Become(self))
 	return l, got, died
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 func TestDynamicConfig(t *testing.T) {
@@ -84,16 +83,10 @@ func TestDynamicRefuses(t *testing.T) {
 	require.ErrorIs(t, l.Trouble(2), transport.ErrUnknownNode)
 }
 
-// openDynamic opens a link without a number. Strangers arrive as frames without bytes.
-func openDynamic(t *testing.T, config Config) (*Link, chan arrival) {
+// openDynamic opens a link without a number.
+func openDynamic(t *testing.T, config Config) (*Link, <-chan arrival) {
 	t.Helper()
-	config.Listen = "127.0.0.1:0"
-	l, err := New(config)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	got := make(chan arrival, 100)
-	require.NoError(t, l.Open(transport.Host{Deliver: linktest.Each(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} })}))
-	return l, got
+	return openLinkWith(t, config, defaultPace)
 }
 
 // A link connects only to its peers, and only under its current number.
@@ -309,17 +302,14 @@ func TestTLSOfHosts(t *testing.T) {
 			l, got := openDynamic(t, Config{TLS: config})
 			require.NoError(t, l.Become(2))
 			require.NoError(t, l.SetPeer(1, listener.Addr().String()))
-			nc, err := listener.Accept()
-			require.NoError(t, err)
-			c := tls.Server(byHand(t, nc), stranger(test.shown))
+			c := tls.Server(meetByHand(t, listener), stranger(test.shown))
 			if !test.accepted {
 				_, err := readGreeting(c, 1)
 				require.Error(t, err, "it greets")
 				return
 			}
-			_, err = readGreeting(c, 1)
-			require.NoError(t, err)
-			_, err = c.Write(append(greetingBytes(1, 2), appendFrame(nil, []byte("hello"))...))
+			takeGreeting(t, c, 1)
+			_, err := c.Write(append(greetingBytes(1, 2), appendFrame(nil, []byte("hello"))...))
 			require.NoError(t, err)
 			require.Equal(t, arrival{1, "hello"}, next(t, got))
 		})
@@ -363,7 +353,7 @@ func TestSetTLSOfHosts(t *testing.T) {
 // another host is refused also if the next Config.TLS would check a ServerName in its place.
 func TestSetTLSDuringGreeting(t *testing.T) {
 	a := NewAuthority(t)
-	l, _ := openLinkWith(t, Config{TLS: a.Config(a.Host("127.0.0.1")), Peers: map[dmutex.NodeID]string{}}, defaultPace)
+	l, _ := openDynamic(t, Config{TLS: a.Config(a.Host("127.0.0.1"))})
 	require.NoError(t, l.Become(1))
 	require.NoError(t, l.SetPeer(2, "127.0.0.1:7000"))
 	c := tls.Client(dialByHand(t, l), stranger(a.Host("others.example")))

@@ -40,11 +40,11 @@ func openLinkWith(t *testing.T, config Config, pace pace) (*Link, <-chan arrival
 	return openLinkFor(t, transport.Host{}, config, pace)
 }
 
-// openLinkFor opens the link for a host. What arrives goes to the channel.
+// openLinkFor opens the link for a host. What arrives goes to the channel, and strangers as frames without bytes.
 func openLinkFor(t *testing.T, host transport.Host, config Config, pace pace) (*Link, <-chan arrival) {
 	t.Helper()
 	config.Listen = "127.0.0.1:0"
-	if config.Peers == nil {
+	if config.Self != dmutex.None && config.Peers == nil {
 		config.Peers = map[dmutex.NodeID]string{1: "", 2: "", 3: "", 4: ""}
 	}
 	l, err := newLink(config, pace)
@@ -74,11 +74,15 @@ func byHand(t *testing.T, c net.Conn) net.Conn {
 func greetByHand(t *testing.T, l *Link, from dmutex.NodeID) net.Conn {
 	t.Helper()
 	c := dialByHand(t, l)
-	require.NoError(t, writeGreeting(c, from, l.self))
-	answer, err := readGreeting(c, from)
-	require.NoError(t, err)
-	require.Equal(t, l.self, answer)
+	greet(t, c, from, l.self)
 	return c
+}
+
+// greet greets, and takes the answer.
+func greet(t *testing.T, c net.Conn, from, to dmutex.NodeID) {
+	t.Helper()
+	require.NoError(t, writeGreeting(c, from, to))
+	require.Equal(t, to, takeGreeting(t, c, from))
 }
 
 // listenByHand listens where a link will dial, as a node of lower id.
@@ -90,16 +94,33 @@ func listenByHand(t *testing.T) net.Listener {
 	return listener
 }
 
-func acceptByHand(t *testing.T, listener net.Listener, self, from dmutex.NodeID) net.Conn {
+// meetByHand accepts a connection.
+func meetByHand(t *testing.T, listener net.Listener) net.Conn {
 	t.Helper()
 	c, err := listener.Accept()
 	require.NoError(t, err)
-	byHand(t, c)
-	got, err := readGreeting(c, self)
-	require.NoError(t, err)
-	require.Equal(t, from, got)
+	return byHand(t, c)
+}
+
+func acceptByHand(t *testing.T, listener net.Listener, self, from dmutex.NodeID) net.Conn {
+	t.Helper()
+	return answer(t, meetByHand(t, listener), self, from)
+}
+
+// answer takes a greeting, and answers it.
+func answer[C net.Conn](t *testing.T, c C, self, from dmutex.NodeID) C {
+	t.Helper()
+	require.Equal(t, from, takeGreeting(t, c, self))
 	require.NoError(t, writeGreeting(c, self, from))
 	return c
+}
+
+// takeGreeting takes a greeting, and returns from whom it is.
+func takeGreeting(t *testing.T, c net.Conn, self dmutex.NodeID) (from dmutex.NodeID) {
+	t.Helper()
+	from, err := readGreeting(c, self)
+	require.NoError(t, err)
+	return from
 }
 
 func sendByHand(t *testing.T, c net.Conn, frame string) {
@@ -262,9 +283,7 @@ func bubbleLink(t *testing.T, logger *slog.Logger) (l *Link, got chan arrival, c
 	t.Helper()
 	l, got = closedLink(t, Config{Logger: logger}, defaultPace)
 	c = knock(l, nil)
-	require.NoError(t, writeGreeting(c, 2, 1))
-	_, err := readGreeting(c, 2)
-	require.NoError(t, err)
+	greet(t, c, 2, 1)
 	return l, got, c
 }
 
@@ -424,11 +443,8 @@ func TestMoveWhileDialing(t *testing.T) {
 	pace.greeting = time.Hour
 	l, got := openLink(t, 2, pace)
 	require.NoError(t, l.SetPeer(1, listener.Addr().String()))
-	c, err := listener.Accept()
-	require.NoError(t, err)
-	byHand(t, c)
-	_, err = readGreeting(c, 1)
-	require.NoError(t, err)
+	c := meetByHand(t, listener)
+	takeGreeting(t, c, 1)
 	old := l.peers[1]
 	require.NoError(t, l.Send(1, []byte("waits")))
 	require.NoError(t, l.SetPeer(1, moved.Addr().String()))
@@ -504,11 +520,8 @@ func TestWrongNodeAnswers(t *testing.T) {
 	listener := listenByHand(t)
 	l, got := openLink(t, 3, defaultPace)
 	require.NoError(t, l.SetPeer(1, listener.Addr().String()))
-	c, err := listener.Accept()
-	require.NoError(t, err)
-	byHand(t, c)
-	_, err = readGreeting(c, 1)
-	require.NoError(t, err)
+	c := meetByHand(t, listener)
+	takeGreeting(t, c, 1)
 	require.NoError(t, writeGreeting(c, 2, 3))
 	sendByHand(t, c, "forged")
 	requireEnd(t, c)

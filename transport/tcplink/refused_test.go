@@ -93,20 +93,15 @@ func TestLogOfDialing(t *testing.T) {
 		Self: 3, Peers: map[dmutex.NodeID]string{1: listener.Addr().String()}, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 	}, pace)
 	refuse := func(speaks dmutex.NodeID) {
-		c, err := listener.Accept()
-		require.NoError(t, err)
-		byHand(t, c)
-		_, err = readGreeting(c, 1)
-		require.NoError(t, err)
+		c := meetByHand(t, listener)
+		takeGreeting(t, c, 1)
 		require.NoError(t, writeGreeting(c, speaks, 3))
 		requireEnd(t, c)
 	}
 	for _, speaks := range []dmutex.NodeID{2, 2, 4, 2, 4} {
 		refuse(speaks)
 	}
-	c, err := listener.Accept() // the last refusal is counted
-	require.NoError(t, err)
-	byHand(t, c)
+	meetByHand(t, listener) // the last refusal is counted
 	require.NoError(t, l.Close())
 	var told []string
 	for record := range strings.SplitSeq(text.String(), "\n") {
@@ -169,9 +164,7 @@ func TestStuckLog(t *testing.T) {
 		}
 		requireEnd(t, c) // and silence is noticed
 		c = knock(l, nil)
-		require.NoError(t, writeGreeting(c, 2, 1))
-		_, err := readGreeting(c, 2)
-		require.NoError(t, err)
+		greet(t, c, 2, 1)
 		sendByHand(t, c, "frame")
 		require.Equal(t, arrival{2, "frame"}, <-got)
 

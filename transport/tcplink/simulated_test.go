@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/internal/kit/wrongclock"
 	"github.com/dmutex/dmutex/internal/outside"
@@ -92,61 +92,12 @@ func TestSimulated(t *testing.T) {
 	t.Run("dynamic", func(t *testing.T) { linktest.TestDynamicLink(t, simulate(plain, false, fast)) })
 }
 
-// Members over the network in memory take a lock in turn. One that is cut off waits until it is back.
-func TestSimulatedMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		network, record := streamnet.New(1), new(store.Memory)
-		var hosts []*streamnet.Host
-		var nodes []*node.Node
-		for i := range 3 {
-			ip := fmt.Sprintf("10.0.0.%d", i+1)
-			hosts = append(hosts, network.Host(ip))
-			l := newSimulated(t, hosts[i].Process(), tcplink.Config{Listen: ip + ":7000", AllowPlain: true})
-			n, err := node.Open(t.Context(), record, l, node.Config{Name: ip})
-			require.NoError(t, err)
-			nodes = append(nodes, n)
-		}
-		for _, n := range nodes {
-			require.NoError(t, n.Mutex("x").Do(t.Context(), func(context.Context, uint64) error { return nil }))
-		}
-		network.Partition(hosts[:2], hosts[2:])
-		begin := time.Now()
-		time.AfterFunc(time.Minute, func() { network.Partition(hosts) })
-		require.NoError(t, nodes[2].Mutex("y").Do(t.Context(), func(context.Context, uint64) error { return nil }))
-		require.GreaterOrEqual(t, time.Since(begin), time.Minute)
-		require.Less(t, time.Since(begin), 2*time.Minute)
-		for _, n := range nodes {
-			require.NoError(t, n.Close(t.Context()))
-		}
-	})
-}
-
-// A forgetful is a store that may be down.
-type forgetful struct {
-	store.Memory
-	down atomic.Bool
-}
-
-func (s *forgetful) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	if s.down.Load() {
-		return nil, "", errors.New("down")
-	}
-	return s.Memory.Load(ctx)
-}
-
-func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	if s.down.Load() {
-		return "", errors.New("down")
-	}
-	return s.Memory.Swap(ctx, value, rev)
-}
-
 // A member whose clock is fast loses a lock earlier, by as much. One whose machine sleeps while its wall clock goes on, or
 // whose wall clock is set forward, loses it at once, and one whose wall clock is set back notices nothing.
 func TestSimulatedClock(t *testing.T) {
 	lasts := func(ppm int64, disturb func(*wrongclock.Clock)) (long time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			c, record := wrongclock.New(1, ppm), new(forgetful)
+			c, record := wrongclock.New(1, ppm), outagetest.New(t, new(store.Memory), outagetest.Faults{})
 			var n *node.Node
 			(&outside.Process{Network: streamnet.New(1).Host("10.0.0.1").Process(), Clock: c}).Open(func() {
 				l, err := tcplink.New(tcplink.Config{Listen: "10.0.0.1:7000", AllowPlain: true})
@@ -156,7 +107,7 @@ func TestSimulatedClock(t *testing.T) {
 			})
 			h, err := n.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)
-			record.down.Store(true)
+			record.Outage(true)
 			begin := time.Now()
 			disturb(c)
 			<-h.Context().Done()

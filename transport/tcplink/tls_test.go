@@ -231,29 +231,21 @@ func TestTLSDial(t *testing.T) {
 		}))),
 	} {
 		t.Run(name, func(t *testing.T) {
-			nc, err := listener.Accept()
-			require.NoError(t, err)
-			c := tls.Server(byHand(t, nc), c)
+			c := tls.Server(meetByHand(t, listener), c)
 			_, _ = c.Write(append(greetingBytes(1, 3), appendFrame(nil, []byte("forged"))...))
 			require.Empty(t, requireEnd(t, c), "it greets")
 		})
 	}
 	t.Run("plain", func(t *testing.T) {
-		c, err := listener.Accept()
-		require.NoError(t, err)
-		byHand(t, c)
-		_, err = c.Write(append(greetingBytes(1, 3), appendFrame(nil, []byte("forged"))...))
+		c := meetByHand(t, listener)
+		_, err := c.Write(append(greetingBytes(1, 3), appendFrame(nil, []byte("forged"))...))
 		require.NoError(t, err)
 		require.NotContains(t, string(requireEnd(t, c)), greetingMark, "it greets")
 	})
-	nc, err := listener.Accept()
-	require.NoError(t, err)
-	c := tls.Server(byHand(t, nc), stranger(a.Issue(named(group, "dmutex:node:1"))))
-	from, err := readGreeting(c, 1)
-	require.NoError(t, err)
-	require.Equal(t, l.self, from)
+	c := tls.Server(meetByHand(t, listener), stranger(a.Issue(named(group, "dmutex:node:1"))))
+	require.Equal(t, l.self, takeGreeting(t, c, 1))
 	require.Equal(t, "CN=authority", c.ConnectionState().PeerCertificates[0].Issuer.String(), "it shows its certificate")
-	_, err = c.Write(append(greetingBytes(1, 3), appendFrame(nil, []byte("genuine"))...))
+	_, err := c.Write(append(greetingBytes(1, 3), appendFrame(nil, []byte("genuine"))...))
 	require.NoError(t, err)
 	require.Equal(t, arrival{1, "genuine"}, next(t, got))
 	require.Empty(t, got)
@@ -286,12 +278,7 @@ func TestTLSIntermediateAuthority(t *testing.T) {
 	l, got := openLinkWith(t, Config{
 		Self: 2, TLS: a.Config(node(2)), Peers: map[dmutex.NodeID]string{1: listener.Addr().String(), 3: ""},
 	}, defaultPace)
-	nc, err := listener.Accept()
-	require.NoError(t, err)
-	dialed := tls.Server(byHand(t, nc), stranger(node(1)))
-	_, err = readGreeting(dialed, 1)
-	require.NoError(t, err)
-	require.NoError(t, writeGreeting(dialed, 1, 2))
+	dialed := answer(t, tls.Server(meetByHand(t, listener), stranger(node(1))), 1, 2)
 	sendByHand(t, dialed, "from below")
 	require.Equal(t, arrival{1, "from below"}, next(t, got))
 
@@ -359,18 +346,9 @@ func TestTLSRotation(t *testing.T) {
 	}, defaultPace)
 	for _, host := range []string{"old.example", "new.example"} {
 		rotate(host)
-		nc, err := listener.Accept()
-		require.NoError(t, err)
-		dialed := tls.Server(byHand(t, nc), stranger(a.Node(1)))
-		_, err = readGreeting(dialed, 1)
-		require.NoError(t, err)
-		require.NoError(t, writeGreeting(dialed, 1, 2))
-
+		dialed := answer(t, tls.Server(meetByHand(t, listener), stranger(a.Node(1))), 1, 2)
 		accepted := tls.Client(dialByHand(t, l), stranger(a.Node(3)))
-		require.NoError(t, writeGreeting(accepted, 3, 2))
-		_, err = readGreeting(accepted, 3)
-		require.NoError(t, err)
-
+		greet(t, accepted, 3, 2)
 		for _, c := range []*tls.Conn{dialed, accepted} {
 			require.Equal(t, []string{host}, c.ConnectionState().PeerCertificates[0].DNSNames)
 			sendByHand(t, c, "hello")
@@ -381,7 +359,7 @@ func TestTLSRotation(t *testing.T) {
 		require.NoError(t, l.Send(3, []byte("still here")))
 		require.Equal(t, "still here", readByHand(t, dialed))
 		require.Equal(t, "still here", readByHand(t, accepted))
-		nc.Close()
+		dialed.NetConn().Close()
 	}
 }
 
@@ -433,10 +411,9 @@ func TestTLSSlowReader(t *testing.T) {
 	a := NewAuthority(t)
 	l, _ := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
 	c := tls.Client(dialByHand(t, l), stranger(a.Node(2)))
-	require.NoError(t, writeGreeting(c, 2, 1))
-	_, err := readGreeting(c, 2)
-	require.NoError(t, err)
+	greet(t, c, 2, 1)
 	frame := make([]byte, maxFrame)
+	var err error
 	for err == nil {
 		err = l.Send(2, frame)
 	}
@@ -458,24 +435,16 @@ func TestTLSFullHandshakes(t *testing.T) {
 	}, defaultPace)
 	server, client := stranger(a.Node(1)), with(stranger(a.Node(3)), willing)
 	for range 2 {
-		nc, err := listener.Accept()
-		require.NoError(t, err)
-		dialed := tls.Server(byHand(t, nc), server)
-		_, err = readGreeting(dialed, 1)
-		require.NoError(t, err)
-		require.NoError(t, writeGreeting(dialed, 1, 2))
+		dialed := answer(t, tls.Server(meetByHand(t, listener), server), 1, 2)
 		sendByHand(t, dialed, "hello")
 		next(t, got) // a ticket would have come before
 		require.False(t, dialed.ConnectionState().DidResume)
-		require.NoError(t, nc.Close())
+		require.NoError(t, dialed.NetConn().Close())
 
-		nc = dialByHand(t, l)
-		accepted := tls.Client(nc, client)
-		require.NoError(t, writeGreeting(accepted, 3, 2))
-		_, err = readGreeting(accepted, 3) // here too
-		require.NoError(t, err)
+		accepted := tls.Client(dialByHand(t, l), client)
+		greet(t, accepted, 3, 2) // here too
 		require.False(t, accepted.ConnectionState().DidResume)
-		require.NoError(t, nc.Close())
+		require.NoError(t, accepted.NetConn().Close())
 	}
 }
 

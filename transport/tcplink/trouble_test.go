@@ -61,8 +61,7 @@ func TestTroubleOfDialing(t *testing.T) {
 		requireEnd(t, c)
 	}
 	c := answer(stranger(a.Node(1)))
-	_, err = readGreeting(c, 1)
-	require.NoError(t, err)
+	takeGreeting(t, c, 1)
 	require.NoError(t, writeGreeting(c, 1, 4))
 	awaitTrouble(t, l, 1, "")
 	require.NoError(t, listener.Close())
