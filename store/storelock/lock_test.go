@@ -44,6 +44,23 @@ func acquire(t *testing.T, l lock.Mutex) lock.Held {
 	return h
 }
 
+// try takes a lock that is free.
+func try(t *testing.T, l lock.Mutex) lock.Held {
+	t.Helper()
+	h, err := l.TryAcquire(t.Context())
+	require.NoError(t, err)
+	return h
+}
+
+// put writes the record, whatever it was.
+func put(t *testing.T, s store.Store, value []byte) {
+	t.Helper()
+	_, rev, err := s.Load(t.Context())
+	require.NoError(t, err)
+	_, err = s.Swap(t.Context(), value, rev)
+	require.NoError(t, err)
+}
+
 // A new lock is free, a held one is busy, and a released one is granted again at once, with a
 // higher fence.
 func TestLock(t *testing.T) {
@@ -108,9 +125,7 @@ func TestGrantedTooLate(t *testing.T) {
 		s := new(slow)
 		_, err := open(t, s).Acquire(nodetest.ContextFor(t, lease/10))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		h, err := open(t, s).TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, h.Release())
+		require.NoError(t, try(t, open(t, s)).Release())
 	})
 }
 
@@ -358,42 +373,8 @@ func TestLostIsGivenBack(t *testing.T) {
 		<-h.Context().Done()
 		bad.Outage(false)
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
-		next, err := open(t, bad).TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, next.Release())
+		require.NoError(t, try(t, open(t, bad)).Release())
 	})
-}
-
-// Many processes contend while the store loses calls and answers: one at a time holds the lock,
-// and all get it.
-func TestFaults(t *testing.T) {
-	for seed := range uint64(5) {
-		synctest.Test(t, func(t *testing.T) {
-			s := new(store.Memory)
-			inside, last, total := 0, uint64(0), 0
-			var working sync.WaitGroup
-			for i := range uint64(5) {
-				l := open(t, outagetest.New(t, s, outagetest.Faults{Seed: seed*10 + i, Lost: 0.1, Unanswered: 0.1}))
-				working.Go(func() {
-					for range 10 {
-						err := l.Do(t.Context(), func(ctx context.Context, fence uint64) error {
-							inside++
-							require.Equal(t, 1, inside)
-							require.Greater(t, fence, last)
-							last = fence
-							time.Sleep(100 * time.Millisecond)
-							inside--
-							total++
-							return context.Cause(ctx)
-						})
-						require.NoError(t, err)
-					}
-				})
-			}
-			working.Wait()
-			require.Equal(t, 50, total)
-		})
-	}
 }
 
 // An error that waiting does not mend is returned at once, and changes nothing.
@@ -449,10 +430,7 @@ func TestTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(store.Memory)
 		h := acquire(t, open(t, s))
-		_, rev, err := s.Load(t.Context())
-		require.NoError(t, err)
-		_, err = s.Swap(t.Context(), nil, rev)
-		require.NoError(t, err)
+		put(t, s, nil)
 		<-h.Context().Done()
 		require.ErrorIs(t, h.Err(), lock.ErrLost)
 		require.ErrorContains(t, h.Err(), "another process has the lock, or the record was deleted")
@@ -472,10 +450,7 @@ func TestPutBack(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		h := acquire(t, open(t, s))
 		time.Sleep(time.Millisecond)
-		_, rev, err := s.Load(t.Context())
-		require.NoError(t, err)
-		_, err = s.Swap(t.Context(), old, rev)
-		require.NoError(t, err)
+		put(t, s, old)
 		next := acquire(t, open(t, s))
 		require.Greater(t, next.Fence(), h.Fence())
 		time.Sleep(lease / 2)
@@ -492,12 +467,7 @@ func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(30 * 365 * 24 * time.Hour)
 		s := &prover{full: errors.New("no space left on device")}
-		patience := func() context.Context {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*lease)
-			t.Cleanup(cancel)
-			return ctx
-		}
-		_, err := open(t, s).Acquire(patience())
+		_, err := open(t, s).Acquire(nodetest.ContextFor(t, 10*lease))
 		require.ErrorIs(t, err, s.full)
 		require.NotErrorIs(t, err, lock.ErrBusy, "nobody holds it")
 		s.full = nil
@@ -508,7 +478,7 @@ func TestTrouble(t *testing.T) {
 		holder := fmt.Sprintf("%s/%d has held it for 1h0m0s", host, os.Getpid())
 		_, err = open(t, s).TryAcquire(t.Context())
 		require.ErrorContains(t, err, "lock is busy: "+holder)
-		_, err = open(t, s).Acquire(patience())
+		_, err = open(t, s).Acquire(nodetest.ContextFor(t, 10*lease))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, lock.ErrBusy)
 		require.ErrorContains(t, err, "lock is busy: ")
@@ -524,10 +494,7 @@ func TestMadeAgain(t *testing.T) {
 		require.Greater(t, h.Fence(), last)
 		last = h.Fence()
 		require.NoError(t, h.Release())
-		_, rev, err := s.Load(t.Context())
-		require.NoError(t, err)
-		_, err = s.Swap(t.Context(), nil, rev)
-		require.NoError(t, err)
+		put(t, s, nil)
 	}
 }
 

@@ -121,10 +121,7 @@ func TestLifeOutlastsHold(t *testing.T) {
 		s := new(prover)
 		s.last = func() { ended = h.Err() }
 		h = acquire(t, open(t, s))
-		_, rev, err := s.Load(t.Context())
-		require.NoError(t, err)
-		_, err = s.Swap(t.Context(), []byte("spoiled"), rev)
-		require.NoError(t, err)
+		put(t, s, []byte("spoiled"))
 		<-s.lives["L0"]
 		require.ErrorIs(t, ended, storelock.ErrRecord)
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
@@ -141,9 +138,8 @@ func TestPassingError(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := make(chan struct{})
 				s := &prover{lives: map[string]chan struct{}{"X": x}, blind: errPasses}
-				_, err := s.Swap(t.Context(), record("X"), "0")
-				require.NoError(t, err)
-				_, err = open(t, s).Acquire(nodetest.ContextFor(t, 10*lease))
+				put(t, s, record("X"))
+				_, err := open(t, s).Acquire(nodetest.ContextFor(t, 10*lease))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, errPasses)
 				require.NotErrorIs(t, err, store.ErrNoProof)
@@ -227,10 +223,7 @@ func TestRenewedLate(t *testing.T) {
 					require.ErrorIs(t, h.Err(), full)
 					time.Sleep(2 * lease) // it tries to leave the record
 				case "record deleted":
-					_, rev, err := s.Load(t.Context())
-					require.NoError(t, err)
-					_, err = s.Memory.Swap(t.Context(), nil, rev)
-					require.NoError(t, err)
+					put(t, &s.Memory, nil)
 					time.Sleep(lease)
 					require.ErrorIs(t, h.Err(), lock.ErrLost)
 					s.set(func() { s.full = nil })
@@ -287,9 +280,7 @@ func TestLostWithoutRelease(t *testing.T) {
 		_, err := open(t, bad).TryAcquire(t.Context())
 		require.ErrorIs(t, err, lock.ErrBusy, "code that has lost it still has time to stop")
 		time.Sleep(lease / 2)
-		next, err := open(t, bad).TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, next.Release())
+		require.NoError(t, try(t, open(t, bad)).Release())
 
 		h = acquire(t, open(t, bad))
 		bad.Outage(true)
@@ -306,8 +297,7 @@ func TestProofAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			x := make(chan struct{})
 			s := &prover{lives: map[string]chan struct{}{"X": x}, ignore: true}
-			_, err := s.Swap(t.Context(), record("X"), "0")
-			require.NoError(t, err)
+			put(t, s, record("X"))
 			time.AfterFunc(lease/2, func() { s.set(func() { s.ignore, s.blind = false, then }) })
 			time.AfterFunc(time.Hour, func() { s.set(func() { s.blind = nil }); close(x) })
 			begin := time.Now()
@@ -331,15 +321,12 @@ func TestProof(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := make(chan struct{})
 				s := &prover{lives: map[string]chan struct{}{"X": x}, ignore: how == "unknown"}
-				_, err := s.Swap(t.Context(), record("X"), "0")
-				require.NoError(t, err)
-				_, err = open(t, s).TryAcquire(t.Context())
+				put(t, s, record("X"))
+				_, err := open(t, s).TryAcquire(t.Context())
 				require.ErrorIs(t, err, lock.ErrBusy)
 				if how == "dead" {
 					close(x)
-					h, err := open(t, s).TryAcquire(t.Context())
-					require.NoError(t, err)
-					require.NoError(t, h.Release())
+					require.NoError(t, try(t, open(t, s)).Release())
 					return
 				}
 				begin := time.Now()
