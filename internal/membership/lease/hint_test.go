@@ -59,27 +59,6 @@ func (s *slowStore) passing(m *Machine, now *int64) func(howLong int64) {
 	}
 }
 
-// A stranger that sends frames all the time delays neither the exclusion of a crashed member nor an
-// exit.
-func TestHintsDoNotDelayChanges(t *testing.T) {
-	s := &slowStore{takes: 20 * millisecond}
-	a, _, now := pair(t, &s.ledger)
-	run := func(until int64, done func() bool) {
-		t.Helper()
-		for end := now + until; !done(); now += millisecond {
-			require.Less(t, now, end)
-			a.Hint(now)
-			s.step(a, now)
-		}
-	}
-	run(second, func() bool { return s.loads > 5 })
-	a.Lost(now, 2)
-	run(testLease/3+100*millisecond, func() bool { return len(s.record(t).Members) == 1 })
-	run(2*testLease, func() bool { return a.Phase() == Acting })
-	a.Leave(now)
-	run(100*millisecond, func() bool { return a.Phase() == Left })
-}
-
 // A store that fails at every third operation does not prevent the exclusion of a crashed member.
 func TestFlakyStore(t *testing.T) {
 	var l ledger
@@ -147,37 +126,6 @@ func TestWordOfMemberIsLookedUp(t *testing.T) {
 	passOn(t, now, s.serve(b, now), a)
 	s.passing(a, &now)(30 * millisecond)
 	require.Len(t, a.View().Members, 1)
-}
-
-// An outage of store and link together, as when one server has both, excludes no member: the first
-// member that is back waits for the others as long as a member may be silent. A member that does
-// not come back is excluded then.
-func TestOutageOfStoreAndLink(t *testing.T) {
-	for _, lasts := range []int64{testLease / 4, testLease / 2, testLease, 3 * testLease} {
-		for _, fails := range []bool{true, false} { // or the store answers late what it was asked in the outage
-			for _, back := range []bool{true, false} {
-				s := &slowStore{takes: millisecond}
-				a, _, now := pair(t, &s.ledger)
-				run := s.passing(a, &now)
-				run(testLease)
-				s.away, s.takes = true, lasts/8
-				run(lasts / 8)
-				a.Lost(now, 2)
-				if !fails {
-					s.away, s.takes = false, lasts-lasts/8
-				}
-				run(lasts - lasts/8)
-				s.away, s.takes = false, millisecond
-				run(testLease/3 - 2*millisecond)
-				require.Len(t, s.record(t).Members, 2, "an outage of %d ms", lasts/millisecond)
-				if back {
-					a.Met(now, 2, 10)
-				}
-				run(testLease)
-				require.Equal(t, back, len(s.record(t).Members) == 2, "an outage of %d ms", lasts/millisecond)
-			}
-		}
-	}
 }
 
 // An outage that begins while a member is already silent does not exclude the member.
