@@ -218,12 +218,14 @@ func (m *Client) Disconnect() {
 		return
 	}
 	trial, heard := m.Trying(), m.heard
-	m.connected, m.heard, m.trial = false, false, none(m.term.Length)
-	switch m.elsewhere = m.leaving && !trial; {
+	m.connected, m.heard, m.elsewhere, m.trial = false, false, false, none(m.term.Length)
+	switch {
 	case !m.known(): // the member may not have heard of it
 		m.over(None, "")
 	case !trial && !heard:
 		m.Unreached()
+	default:
+		m.elsewhere = m.leaving && !trial
 	}
 }
 

@@ -275,6 +275,27 @@ func TestLeave(t *testing.T) {
 	require.Equal(t, []Message{order(two, "b")}, p.orders)
 }
 
+// A client that holds something tries other members while its own closes, also if that, or whoever has its address now,
+// ends each connection without an answer.
+func TestLeaveUnheard(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x", false)
+	one := p.c.Ask("a", false, false)
+	p.talk()
+	p.m.Granted(one, 7, 1)
+	p.talk()
+	p.m.Close()
+	p.talk()
+	for range 3 {
+		p.c.Disconnect()
+		require.True(t, p.c.Elsewhere())
+		p.c.Connect(0, "y", true)
+		p.c.Disconnect() // the claim came too early
+		require.False(t, p.c.Elsewhere())
+		p.c.Connect(0, "y", false)
+	}
+}
+
 // The word of a member that the session is over ends no hold. T does, and until then another member may take it
 // over.
 func TestOverEndsNoHold(t *testing.T) {
