@@ -506,8 +506,7 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 			p.trap.Store(nil)
 		}
 		time.Sleep(leaseOf)
-		w.group.back(w.Luck)
-		time.Sleep(2 * leaseOf)
+		w.damages()
 		for _, s := range w.slots { // as the page for operators says: stop all members, delete it, and start them again
 			if s.now != nil {
 				w.leave(s).close(leaseOf, false)
@@ -524,6 +523,24 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 				a.forget()
 			}
 		})
+	}
+}
+
+// damages puts an old record of the group back, or deletes it. Each member that knows a later one stops.
+func (w *World) damages() {
+	before := make(map[*process]uint64)
+	for _, p := range w.memberProcesses() {
+		if st := p.node.Status(); st.Err == nil && st.Lease.Err == nil {
+			before[p] = st.View.Epoch
+		}
+	}
+	var r lease.Record
+	_ = r.UnmarshalText([]byte(w.group.back(w.Luck))) // it stays empty if there is none
+	time.Sleep(2 * leaseOf)
+	for p, epoch := range before {
+		if epoch > r.Epoch && p.node.Status().Err == nil {
+			w.Wrong("%s goes on in view %x, though the record has gone back to %x", p.who, epoch, r.Epoch)
+		}
 	}
 }
 

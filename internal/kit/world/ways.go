@@ -47,7 +47,10 @@ func (l road) Send(to dmutex.NodeID, frame []byte) error {
 		return nil
 	}
 	f := &p.w.frames
-	if p.w.calm.Load() || f.none() {
+	if p.w.calm.Load() {
+		f = &frames{late: time.Duration(p.w.lag.Load())}
+	}
+	if f.none() {
 		return l.DynamicLink.Send(to, frame)
 	}
 	var lost, twice, veryLate bool
@@ -272,15 +275,15 @@ func (a *archive) forget() {
 	a.until = time.Now().Add(leaseOf * 11 / 10)
 }
 
-// back puts an old record back, or deletes the present one.
-func (a *archive) back(luck *rand.Rand) {
+// back puts an old record back, or deletes the present one, and returns what is there then.
+func (a *archive) back(luck *rand.Rand) (old string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	old := ""
 	if luck.IntN(3) > 0 && len(a.past) > 0 {
 		old = a.past[luck.IntN(len(a.past))]
 	}
 	a.put(old)
+	return old
 }
 
 // delete is what the operator does when all members have stopped.

@@ -34,7 +34,8 @@
 //  2. Faults happen, one after the other, each for a while (faults.go).
 //  3. Calm: all is mended. Each process must be granted a lock soon.
 //  4. The callers end. Each process must be granted each lock at once, and all must agree on who holds it.
-//  5. All processes close in order. No goroutine may be left: a bubble panics if one is.
+//  5. Members are replaced in order while others hold locks, and give them back at any moment. Nobody notices (rolls.go).
+//  6. All processes close in order. No goroutine may be left: a bubble panics if one is.
 //
 // [storm.Storm] says how to run a seed again, and with which faults. A seed does not fix the order of goroutines, so a
 // failure may need several runs. The builds that build_test.go makes fix that, too.
@@ -85,6 +86,7 @@ type World struct {
 	nats      *natsnet.Server // nil if there is no NATS
 	calm      atomic.Bool     // nothing is lost, late or slow any more
 	calmed    time.Time       // when that began
+	lag       atomic.Int64    // how late a frame may be even so, in nanoseconds
 	group     *archive        // the record of the members
 	archives  []*archive      // of locks in single records
 	lives     *registry       // of all processes, if stores prove deaths
@@ -201,6 +203,7 @@ func (w *World) settle() {
 	}
 	time.Sleep(2 * leaseOf) // withdrawn requests run their course
 	w.agree()
+	w.rolls()
 	w.closeAll()
 }
 
