@@ -2,7 +2,6 @@ package mail_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -475,47 +474,6 @@ func TestRenameEarly(t *testing.T) {
 		require.EqualValues(t, 1, link.sent.Load()-before)
 		closeAll(t, one)
 	})
-}
-
-// A node may rename itself while both ends send, on a bad network.
-func TestRenameUnderWay(t *testing.T) {
-	for seed := range uint64(10) {
-		run(t, bad(seed), 2, func(t *testing.T, p *post) {
-			one, two := p.open(1), p.open(2)
-			var busy sync.WaitGroup
-			for _, b := range []*box{one, two} {
-				busy.Go(func() {
-					for range 300 {
-						for _, to := range p.members {
-							if _, err := b.Send(to, []byte("x")); err != nil && !errors.Is(err, dmutex.ErrMisuse) {
-								require.ErrorIs(t, err, stream.ErrClosed)
-							}
-						}
-						b.Flush()
-						time.Sleep(time.Millisecond)
-					}
-				})
-			}
-			for life := range uint64(5) {
-				time.Sleep(50 * time.Millisecond)
-				one.Rename(11 + life)
-			}
-			busy.Wait()
-			time.Sleep(time.Minute)
-			require.EqualValues(t, 15, two.Status(1).Life)
-			require.EqualValues(t, 20, one.Status(2).Life)
-			one.take()
-			two.take()
-			one.say(2, "to the end")
-			two.say(1, "to the end")
-			one.Flush()
-			two.Flush()
-			settle(one, two)
-			closeAll(t, one, two)
-			require.Equal(t, 1, strings.Count(strings.Join(one.take(), "\n"), "to the end"))
-			require.Equal(t, 1, strings.Count(strings.Join(two.take(), "\n"), "to the end"))
-		})
-	}
 }
 
 // A link that is closed under a Mail is reported once, and no call waits for it.
