@@ -26,8 +26,8 @@ type flight struct {
 	frame []byte
 }
 
-func newWire(t testing.TB, oneWay int64) *wire {
-	w := &wire{pair: newPair(t), oneWay: oneWay}
+func newWire(t testing.TB, oneWay int64, change ...func(*Stream)) *wire {
+	w := &wire{pair: newPair(t, change...), oneWay: oneWay}
 	w.until(10 * oneWay)
 	require.EqualValues(t, 22, w.a.Peer())
 	require.EqualValues(t, 11, w.b.Peer())
@@ -56,7 +56,18 @@ func (w *wire) transmit() {
 			w.sky = append(w.sky, flight{at, to, frame})
 			slices.SortStableFunc(w.sky, func(f, g flight) int { return cmp.Compare(f.at, g.at) })
 		}
+		require.Greater(w.t, from.Deadline(), w.now, "the stream wants a call at once, for nothing")
 	}
+}
+
+// pass lets time pass, in which no stream has a frame to send: no Deadline has forgotten anything.
+func (w *wire) pass(until int64) {
+	for _, s := range []*Stream{w.a, w.b} {
+		if c := *s; until > w.now && len(c.Transmit(until-1, nil)) > 0 {
+			require.Fail(w.t, "a frame that no deadline tells of")
+		}
+	}
+	w.now = max(w.now, until)
 }
 
 // until lets everything happen up to the time given.
@@ -67,11 +78,9 @@ func (w *wire) until(end int64) {
 		if len(w.sky) > 0 {
 			next = min(next, w.sky[0].at)
 		}
-		if next > end {
-			w.now = end
+		if w.pass(min(next, end)); next > end {
 			return
 		}
-		w.now = max(w.now, next)
 		for len(w.sky) > 0 && w.sky[0].at <= w.now {
 			f := w.sky[0]
 			w.sky = w.sky[1:]
