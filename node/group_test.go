@@ -16,7 +16,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
-	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/internal/kit/racetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -209,11 +208,8 @@ func TestOthersComeAndGo(t *testing.T) {
 // request of another member reaches it.
 func TestOthersComeAndGoWithAStore(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *group) {
-		shared := outagetest.New(t, distantStore{&g.store, 2 * time.Millisecond}, outagetest.Faults{})
-		open := func() *member {
-			s := &member{group: g, store: shared}
-			return s.open(g.config(s))
-		}
+		g.delayed(2 * time.Millisecond)
+		open := func() *member { return g.join() }
 		one := open()
 		require.NoError(t, one.Ready(t.Context()))
 		one.stays(2, open)

@@ -109,6 +109,7 @@ type group struct {
 	store     store.Memory // in the mode with leases
 	algorithm dmutex.Algorithm
 	deadlock  time.Duration
+	detour                                                      // of each process, on its way to the store
 	wrapStore func(store.Store) store.Store                     // of each process, unless this is nil
 	wrapLink  func(transport.DynamicLink) transport.DynamicLink // likewise
 	log       *slog.Logger
@@ -265,7 +266,7 @@ func (s *member) open(cfg node.Config) *member {
 		if s.store == nil {
 			s.store = outagetest.New(g.t, &g.store, outagetest.Faults{})
 		}
-		way := store.Store(s.store)
+		way := store.Store(distant{s.store, g.detour})
 		if g.wrapStore != nil {
 			way = g.wrapStore(way)
 		}
@@ -287,6 +288,67 @@ func (s *member) place() dmutex.NodeID {
 		return s.id
 	}
 	return dmutex.None
+}
+
+// A detour is what happens before and after each call of a store, unless these are nil. Their errors are those of the call.
+type detour struct {
+	before, after func(ctx context.Context, swaps bool) error
+}
+
+// A distant store is behind a detour.
+type distant struct {
+	store.Store
+	detour
+}
+
+func (d distant) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+	err = d.by(ctx, false, func() (err error) {
+		value, rev, err = d.Store.Load(ctx)
+		return err
+	})
+	return value, rev, err
+}
+
+func (d distant) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
+	err = d.by(ctx, true, func() (err error) {
+		next, err = d.Store.Swap(ctx, value, rev)
+		return err
+	})
+	return next, err
+}
+
+func (d detour) by(ctx context.Context, swaps bool, call func() error) (err error) {
+	if d.before != nil {
+		err = d.before(ctx, swaps)
+	}
+	if err == nil {
+		err = call()
+	}
+	if d.after != nil && err == nil {
+		err = d.after(ctx, swaps)
+	}
+	return err
+}
+
+// delayed makes the stores of processes that start later answer after that time.
+func (g *group) delayed(d time.Duration) {
+	then := g.before
+	g.before = func(ctx context.Context, swaps bool) error {
+		if time.Sleep(d); then != nil {
+			return then(ctx, swaps)
+		}
+		return nil
+	}
+}
+
+// counted counts the calls of the stores of processes that start later.
+func (g *group) counted() (loads, swaps *atomic.Int64) {
+	loads, swaps = new(atomic.Int64), new(atomic.Int64)
+	g.before = func(_ context.Context, swap bool) error {
+		map[bool]*atomic.Int64{false: loads, true: swaps}[swap].Add(1)
+		return nil
+	}
+	return loads, swaps
 }
 
 // newLink makes the link of a process.

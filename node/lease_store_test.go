@@ -16,34 +16,7 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/transport"
 )
-
-// stuckStore is a store that does not return from an operation until it is released, even if the
-// context has ended.
-type stuckStore struct {
-	store.Store
-	stuck    atomic.Bool
-	calls    atomic.Int32 // that are stuck
-	released chan struct{}
-}
-
-func (s *stuckStore) wait() {
-	if s.stuck.Load() {
-		s.calls.Add(1)
-		<-s.released
-	}
-}
-
-func (s *stuckStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	s.wait()
-	return s.Store.Load(ctx)
-}
-
-func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	s.wait()
-	return s.Store.Swap(ctx, value, rev)
-}
 
 // A store breaks its contract if it does not return when its context has ended. Open and Close
 // return nevertheless, and Close says why the record still has the node. At most one call of the
@@ -51,13 +24,21 @@ func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision)
 func TestLeaseStuckStore(t *testing.T) {
 	for _, joined := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-			stuck := &stuckStore{Store: &g.store, released: make(chan struct{})}
-			stuck.stuck.Store(!joined)
-			g.wrapStore = func(store.Store) store.Store { return stuck }
+			var stuck atomic.Bool
+			var calls atomic.Int32 // that are stuck
+			stuck.Store(!joined)
+			released := make(chan struct{})
+			g.before = func(context.Context, bool) error {
+				if stuck.Load() {
+					calls.Add(1)
+					<-released // even if the context has ended
+				}
+				return nil
+			}
 			s := g.join()
 			if joined {
 				require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
-				stuck.stuck.Store(true)
+				stuck.Store(true)
 			}
 			time.Sleep(3 * leaseOf)
 			_, err := s.Mutex("x").TryAcquire(t.Context())
@@ -72,73 +53,55 @@ func TestLeaseStuckStore(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrStore)
 			}
-			require.EqualValues(t, 1, stuck.calls.Load())
-			close(stuck.released) // or the bubble would not end
+			require.EqualValues(t, 1, calls.Load())
+			close(released) // or the bubble would not end
 		})
 	}
-}
-
-// leftStore is a store whose operations return long after their contexts have ended.
-type leftStore struct {
-	store.Store
-	late atomic.Bool
-}
-
-func (s *leftStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	value, rev, err := s.Store.Load(ctx)
-	if s.late.Load() {
-		time.Sleep(2 * leaseOf)
-	}
-	return value, rev, err
 }
 
 // What a store returns after it was left behind is dropped. With the race detector this test shows that
 // nobody looks at it any more.
 func TestLeaseLeftBehindStore(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		left := &leftStore{Store: &g.store}
-		g.wrapStore = func(store.Store) store.Store { return left }
+		var late atomic.Bool
+		g.after = func(context.Context, bool) error {
+			if late.Load() {
+				time.Sleep(2 * leaseOf) // whatever the context says
+			}
+			return nil
+		}
 		s := g.join()
 		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
-		left.late.Store(true)
+		late.Store(true)
 		time.Sleep(5 * leaseOf)
 		_, err := s.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrStore)
-		left.late.Store(false)
+		late.Store(false)
 		require.NoError(t, s.Ready(nodetest.ContextFor(t, 5*leaseOf)))
 	})
 }
 
-// deniedStore is a store that refuses the operations that are denied.
-type deniedStore struct {
-	store.Store
-	loads, swaps atomic.Bool // are denied
+// denied makes the stores of processes that start later refuse the calls that are denied.
+func (g *group) denied() (loads, swaps *atomic.Bool) {
+	loads, swaps = new(atomic.Bool), new(atomic.Bool)
+	g.before = func(_ context.Context, swap bool) error {
+		if swap && swaps.Load() || !swap && loads.Load() {
+			return errDenied
+		}
+		return nil
+	}
+	return loads, swaps
 }
 
 var errDenied = fmt.Errorf("%w: permission denied", store.ErrUnusable)
-
-func (s *deniedStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	if s.loads.Load() {
-		return nil, "", errDenied
-	}
-	return s.Store.Load(ctx)
-}
-
-func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	if s.swaps.Load() {
-		return "", errDenied
-	}
-	return s.Store.Swap(ctx, value, rev)
-}
 
 // If only an operator can mend the store, a node that has not acted yet stops at once.
 func TestLeaseUnusableStore(t *testing.T) {
 	for _, loads := range []bool{true, false} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-			denied := &deniedStore{Store: &g.store}
-			denied.loads.Store(loads)
-			denied.swaps.Store(!loads)
-			g.wrapStore = func(store.Store) store.Store { return denied }
+			deniesLoads, deniesSwaps := g.denied()
+			deniesLoads.Store(loads)
+			deniesSwaps.Store(!loads)
 			began := time.Now()
 			s := g.join()
 			require.ErrorIs(t, s.Ready(t.Context()), store.ErrUnusable)
@@ -155,71 +118,40 @@ func TestLeaseUnusableStore(t *testing.T) {
 // A member that has acted goes on when the store is mended.
 func TestLeaseUnusableStoreLater(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		denied := &deniedStore{Store: &g.store}
-		g.wrapStore = func(store.Store) store.Store { return denied }
+		loads, swaps := g.denied()
 		s := g.join()
 		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
-		denied.loads.Store(true)
-		denied.swaps.Store(true)
+		loads.Store(true)
+		swaps.Store(true)
 		time.Sleep(2 * leaseOf)
 		_, err := s.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrStore)
 		require.ErrorIs(t, err, store.ErrUnusable)
-		denied.loads.Store(false)
-		denied.swaps.Store(false)
+		loads.Store(false)
+		swaps.Store(false)
 		require.NoError(t, s.Mutex("x").Do(nodetest.ContextFor(t, leaseOf), nodetest.Nothing))
 	})
-}
-
-// A distantStore answers after a while.
-type distantStore struct {
-	store.Store
-	distance time.Duration
-}
-
-func (s distantStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	time.Sleep(s.distance)
-	return s.Store.Load(ctx)
-}
-
-func (s distantStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	time.Sleep(s.distance)
-	return s.Store.Swap(ctx, value, rev)
-}
-
-// greeted is a link that gets frames of a stranger more often than the store answers.
-type greeted struct {
-	transport.DynamicLink
-	closed chan struct{}
-}
-
-func (l greeted) Open(host transport.Host) error {
-	go func() {
-		for {
-			select {
-			case <-l.closed:
-				return
-			case <-time.After(time.Millisecond):
-				host.Deliver(999, nil)
-			}
-		}
-	}()
-	return l.DynamicLink.Open(host)
-}
-
-func (l greeted) Close() error {
-	close(l.closed)
-	return l.DynamicLink.Close()
 }
 
 // Even if strangers send frames all the time, a member excludes a crashed member, and can leave.
 func TestLeaseGreetings(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		g.wrapStore = func(s store.Store) store.Store { return distantStore{s, 20 * time.Millisecond} }
-		g.wrapLink = func(l transport.DynamicLink) transport.DynamicLink { return greeted{l, make(chan struct{})} }
+		g.delayed(20 * time.Millisecond)
 		s := g.join()
+		over := make(chan struct{})
+		defer close(over)
+		go func() { // strangers are faster than the store
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond):
+					s.host.Deliver(999, nil)
+				}
+			}
+		}()
 		require.NoError(t, s.Ready(nodetest.ContextFor(t, 2*leaseOf)))
-		g.wrapStore, g.wrapLink = nil, nil
+		g.before = nil
 		other := g.join()
 		other.acquire("x")
 		waiting := s.acquireLater(t.Context(), "x")
@@ -339,42 +271,32 @@ func TestLeaseForgotten(t *testing.T) {
 	})
 }
 
-// A forgetful store does the first swap and loses its answer, and answers nothing more until it is told to.
-type forgetful struct {
-	store.Store
-	swapped, answers atomic.Bool
-}
-
-func (s *forgetful) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	if s.swapped.Load() && !s.answers.Load() {
-		<-ctx.Done()
-		return nil, "", ctx.Err()
-	}
-	return s.Store.Load(ctx)
-}
-
-func (s *forgetful) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	next, err := s.Store.Swap(ctx, value, rev)
-	if err == nil && !s.swapped.Swap(true) {
-		return "", errors.New("the answer is lost")
-	}
-	return next, err
-}
-
 // Rule 5.5: a process whose join was done without an answer, and which the others have excluded before it knew,
 // goes on as another life: it joins under another number, and its callers get their locks.
 func TestJoinMissed(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
 		one := g.open(1)[0]
-		way := &forgetful{Store: &g.store}
-		g.wrapStore = func(store.Store) store.Store { return way }
+		var swapped, answers atomic.Bool
+		g.before = func(ctx context.Context, _ bool) error {
+			if !swapped.Load() || answers.Load() {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		g.after = func(_ context.Context, swaps bool) error { // the first swap is done
+			if swaps && !swapped.Swap(true) {
+				return errors.New("the answer is lost")
+			}
+			return nil
+		}
 		s := g.join()
 		next := s.acquireLater(t.Context(), "x")
 		for len(one.Status().View.Members) < 2 { // which does not act
 			time.Sleep(time.Millisecond)
 		}
 		one.sees(1)
-		way.answers.Store(true)
+		answers.Store(true)
 		h := granted(t, next)
 		require.Equal(t, dmutex.NodeID(3), s.Self(), "the number 2 was that of the life that it missed")
 		require.Equal(t, 1, s.Status().Lease.Exclusions)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -510,34 +509,17 @@ func TestLeaseMisuse(t *testing.T) {
 	})
 }
 
-// A countingStore counts the operations that reach it.
-type countingStore struct {
-	store.Store
-	loads, swaps atomic.Int64
-}
-
-func (s *countingStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	s.loads.Add(1)
-	return s.Store.Load(ctx)
-}
-
-func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	s.swaps.Add(1)
-	return s.Store.Swap(ctx, value, rev)
-}
-
 // A process that joins and leaves loads the record once, and writes it twice. A store that has not
 // answered yet has not failed, so a TryAcquire waits for it.
 func TestLeaseJoinAndLeave(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		counting := &countingStore{Store: &g.store}
-		g.wrapStore = func(store.Store) store.Store { return counting }
+		loads, swaps := g.counted()
 		s := g.join()
 		time.Sleep(leaseOf / 10)
 		s.close()
 		require.Equal(t, node.LeaseEnded, s.Status().Lease.State)
-		require.EqualValues(t, 1, counting.loads.Load())
-		require.EqualValues(t, 2, counting.swaps.Load())
+		require.EqualValues(t, 1, loads.Load())
+		require.EqualValues(t, 2, swaps.Load())
 
 		h, err := g.join().Mutex("x").TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -550,19 +532,18 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 func TestLeaseCost(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *group) {
 		const n, leases, locks = 5, 10, 100
-		counting := &countingStore{Store: &g.store}
-		g.wrapStore = func(store.Store) store.Store { return counting }
+		loads, swaps := g.counted()
 		all := g.open(n)
 		time.Sleep(leaseOf)
 		before := g.sent()
-		loads, swaps := counting.loads.Load(), counting.swaps.Load()
+		loaded, swapped := loads.Load(), swaps.Load()
 		for i := range locks {
 			time.Sleep(leaseOf * leases / locks)
 			require.NoError(t, all[i%n].acquire("x").Release())
 		}
 		synctest.Wait()
-		require.EqualValues(t, 3*n*leases, counting.loads.Load()-loads) // operating.md says so: 18 a minute and member
-		require.Equal(t, swaps, counting.swaps.Load())
+		require.EqualValues(t, 3*n*leases, loads.Load()-loaded) // operating.md says so: 18 a minute and member
+		require.Equal(t, swapped, swaps.Load())
 
 		strict := memoryGroup(t, g.algorithm, n)
 		for i := range locks {

@@ -9,15 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/store"
 )
 
 // Members that begin together are in soon, and those that close together are gone soon, with a few swaps each.
 func TestLeaseTogether(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *group) {
 		const n = 32
-		counting := &countingStore{Store: &g.store}
-		g.wrapStore = func(store.Store) store.Store { return distantStore{counting, 3 * time.Millisecond} }
+		_, swaps := g.counted()
+		g.delayed(3 * time.Millisecond)
 		began := time.Now()
 		for range n {
 			g.join()
@@ -26,7 +25,7 @@ func TestLeaseTogether(t *testing.T) {
 			time.Sleep(leaseOf / 100)
 		}
 		require.Less(t, time.Since(began), leaseOf)
-		require.Less(t, counting.swaps.Swap(0), int64(6*n))
+		require.Less(t, swaps.Swap(0), int64(6*n))
 		time.Sleep(2 * leaseOf) // they act
 
 		began = time.Now()
@@ -36,7 +35,7 @@ func TestLeaseTogether(t *testing.T) {
 		}
 		closing.Wait()
 		require.Less(t, time.Since(began), leaseOf)
-		require.Less(t, counting.swaps.Load(), int64(6*n))
+		require.Less(t, swaps.Load(), int64(6*n))
 		time.Sleep(leaseOf)
 		require.Len(t, g.all[0].Status().View.Members, 1)
 	})
