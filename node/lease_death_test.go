@@ -147,12 +147,8 @@ func TestLeaseRestartAfterDeath(t *testing.T) {
 	for _, deaths := range []bool{true, false} {
 		t.Run(fmt.Sprintf("deaths %v", deaths), func(t *testing.T) {
 			bubbleLease(t, central.New, func(t *testing.T, g *group) {
-				one, two, three := g.join(), g.join(), g.join()
-				var members []dmutex.NodeID
-				for _, s := range []*member{one, two, three} {
-					require.NoError(t, s.Ready(t.Context()))
-					members = append(members, s.Self())
-				}
+				all, members := slices.Clone(g.open(3)), g.members
+				one, two, three := all[0], all[1], all[2]
 				free, theirs := nameAt(two.Self(), members), "x"
 				three.acquire(theirs)
 				dead := three.Self()
@@ -185,11 +181,8 @@ func TestLeasePast(t *testing.T) {
 	for _, a := range append(slices.Clone(algorithms.All), algorithms.Algorithm{Name: "default"}) {
 		t.Run(a.Name, func(t *testing.T) {
 			bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
-				one, two, three := g.join(), g.join(), g.join()
-				for _, s := range g.all {
-					require.NoError(t, s.Ready(t.Context()))
-				}
-				members := []dmutex.NodeID{one.Self(), two.Self(), three.Self()}
+				all, members := slices.Clone(g.open(3)), g.members
+				one, two, three := all[0], all[1], all[2]
 				at := func(home *member, k int) string { return namesAt(home.Self(), members, k+1)[k] }
 				theirs := at(one, 0)
 				three.acquire(theirs)
@@ -302,21 +295,12 @@ func TestLeaseCrashBounds(t *testing.T) {
 		for _, holds := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, holding %v", name, holds), func(t *testing.T) {
 				bubbleLease(t, nil, func(t *testing.T, g *group) {
-					var all [3]*member
 					if tt.proof {
 						g.proving()
 					}
-					for i := range all {
-						all[i] = g.join()
-					}
-					var members []dmutex.NodeID
-					for _, s := range all {
-						require.NoError(t, s.Ready(t.Context()))
-						members = append(members, s.Self())
-					}
+					all, members := slices.Clone(g.open(3)), g.members
 					dead := all[2]
-					ascending := slices.Sorted(slices.Values(members))
-					witness := func(home dmutex.NodeID) dmutex.NodeID { return ascending[(slices.Index(ascending, home)+1)%3] }
+					witness := func(home dmutex.NodeID) dmutex.NodeID { return members[(slices.Index(members, home)+1)%3] }
 					of := make(map[dmutex.NodeID][]string) // locks, by their homes
 					for _, home := range members {
 						of[home] = namesAt(home, members, 3)

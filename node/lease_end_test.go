@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
+	"github.com/dmutex/dmutex/internal/kit/servetest"
 	"github.com/dmutex/dmutex/internal/leases"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -310,38 +311,6 @@ func TestLeaseLateClose(t *testing.T) {
 	}
 }
 
-// A door is a listener for clients in memory.
-type door struct {
-	calls  chan net.Conn
-	closed chan struct{}
-}
-
-func newDoor() *door { return &door{make(chan net.Conn), make(chan struct{})} }
-
-func (d *door) Accept() (net.Conn, error) {
-	select {
-	case nc := <-d.calls:
-		return nc, nil
-	case <-d.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (d *door) Close() error   { close(d.closed); return nil }
-func (d *door) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (d *door) dial(ctx context.Context, _ string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case d.calls <- far:
-		return near, nil
-	case <-d.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // LESSONS L55. A client holds a lock, and the wall clock of its member is set, once or again and again. The
 // member may lose what it holds itself, but nobody is granted what the client still holds. When the clock is
 // set no more, the lock is free soon after the client has lost it.
@@ -368,15 +337,15 @@ func TestWallClockOfMember(t *testing.T) {
 		for others := range 2 {
 			t.Run(name, func(t *testing.T) {
 				bubbleLease(t, central.New, func(t *testing.T, g *group) {
-					d := newDoor()
+					d := make(servetest.Door)
 					g.clients = &node.Clients{Listeners: []net.Listener{d}}
 					s := g.join()
 					for range others {
-						g.clients = &node.Clients{Listeners: []net.Listener{newDoor()}}
+						g.clients = &node.Clients{Listeners: []net.Listener{make(servetest.Door)}}
 						g.join()
 					}
 					require.NoError(t, s.Ready(t.Context()))
-					c, err := client.New(client.Config{Members: []string{"s"}, Dial: d.dial})
+					c, err := client.New(client.Config{Members: []string{"s"}, Dial: d.Dial})
 					require.NoError(t, err)
 					defer c.Close()
 					time.Sleep(leaseOf / 10)

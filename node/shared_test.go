@@ -65,35 +65,26 @@ func TestShared(t *testing.T) {
 		require.Equal(t, 1, g.node(1).Status().Shared)
 		require.Zero(t, g.node(3).Status().Shared)
 
-		alone := make(chan lock.Held)
-		go func() { alone <- g.acquire(3, "x") }()
+		alone := g.acquireLater(t.Context(), 3, "x")
 		time.Sleep(100 * time.Millisecond)
 		for _, id := range g.members {
 			_, err := g.node(id).Mutex("x").Shared().TryAcquire(t.Context())
 			require.ErrorIs(t, err, node.ErrBusy, "the door is closed at %d", id)
 		}
-		late := make(chan lock.Held)
+		late := make(chan lock.Held, 1)
 		go func() { late <- g.share(1, "x") }()
 		for _, h := range readers {
-			select {
-			case <-alone:
-				require.Fail(t, "a writer among readers")
-			default:
-			}
+			require.Empty(t, alone, "a writer among readers")
 			require.NoError(t, h.Err())
 			require.NoError(t, h.Release())
 			time.Sleep(20 * time.Millisecond)
 		}
-		h := <-alone
+		h := granted(t, alone)
 		for _, r := range readers {
 			require.Greater(t, h.Fence(), r.Fence())
 		}
 		time.Sleep(100 * time.Millisecond)
-		select {
-		case <-late:
-			require.Fail(t, "a reader beside a writer")
-		default:
-		}
+		require.Empty(t, late, "a reader beside a writer")
 		require.NoError(t, h.Release())
 		r := <-late
 		require.Greater(t, r.Fence(), h.Fence())
@@ -178,18 +169,13 @@ func TestSharedViews(t *testing.T) {
 		require.NoError(t, g.node(3).Ready(t.Context()))
 		readers = append(readers, g.share(1, "x"))
 		require.Equal(t, readers[0].Fence(), readers[4].Fence())
-		alone := make(chan lock.Held)
-		go func() { alone <- g.acquire(3, "x") }()
+		alone := g.acquireLater(t.Context(), 3, "x")
 		for _, h := range readers {
 			time.Sleep(100 * time.Millisecond)
-			select {
-			case <-alone:
-				require.Fail(t, "a writer among readers")
-			default:
-			}
+			require.Empty(t, alone, "a writer among readers")
 			require.NoError(t, h.Release())
 		}
-		h := <-alone
+		h := granted(t, alone)
 		for _, r := range readers {
 			require.Greater(t, h.Fence(), r.Fence())
 		}
@@ -424,11 +410,8 @@ func TestSharedDeath(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
-				one, two, three := g.join(), g.join(), g.join()
-				for _, s := range g.all {
-					require.NoError(t, s.Ready(t.Context()))
-				}
-				members := []dmutex.NodeID{one.Self(), two.Self(), three.Self()}
+				all, members := slices.Clone(g.open(3)), g.members
+				one, two, three := all[0], all[1], all[2]
 				var names []string // several, so that the survivors' lists of them must be in order
 				at := map[dmutex.NodeID]string{}
 				for i := 0; len(names) < 20; i++ {
@@ -478,10 +461,8 @@ func TestCarriedHolds(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{"default": nil, "central": central.New, "ricart": ricart.New, "lamport": lamport.New} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, algorithm, func(t *testing.T, g *group) {
-				one, two, three := g.join(), g.join(), g.join()
-				for _, s := range g.all {
-					require.NoError(t, s.Ready(t.Context()))
-				}
+				members := slices.Clone(g.open(3))
+				one, two, three := members[0], members[1], members[2]
 				held := make(map[string]lock.Held)
 				for i := range 12 {
 					name := fmt.Sprint("lock ", i)
@@ -531,8 +512,7 @@ func TestSilentReader(t *testing.T) {
 			for _, dead := range []bool{false, true} { // the home of the lock
 				t.Run(fmt.Sprintf("%s, a survivor shares it %v, its home is dead %v", a.Name, shared, dead), func(t *testing.T) {
 					bubbleLease(t, a.Algorithm, func(t *testing.T, g *group) {
-						all := slices.Clone(g.open(3))
-						members := []dmutex.NodeID{all[0].Self(), all[1].Self(), all[2].Self()}
+						all, members := slices.Clone(g.open(3)), g.members
 						name := nameAt(members[map[bool]int{false: 0, true: 2}[dead]], members)
 						_, err := all[2].Mutex(name).Shared().Acquire(t.Context())
 						require.NoError(t, err)

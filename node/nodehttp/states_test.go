@@ -18,28 +18,11 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
+	"github.com/dmutex/dmutex/internal/kit/servetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
-
-// A door is a listener in memory.
-type door chan net.Conn
-
-func (d door) Accept() (net.Conn, error) {
-	if nc, ok := <-d; ok {
-		return nc, nil
-	}
-	return nil, net.ErrClosed
-}
-func (d door) Close() error   { close(d); return nil }
-func (d door) Addr() net.Addr { return nil }
-
-func (d door) dial(context.Context, string) (net.Conn, error) {
-	near, far := net.Pipe()
-	d <- far
-	return near, nil
-}
 
 // states returns pages of a group of three in three states: calm; after a crash, with locks that wait
 // for the lease of the dead member; and with 200 locks and 50 clients.
@@ -51,12 +34,12 @@ func states(t *testing.T) map[string]string {
 		var record store.Memory
 		var nodes []*node.Node
 		var last *outagetest.Store // of the last
-		way := make(door)
-		var theirs door
+		way := make(servetest.Door)
+		var theirs servetest.Door
 		for i, name := range []string{"invoices-7d4b9c-abcde", "invoices-7d4b9c-fghij", "invoices-7d4b9c-klmno"} {
 			at := way // of the first
 			if i > 0 {
-				at = make(door)
+				at = make(servetest.Door)
 			}
 			last, theirs = outagetest.New(t, &record, outagetest.Faults{}), at
 			n, err := node.Open(t.Context(), last, network.Link(dmutex.None), node.Config{
@@ -75,7 +58,7 @@ func states(t *testing.T) map[string]string {
 			require.NoError(t, err)
 		}
 		job := func(name string, lock string) *client.Client {
-			c, err := client.New(client.Config{Members: []string{"m"}, Name: name, Dial: way.dial})
+			c, err := client.New(client.Config{Members: []string{"m"}, Name: name, Dial: way.Dial})
 			require.NoError(t, err)
 			go func() { _, _ = c.Mutex(lock).Acquire(waits) }()
 			synctest.Wait()
@@ -101,7 +84,7 @@ func states(t *testing.T) map[string]string {
 		time.Sleep(time.Second)
 		page("crowd")
 
-		link, err := theirs.dial(t.Context(), "")
+		link, err := theirs.Dial(t.Context(), "")
 		require.NoError(t, err)
 		var gone atomic.Bool
 		moving, err := client.New(client.Config{Members: []string{"first", "last"}, Name: "moving", Dial: func(ctx context.Context, address string) (net.Conn, error) {
@@ -109,7 +92,7 @@ func states(t *testing.T) map[string]string {
 			case gone.Load() == (address == "last"):
 				return nil, errors.New("not reached")
 			case gone.Load():
-				return way.dial(ctx, address)
+				return way.Dial(ctx, address)
 			}
 			return link, nil
 		}})
