@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -550,25 +550,6 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A journal is a log that is read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(record []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(record)
-}
-
-func (j *journal) String() string {
-	synctest.Wait()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // L78: after a crash the survivors name the crashed member, and what they wait for, all the time.
 func TestLeaseCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -577,11 +558,10 @@ func TestLeaseCrash(t *testing.T) {
 		var record store.Memory
 		var nodes []*node.Node
 		var stores []*outagetest.Store
-		var log journal
-		logger := slog.New(slog.NewTextHandler(&log, nil))
+		var log nodetest.Journal
 		for range 3 {
 			faulty := outagetest.New(t, &record, outagetest.Faults{})
-			n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{Name: "web", Logger: logger})
+			n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{Name: "web", Logger: log.Logger()})
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
 			nodes, stores = append(nodes, n), append(stores, faulty)
@@ -607,6 +587,7 @@ func TestLeaseCrash(t *testing.T) {
 		stores[2].Outage(true)
 		crash(net, nodes, 3)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		for _, n := range nodes[:2] {
 			code, body = ready(n)
 			require.Equal(t, http.StatusOK, code)
@@ -617,11 +598,13 @@ func TestLeaseCrash(t *testing.T) {
 		for len(nodes[0].Status().View.Members) == 3 || !nodes[0].Status().View.Acts {
 			time.Sleep(10 * time.Millisecond)
 		}
+		synctest.Wait()
 		for _, n := range nodes[:2] {
 			require.Contains(t, log.String(), fmt.Sprintf("level=WARN msg=waiting node=%d waited=0s err=%q", n.Self(),
 				"waiting until the leases of members web (node 3), which were excluded, have ended: at most 10.2s more"))
 		}
 		time.Sleep(8 * time.Second)
+		synctest.Wait()
 		require.Regexp(t, `msg="lock is waited for" .*lock=theirs .*for="waiting for the leases of former members web \(node 3\), which may hold it: at most `, log.String())
 		for len(next) == 0 {
 			code, _ = ready(nodes[0])

@@ -52,6 +52,15 @@ func alone(t *testing.T, cfg Config, test func(g *Group)) {
 	})
 }
 
+// half returns a group of two that is not open, and has not met the other one.
+func half(t *testing.T) *Group {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	return g
+}
+
 // The trouble of a view is not forgotten for trouble of an older view that is reported later. A
 // report can be late because the epoch is read under no mutex when a message cannot be decoded.
 func TestLateTrouble(t *testing.T) {
@@ -193,10 +202,7 @@ func TestRetire(t *testing.T) {
 // A report that never ends takes bounded memory, in bytes that wait for the rest of them and in what they are
 // read as.
 func TestEndlessReport(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-	require.NoError(t, err)
+	g := half(t)
 	p := g.peer(2)
 	part := append([]byte{saysMore}, make([]byte, 1<<10)...)
 	most := 0
@@ -237,10 +243,7 @@ func TestEndlessReport(t *testing.T) {
 // What follows a part that was refused is no message of its own: a report without its first holds would free them.
 func TestRestOfRefusedReport(t *testing.T) {
 	for _, refused := range []byte{saysSome, saysMore} {
-		net, err := memlink.New(memlink.Config{})
-		require.NoError(t, err)
-		g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-		require.NoError(t, err)
+		g := half(t)
 		p := g.peer(2)
 		if refused == saysSome {
 			g.Message(2, 0, []byte{refused, 0xc1})
@@ -266,10 +269,7 @@ func TestRestOfRefusedReport(t *testing.T) {
 
 // The parts of two messages are not joined.
 func TestPartsOfTwoMessages(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-	require.NoError(t, err)
+	g := half(t)
 	some := Parts(someReport(), 1<<20)[0]
 	some[0] = saysSome
 	g.Message(2, 0, some)
@@ -289,10 +289,7 @@ func TestPartsWithoutPast(t *testing.T) {
 
 // A long message leaves the locks room in the mail, also if the peer takes nothing in.
 func TestLongReportLeavesRoom(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-	require.NoError(t, err)
+	g := half(t)
 	m := membership.Message{Kind: membership.Report}
 	for i := range 200_000 {
 		m.Holds = append(m.Holds, membership.Hold{Lock: fmt.Sprintf("lock/%011d", i), Fence: 1 << 50})
@@ -310,10 +307,7 @@ func TestLongReportLeavesRoom(t *testing.T) {
 // In the strict mode the name of a former process is not shown for the next one with its number. Nothing is
 // left of what the former one has said in part, or was to be told.
 func TestAnotherProcess(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-	require.NoError(t, err)
+	g := half(t)
 	g.remember(map[dmutex.NodeID]About{2: {Name: "web-2"}})
 	require.Equal(t, "web-2 (node 2)", g.Called(2))
 	p := g.peer(2)
@@ -333,11 +327,9 @@ func TestAnotherProcess(t *testing.T) {
 
 // A message about views that finds no room in the mail waits, and those behind it do. They are tried again.
 func TestNoRoom(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-	require.NoError(t, err)
+	g := half(t)
 	large, small := make([]byte, 1000), []byte{saysLast}
+	var err error
 	for err == nil {
 		_, err = g.Mail.Send(2, large)
 	}
@@ -381,10 +373,7 @@ func TestClash(t *testing.T) {
 
 // A group keeps the names of its members, and of as many former ones as there can be: the last that joined.
 func TestNamesAreBounded(t *testing.T) {
-	net, err := memlink.New(memlink.Config{})
-	require.NoError(t, err)
-	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
-	require.NoError(t, err)
+	g := half(t)
 	for id := dmutex.NodeID(2); id < 10+membership.MaxFormer; id++ {
 		g.remember(map[dmutex.NodeID]About{id: {Name: fmt.Sprint("web-", id)}})
 	}
