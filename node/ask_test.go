@@ -3,8 +3,6 @@ package node_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -266,69 +263,4 @@ func TestAskWithoutAHandle(t *testing.T) {
 			})
 		}))
 	})
-}
-
-// On a bad network, all members ask, and holders release. Holds do not overlap, fences rise, and
-// every caller is served.
-func TestAskSoak(t *testing.T) {
-	for _, a := range algorithms.Some() {
-		t.Run(a.Name, func(t *testing.T) {
-			const seed = 1
-			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
-			bubble(t, both, a.Algorithm, cfg, func(t *testing.T, g *group) { askSoak(t, g, seed) })
-		})
-	}
-}
-
-func askSoak(t *testing.T, g *group, seed uint64) {
-	t.Logf("seed %d", seed)
-	g.open(3)
-	var (
-		users, askers sync.WaitGroup
-		mu            sync.Mutex
-		inside        bool
-		fence         uint64
-		over          = make(chan struct{})
-	)
-	for i, id := range g.members {
-		rng := rand.New(rand.NewPCG(seed, uint64(i)))
-		askers.Go(func() {
-			for {
-				select {
-				case <-over:
-					return
-				case <-time.After(time.Duration(1 + rng.Int64N(int64(50*time.Millisecond)))):
-					require.NoError(t, g.mutex(id, "x").Ask(t.Context()))
-				}
-			}
-		})
-		for j := range 4 {
-			users.Go(func() {
-				for k := range 10 {
-					h := g.acquire(id, "x")
-					mu.Lock()
-					require.False(t, inside, "overlap, seed %d", seed)
-					require.Greater(t, h.Fence(), fence, "seed %d", seed)
-					inside, fence = true, h.Fence()
-					mu.Unlock()
-					if (j+k)%2 == 0 {
-						require.NoError(t, h.Context().Err())
-					}
-					<-node.Asked(h)
-					require.NoError(t, h.Err())
-					mu.Lock()
-					inside = false
-					mu.Unlock()
-					require.NoError(t, h.Release())
-				}
-			})
-		}
-	}
-	users.Wait()
-	close(over)
-	askers.Wait()
-	for _, n := range g.all {
-		require.NoError(t, n.Status().Err)
-		require.Zero(t, n.Status().Refused)
-	}
 }

@@ -25,6 +25,43 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
+// tcpGroup opens n nodes over TCP on the loopback interface.
+func tcpGroup(b testing.TB, a dmutex.Algorithm, n int, deadlock time.Duration) []*node.Node {
+	b.Helper()
+	var (
+		members []dmutex.NodeID
+		links   []*tcplink.Link
+		nodes   []*node.Node
+	)
+	for id := range dmutex.NodeID(n) {
+		members = append(members, id+1)
+	}
+	peers := make(map[dmutex.NodeID]string)
+	for _, id := range members {
+		peers[id] = ""
+	}
+	for _, id := range members {
+		l, err := tcplink.New(tcplink.Config{Self: id, Listen: "127.0.0.1:0", Peers: peers})
+		require.NoError(b, err)
+		links = append(links, l)
+	}
+	for i, l := range links {
+		for j, id := range members {
+			if i != j {
+				require.NoError(b, l.SetPeer(id, links[j].Addr().String()))
+			}
+		}
+		n, err := node.OpenStrict(b.Context(), members[i], members, l, node.Config{Algorithm: a, Deadlock: deadlock})
+		require.NoError(b, err)
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		require.NoError(b, n.Ready(b.Context()))
+	}
+	b.Cleanup(func() { closeAll(b, nodes) })
+	return nodes
+}
+
 // openLeases opens n nodes with a store over TCP on the loopback interface.
 func openLeases(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
 	b.Helper()

@@ -248,7 +248,8 @@ func TestCycleCloses(t *testing.T) {
 	})
 }
 
-// Deadlocks are broken over a network that loses, repeats and reorders frames.
+// Each transaction takes its locks in an order of its own, over a network that loses, repeats and reorders frames. A
+// victim releases and tries again. All finish in the end, and no lock stays held.
 func TestDeadlockOnABadNetwork(t *testing.T) {
 	for _, a := range algorithms.Some() {
 		t.Run(a.Name, func(t *testing.T) {
@@ -256,19 +257,10 @@ func TestDeadlockOnABadNetwork(t *testing.T) {
 			bubble(t, both, a.Algorithm, bad, func(t *testing.T, g *group) {
 				g.deadlock = time.Second
 				g.open(4)
-				g.everybodyRetries(7, true)
+				require.NotZero(t, g.everybodyRetries(7, true))
 			})
 		})
 	}
-}
-
-// Each transaction takes its locks in an order of its own. A victim releases and tries again. All
-// finish in the end, and no lock stays held.
-func TestEverybodyRetries(t *testing.T) {
-	eachDetecting(t, both, func(t *testing.T, g *group) {
-		g.open(5)
-		require.NotZero(t, g.everybodyRetries(1, true))
-	})
 }
 
 // If all transactions take their locks in one fixed order, none is ever a victim, on a network with

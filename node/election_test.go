@@ -18,7 +18,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/epochs"
-	"github.com/dmutex/dmutex/internal/kit/algorithms"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
@@ -89,72 +88,6 @@ func (g *group) idle(name string) {
 	}
 	for leader, epoch := range g.node(1).Election(name).Observe(nodetest.ContextFor(g.t, time.Second)) {
 		require.Fail(g.t, "somebody leads", "node %d, epoch %d", leader, epoch)
-	}
-}
-
-// Many candidates campaign again and again, over a network that loses, repeats and reorders frames.
-// One leads at a time, and epochs rise. Every observer sees the epochs in order, and in the end
-// that nobody leads.
-func TestElection(t *testing.T) {
-	for _, a := range algorithms.Some() {
-		t.Run(a.Name, func(t *testing.T) {
-			const seed = 1
-			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
-			bubble(t, both, a.Algorithm, cfg, func(t *testing.T, g *group) { rule(t, g, seed) })
-		})
-	}
-}
-
-func rule(t *testing.T, g *group, seed uint64) {
-	t.Logf("seed %d", seed)
-	g.open(3)
-	const candidates, terms = 2, 5
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		leader dmutex.NodeID
-		last   uint64
-		led    = make(map[uint64]dmutex.NodeID)
-		seen   []*[]sight
-	)
-	for _, id := range g.members {
-		seen = append(seen, g.observe(id, "x"))
-		for range candidates {
-			wg.Go(func() {
-				for range terms {
-					require.NoError(t, g.node(id).Election("x").Campaign(t.Context(), func(_ context.Context, epoch uint64) error {
-						mu.Lock()
-						require.Equal(t, dmutex.None, leader, "two lead, seed %d", seed)
-						require.Greater(t, epoch, last, "seed %d", seed)
-						leader, last, led[epoch] = id, epoch, id
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						mu.Lock()
-						leader = dmutex.None
-						mu.Unlock()
-						return nil
-					}))
-				}
-			})
-		}
-	}
-	wg.Wait()
-	require.Len(t, led, 3*candidates*terms)
-	g.idle("x")
-	for i, seen := range seen {
-		require.NotEmpty(t, *seen)
-		var before sight
-		for _, s := range *seen {
-			if s.leader == dmutex.None {
-				require.GreaterOrEqual(t, s.epoch, before.epoch, "observer %d, seed %d: %v", i+1, seed, *seen)
-				require.NotEqual(t, before, s)
-			} else {
-				require.Greater(t, s.epoch, before.epoch, "observer %d, seed %d: %v", i+1, seed, *seen)
-				require.Equal(t, led[s.epoch], s.leader)
-			}
-			before = s
-		}
-		require.Equal(t, sight{dmutex.None, last}, before, "observer %d, seed %d", i+1, seed)
 	}
 }
 

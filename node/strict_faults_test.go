@@ -73,20 +73,6 @@ func TestLinkClosedBefore(t *testing.T) {
 	})
 }
 
-// A node that is paused while it waits keeps its place in the queue.
-func TestPauseWhileWaiting(t *testing.T) {
-	each(t, strict, func(t *testing.T, g *group) {
-		g.open(3)
-		held := g.acquire(1, "x")
-		waiting := g.acquireLater(t.Context(), 2, "x")
-		g.net.Pause(2)
-		require.NoError(t, held.Release())
-		time.Sleep(time.Hour)
-		g.net.Resume(2)
-		requireTurns(t, held.Fence(), []<-chan outcome{waiting})
-	})
-}
-
 // requireTurns requires that the waiters get the lock one after another, with the next fences.
 func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 	t.Helper()
