@@ -57,6 +57,9 @@ func (w *World) goesWhileLent() {
 	switch w.Luck.IntN(11) {
 	case 0, 1:
 		w.leave(s).kill()
+		if o := w.some(); o != nil && w.Luck.IntN(2) == 0 { // so that not all that is held by the first may be claimed
+			w.leave(o).kill()
+		}
 	case 2:
 		w.leave(s).close(leaseOf, false)
 	case 3:
