@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/kit/nodetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -268,39 +266,5 @@ func TestLeaseForgotten(t *testing.T) {
 				require.Len(t, s.Status().View.Members, 3)
 			}
 		}
-	})
-}
-
-// Rule 5.5: a process whose join was done without an answer, and which the others have excluded before it knew,
-// goes on as another life: it joins under another number, and its callers get their locks.
-func TestJoinMissed(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		one := g.open(1)[0]
-		var swapped, answers atomic.Bool
-		g.before = func(ctx context.Context, _ bool) error {
-			if !swapped.Load() || answers.Load() {
-				return nil
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		g.after = func(_ context.Context, swaps bool) error { // the first swap is done
-			if swaps && !swapped.Swap(true) {
-				return errors.New("the answer is lost")
-			}
-			return nil
-		}
-		s := g.join()
-		next := s.acquireLater(t.Context(), "x")
-		for len(one.Status().View.Members) < 2 { // which does not act
-			time.Sleep(time.Millisecond)
-		}
-		one.sees(1)
-		answers.Store(true)
-		h := granted(t, next)
-		require.Equal(t, dmutex.NodeID(3), s.Self(), "the number 2 was that of the life that it missed")
-		require.Equal(t, 1, s.Status().Lease.Exclusions)
-		require.NoError(t, h.Release())
-		require.NoError(t, one.acquire("x").Release())
 	})
 }

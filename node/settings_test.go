@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -208,29 +207,6 @@ func TestLeaseOtherSettings(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A member that was cut off returns after the group was restarted with another lease. It stops with
-// ErrConfig, and the new members keep their locks.
-func TestLeaseExcludedFindsOtherSettings(t *testing.T) {
-	bubbleLease(t, ricart.New, func(t *testing.T, g *group) {
-		all := slices.Clone(g.open(2))
-		all[0].isolate(true)
-		require.NoError(t, all[1].acquire("x").Release())
-		all[1].sees(1)
-		all[1].close()
-		s := g.join(func(c *node.Config) { c.Lease *= 6 })
-		held := s.acquire("x")
-
-		all[0].isolate(false)
-		_, err := all[0].Mutex("x").Acquire(nodetest.ContextFor(t, 10*leaseOf))
-		require.ErrorIs(t, err, node.ErrConfig)
-		require.ErrorIs(t, err, node.ErrStopped)
-		require.ErrorContains(t, err, `here "lease 10s", there "lease 1m0s"`)
-		time.Sleep(10 * leaseOf)
-		require.NoError(t, held.Release())
-		require.NoError(t, s.Status().Err)
-	})
 }
 
 // With a store, the record has the versions that its members speak.
