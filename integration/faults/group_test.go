@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,12 +20,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/internal/child"
+	"github.com/dmutex/dmutex/internal/kit/certtest"
 )
 
 const (
 	// patience is long, because only a failing test waits for so long.
 	patience = 2 * time.Minute
+
+	// starving is how long a lock may go without a grant while some place has no fault. A process that was excluded
+	// again and again pauses for about a minute.
+	starving = 70 * time.Second
 
 	workerArg = "worker"
 )
@@ -38,10 +42,6 @@ func TestMain(m *testing.M) {
 		work()
 		return
 	}
-	if len(os.Args) == 2 && os.Args[1] == memberArg {
-		obey()
-		return
-	}
 	// The tests mostly wait. A flag on the command line takes precedence.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		log.Fatal(err)
@@ -49,412 +49,400 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// A place is where one process after the other runs. In the strict mode they have its number.
+type place struct {
+	task
+	cable   *cable
+	where   atomic.Pointer[map[string]string] // the addresses of the present process, by algorithm
+	process *process
+	busy    bool // there is a fault that will end
+}
+
 // A process is a worker as the group sees it.
 type process struct {
-	id      dmutex.NodeID
-	child   *child.Process
-	reports chan report // closed when the process has ended
-	status  error       // of its end
-	paused  bool
-	job     task
-	ended   chan struct{}
-	cable   *cable // with leases: all that comes to it, over NATS also all that it sends
+	child  *child.Process
+	last   report
+	ended  chan struct{}
+	status error // of its end
+	dying  bool  // it was told to end
+
+	// The referee has these.
+	inside   map[uint64]stay
+	replaced bool
+	late     []stay // since then
 }
 
-// A group is some processes, the cables between them, and the referee.
+// A group is some processes, what connects them, and the referee.
 type group struct {
-	t         *testing.T
-	referee   *referee
-	processes []*process
-	cables    []*cable
-	server    *natsServer // nil for TCP
-
-	mu    sync.Mutex
-	where map[dmutex.NodeID]map[string]string                   // the addresses of each process, by algorithm
-	peers map[dmutex.NodeID]map[string]map[dmutex.NodeID]string // the addresses that each process gets
-}
-
-// newGroup starts the processes, and they begin to work.
-func newGroup(t *testing.T, link string, n int, seed uint64, algorithms ...string) *group {
-	return newGroupOf(t, link, n, task{Seed: seed, Algorithms: algorithms})
-}
-
-func newGroupOf(t *testing.T, link string, n int, job task) *group {
-	t.Logf("seed %d", job.Seed)
-	r := &group{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
-	if link == "nats" {
-		r.server = newNATSServer(t, "")
+	t       *testing.T
+	luck    *rand.Rand
+	names   []string // of algorithms
+	referee *referee
+	places  []*place
+	server  interface { // of NATS or of records; nil if it does not crash
+		Start()
+		Crash()
 	}
-	job.Referee, job.Authority = r.referee.listener.Addr().String(), newAuthority(t)
-	algorithms := job.Algorithms
+	down    bool          // the server is
+	well    int64         // when all places had a fault, last
+	longest time.Duration // that a lock went without a grant
+	begun   int           // how many processes have
+	lasts   []report      // of processes that ended in order
+}
+
+// newGroup starts the processes. A lease of 0 stands for the strict mode.
+func newGroup(t *testing.T, over setting, lease time.Duration, n int, names ...string) *group {
+	t.Logf("seed %d", *seed)
+	g := &group{
+		t: t, luck: rand.New(rand.NewPCG(*seed, 0)), names: names,
+		referee: newReferee(), well: instant(),
+	}
+	job := task{Algorithms: names, Seed: *seed, Lease: lease, Book: make(map[string]map[dmutex.NodeID]string), Store: over.store}
+	remote := "" // where there are records that a process reaches through its cable
+	switch over.store {
+	case "file", "prover":
+		job.Where = t.TempDir()
+	case "postgres":
+		db := servers.StartPostgres(t)
+		job.Where, g.server = db.DSN("postgres"), db
+	case "mariadb":
+		db := servers.StartMariaDB(t)
+		job.Where, g.server = db.Socket(), db
+	case "etcd":
+		remote, _ = servers.StartEtcd(t, t.TempDir())
+	case "redis": // whose record is gone when it starts again
+		r := servers.StartRedis(t)
+		remote, g.server = r.Address, r
+	}
+	var ns *natsServer
+	if over.nats {
+		ns = newNATSServer(t)
+		g.server = ns
+	}
+	for _, name := range names {
+		job.Book[name] = make(map[dmutex.NodeID]string)
+	}
+	authority := certtest.New(t)
 	for i := range n {
-		job.Members = append(job.Members, dmutex.NodeID(i+1))
-	}
-	for _, job.Self = range job.Members {
-		if r.server != nil {
-			job.NATS = r.cable().to(t, r.server.address)
+		job.Number = dmutex.NodeID(i + 1)
+		job.Members = append(job.Members, job.Number)
+		job.Papers = issue(t, authority, job.Number)
+		p := &place{task: job, cable: newCable(t)}
+		if remote != "" {
+			p.Where = p.cable.to(t, func() string { return remote })
 		}
-		r.processes = append(r.processes, r.start(job))
-	}
-	peers := make(map[dmutex.NodeID]map[string]map[dmutex.NodeID]string)
-	r.peers = peers
-	for _, p := range r.processes {
-		peers[p.id] = make(map[string]map[dmutex.NodeID]string)
-		for _, a := range algorithms {
-			peers[p.id][a] = make(map[dmutex.NodeID]string)
+		if over.nats {
+			p.NATS = p.cable.to(t, ns.address)
 		}
-	}
-	for _, p := range r.processes {
-		where := r.await(p).Addresses
-		r.mu.Lock()
-		r.where[p.id] = where
-		r.mu.Unlock()
-		for _, q := range r.processes[p.id:] { // they have higher ids, so they dial
-			if r.server != nil {
-				break
-			}
-			c := r.cable()
-			for _, a := range algorithms {
-				peers[q.id][a][p.id] = c.to(t, func() string { return r.address(p.id, a) })
-				peers[p.id][a][q.id] = ""
+		for i, name := range names {
+			if !over.nats && (lease == 0 || secured(i)) { // the others have a port that refuses connections when they are dead
+				job.Book[name][p.Number] = p.cable.to(t, func() string { return p.address(name) })
 			}
 		}
+		g.places = append(g.places, p)
 	}
-	r.all(func(p *process) order { return order{Word: wordWork, Peers: peers[p.id]} })
-	return r
-}
-
-func (r *group) address(id dmutex.NodeID, algorithm string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.where[id][algorithm]
-}
-
-// restart ends a process by a signal, and starts another with its number.
-func (r *group) restart(i int, by syscall.Signal) {
-	r.t.Helper()
-	r.end(i, by)
-	r.begin(i)
-}
-
-// end ends a process by a signal.
-func (r *group) end(i int, by syscall.Signal) {
-	r.t.Helper()
-	p := r.processes[i]
-	require.NoError(r.t, p.child.Signal(by))
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		require.FailNow(r.t, "a process does not end", "process %d", p.id)
+	for _, p := range g.places {
+		p.Members = job.Members
+		g.begin(p)
 	}
-	if by == syscall.SIGTERM {
-		require.NoError(r.t, p.status)
+	return g
+}
+
+func (p *place) address(algorithm string) string {
+	if where := p.where.Load(); where != nil {
+		return (*where)[algorithm]
 	}
+	return ""
 }
 
-// begin starts a process with the number of one that has ended.
-func (r *group) begin(i int) {
-	r.t.Helper()
-	p := r.start(r.processes[i].job)
-	r.processes[i] = p
-	where := r.await(p).Addresses
-	r.mu.Lock()
-	r.where[p.id] = where
-	r.mu.Unlock()
-	require.NoError(r.t, p.child.Tell(order{Word: wordWork, Peers: r.peers[p.id]}))
-	r.await(p)
-}
-
-func (r *group) cable() *cable {
-	c := newCable(r.t)
-	r.cables = append(r.cables, c)
-	return c
-}
-
-// start starts this program again, as a worker.
-func (r *group) start(job task) *process {
-	p := &process{id: job.Self, reports: make(chan report), job: job, ended: make(chan struct{})}
+// begin starts this program again, as a worker.
+func (g *group) begin(at *place) {
+	g.restore() // a process that starts needs its store
+	p := &process{ended: make(chan struct{}), inside: make(map[uint64]stay)}
+	at.process = p
+	g.begun++
 	var err error
 	p.child, err = child.Start(workerArg)
-	require.NoError(r.t, err)
-	stop := make(chan struct{})
-	go func() {
-		defer close(p.ended)
-		defer close(p.reports)
-		for {
-			var said report
-			if err := p.child.Hear(&said); err == io.EOF {
-				return
-			} else if err != nil {
-				p.status = err
-				return
-			}
-			select {
-			case p.reports <- said:
-			case <-stop:
-			}
-		}
-	}()
-	r.t.Cleanup(func() {
-		close(stop)
+	require.NoError(g.t, err)
+	g.t.Cleanup(func() {
 		_ = p.child.Signal(os.Kill) // it may be paused, or have ended
 		<-p.ended
 	})
-	require.NoError(r.t, p.child.Tell(job))
-	return p
-}
-
-// await returns a process's next report.
-func (r *group) await(p *process) report {
-	r.t.Helper()
+	listens := make(chan map[string]string, 1)
+	go func() {
+		defer close(p.ended)
+		defer g.referee.gone(p, false)
+		for {
+			var said report
+			if err := p.child.Hear(&said); err != nil {
+				if err != io.EOF {
+					p.status = err
+				}
+				return
+			}
+			switch {
+			case said.Addresses != nil:
+				listens <- said.Addresses
+			case said.Stay != nil:
+				g.referee.hear(p, *said.Stay)
+			default:
+				p.last = said
+			}
+		}
+	}()
+	require.NoError(g.t, p.child.Tell(at.task))
 	select {
-	case said, ok := <-p.reports:
-		if !ok {
-			require.FailNow(r.t, "a process has ended", "process %d: %v", p.id, p.status)
-		}
-		return said
+	case where := <-listens:
+		at.where.Store(&where)
+	case <-p.ended:
+		require.FailNow(g.t, "a process does not begin", "%v", p.status)
+	}
+}
+
+// kill ends a process at once, and exit in order.
+func (g *group) kill(p *process) {
+	p.dying = true
+	require.NoError(g.t, p.child.Signal(os.Kill))
+	<-p.ended
+	require.ErrorContains(g.t, p.status, "killed", "it has ended by itself before")
+}
+
+func (g *group) exit(p *process) {
+	p.dying = true
+	require.NoError(g.t, p.child.Signal(syscall.SIGTERM))
+}
+
+// leaves reports whether the process was told to end, and has not.
+func (p *place) leaves() bool {
+	select {
+	case <-p.process.ended:
+		return false
+	default:
+		return p.process.dying
+	}
+}
+
+// left waits for the end of a process that was told to exit.
+func (g *group) left(p *process) {
+	select {
+	case <-p.ended:
+		require.NoError(g.t, p.status)
+		g.lasts = append(g.lasts, p.last)
 	case <-time.After(patience):
-		require.FailNow(r.t, "a process does not answer", "process %d", p.id)
+		require.FailNow(g.t, "a process does not end")
 	}
-	panic("unreachable")
 }
 
-// all gives all processes an order and returns their reports.
-func (r *group) all(o func(*process) order) []report {
-	r.t.Helper()
-	for _, p := range r.processes {
-		require.NoError(r.t, p.child.Tell(o(p)))
-	}
-	var said []report
-	for _, p := range r.processes {
-		said = append(said, r.await(p))
-	}
-	return said
-}
+func (p *process) signal(s syscall.Signal) { _ = p.child.Signal(s) } // it may have ended
 
-func (r *group) word(word string) []report {
-	r.t.Helper()
-	return r.all(func(*process) order { return order{Word: word} })
-}
-
-func (p *process) pause() {
-	p.paused = true
-	_ = p.child.Signal(syscall.SIGSTOP)
-}
-
-func (p *process) resume() {
-	p.paused = false
-	_ = p.child.Signal(syscall.SIGCONT)
-}
-
-// strangers connect to the processes, a hundred in a second, and say nothing. Over
-// NATS the processes accept no connections.
-func (r *group) strangers(stop <-chan struct{}) {
-	var doors []string
-	r.mu.Lock()
-	for _, addresses := range r.where {
-		doors = slices.AppendSeq(doors, maps.Values(addresses))
-	}
-	r.mu.Unlock()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	var waiting []net.Conn // the oldest first
-	for i := 0; len(doors) > 0; i++ {
-		select {
-		case <-ticker.C:
-		case <-stop:
-			for _, c := range waiting {
-				c.Close()
-			}
-			return
-		}
-		c, err := net.DialTimeout("tcp", doors[i%len(doors)], time.Second)
-		if err != nil {
-			continue // the backlog of a paused process is soon full
-		}
-		if waiting = append(waiting, c); len(waiting) > 200 {
-			waiting[0].Close()
-			waiting = waiting[1:]
+// free returns the places that have no fault.
+func (g *group) free() (free []*place) {
+	for _, p := range g.places {
+		if !p.busy {
+			free = append(free, p)
 		}
 	}
+	return free
 }
 
-// storm injects faults for a while, and then ends them all.
-func (r *group) storm(rng *rand.Rand, length time.Duration) {
-	stop := make(chan struct{})
-	var crowd sync.WaitGroup
-	crowd.Go(func() { r.strangers(stop) })
-	defer crowd.Wait()
-	defer close(stop)
-	type recovery struct {
-		due  time.Time
-		undo func()
-	}
-	var (
-		recoveries []recovery
-		counts     = make(map[string]int)
-		end        = time.Now().Add(length)
-		ticker     = time.NewTicker(10 * time.Millisecond)
-	)
-	defer ticker.Stop()
-	for now := range ticker.C {
-		over := now.After(end)
-		recoveries = slices.DeleteFunc(recoveries, func(c recovery) bool {
-			if !over && now.Before(c.due) {
-				return false
-			}
-			c.undo()
-			return true
-		})
-		select {
-		case err := <-r.referee.wrong:
-			require.NoError(r.t, err)
-		default:
-		}
-		if over {
+// holder returns a place whose process has held a lock for a while, and the lock. If there is none, it returns any place.
+func (g *group) holder(among []*place) (p *place, lock string) {
+	for _, i := range g.luck.Perm(len(among)) {
+		if p = among[i]; g.referee.holds(p.process) != "" {
 			break
 		}
-		if rng.IntN(10) > 0 {
-			continue
-		}
-		kind, undo := r.fault(rng)
-		counts[kind]++
-		if undo == nil {
-			continue
-		}
-		mean := 150 * time.Millisecond
-		if rng.IntN(10) == 0 {
-			mean *= 10
-		}
-		lasts := time.Duration(rng.ExpFloat64() * float64(mean))
-		recoveries = append(recoveries, recovery{now.Add(min(lasts, length/3)), undo})
 	}
-	r.t.Logf("faults: %v", counts)
+	return p, g.referee.holds(p.process)
 }
 
-// fault injects a fault, and returns the function that ends it, or nil if it is over.
-func (r *group) fault(rng *rand.Rand) (kind string, undo func()) {
-	if r.server != nil && rng.IntN(20) == 0 && r.server.stop() {
-		return "server stopped", r.server.start
-	}
-	if p := r.processes[rng.IntN(len(r.processes))]; rng.IntN(4) == 0 {
-		if p.paused {
-			return "nothing", nil
-		}
-		p.pause()
-		return "paused", p.resume
-	}
-	c := r.cables[rng.IntN(len(r.cables))]
-	if c.faulty {
-		c.drop()
-		return "dropped", nil
-	}
-	c.faulty = true
-	switch rng.IntN(3) {
-	case 0:
-		kind = "unplugged"
-		c.unplug()
-	case 1:
-		kind = "held"
-		c.hold()
-	default:
-		kind = "slow"
-		c.slow(time.Duration(rng.Int64N(int64(30 * time.Millisecond))))
-	}
-	return kind, func() {
-		c.faulty = false
-		c.heal()
+// harm lets a fault happen, and returns the function that ends it.
+func (g *group) harm(at *place, kind string) (end func()) {
+	p := at.process
+	switch kind {
+	case "killed":
+		g.kill(p)
+		return func() { g.begin(at) }
+	case "left":
+		g.exit(p)
+		return func() { g.left(p); g.begin(at) }
+	case "paused":
+		p.signal(syscall.SIGSTOP)
+		return func() { p.signal(syscall.SIGCONT) }
+	default: // unplugged
+		at.cable.plug(false)
+		return func() { at.cable.plug(true) }
 	}
 }
 
-// awaitViews waits until every node of every process is in a view.
-func (r *group) awaitViews() {
-	r.t.Helper()
-	for late := time.After(patience); ; {
-		out := 0
-		for _, said := range r.word(wordTell) {
-			for _, s := range said.States {
-				if s.Changes == 0 {
-					out++
-				}
-			}
+// crash ends the server, unless it is down.
+func (g *group) crash() {
+	if !g.down {
+		g.server.Crash()
+		g.down = true
+	}
+}
+
+// restore starts the server again, if it is down.
+func (g *group) restore() {
+	if g.down {
+		g.server.Start()
+		g.down = false
+	}
+}
+
+// watch fails the test if a process has ended by itself, or if nobody is granted a lock.
+func (g *group) watch() {
+	g.t.Helper()
+	for _, p := range g.places {
+		select {
+		case <-p.process.ended:
+			require.True(g.t, p.process.dying, "process %d has ended: %v", p.Number, p.process.status)
+		default:
 		}
-		if out == 0 {
-			return
+	}
+	now := instant()
+	if len(g.free()) == 0 {
+		g.well = now
+	}
+	for _, lock := range g.locks() {
+		gap := time.Duration(now - max(g.well, g.referee.granted(nil, lock)))
+		g.longest = max(g.longest, gap)
+		require.Less(g.t, gap, starving, "nobody gets %s", lock)
+	}
+}
+
+func (g *group) locks() (names []string) {
+	for _, a := range g.names {
+		for i := range locks {
+			names = append(names, fmt.Sprintf("%s/lock %d", a, i))
 		}
+	}
+	return names
+}
+
+// await waits until something is true.
+func (g *group) await(what string, is func() bool) {
+	g.t.Helper()
+	for late := time.After(patience); !is(); g.watch() {
 		select {
 		case <-late:
-			require.FailNow(r.t, "nodes are in no view", "%d", out)
-		case <-time.After(50 * time.Millisecond):
+			require.FailNow(g.t, "it is not true that "+what)
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// awaitVictim waits until a cycle has had a victim. On a slow machine that takes longer
-// than the faults last.
-func (r *group) awaitVictim() {
-	for late := time.After(patience); ; {
-		for _, said := range r.word(wordTell) {
-			for _, s := range said.States {
-				if s.Deadlocks > 0 {
-					return
-				}
+// awaitHolder returns a place whose process has held a lock for a while.
+func (g *group) awaitHolder() (p *place, lock string) {
+	g.await("a process holds a lock", func() bool { p, lock = g.holder(g.places); return lock != "" })
+	return p, lock
+}
+
+// settle waits until every process is granted every lock again, and returns how long that takes.
+func (g *group) settle() time.Duration {
+	g.t.Helper()
+	begun := instant()
+	g.await("every process is granted every lock", func() bool {
+		return !slices.ContainsFunc(g.places, func(p *place) bool {
+			return slices.ContainsFunc(g.locks(), func(lock string) bool { return g.referee.granted(p.process, lock) < begun })
+		})
+	})
+	return time.Duration(instant() - begun)
+}
+
+// storm lets faults happen for a while, one every half a unit on average, each for up to two and a half, and then ends
+// them all. In the middle it kills all processes at once.
+func (g *group) storm(unit, long time.Duration) {
+	type fault struct {
+		due time.Time
+		at  *place // nil if it is one of the server
+		end func()
+	}
+	var faults []fault
+	heal := func(until time.Time) {
+		faults = slices.DeleteFunc(faults, func(f fault) bool {
+			if f.due.After(until) || f.at != nil && f.at.leaves() {
+				return false
 			}
-		}
-		select {
-		case <-late:
-			require.FailNow(r.t, "no cycle has had a victim")
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// drain waits until the group is at rest: no node holds or waits, and every message
-// that was sent was received. The processes cannot all be asked at the same instant,
-// so drain asks until nothing has happened between two rounds. It returns how many
-// victims of cycles there were.
-func (r *group) drain() (victims uint64) {
-	late := time.After(patience)
-	for before := map[string]state(nil); ; {
-		total := make(map[string]state)
-		idle := true
-		victims = 0
-		for i, said := range r.word(wordTell) {
-			for a, s := range said.States {
-				require.Empty(r.t, s.Err, "%s at %d", a, i+1)
-				require.Zero(r.t, s.Refused, "%s at %d", a, i+1)
-				idle = idle && len(s.Busy) == 0
-				victims += s.Deadlocks
-				sum := total[a]
-				sum.Busy = append(sum.Busy, s.Busy...)
-				for k := range dmutex.Kinds {
-					sum.Sent[k] += s.Sent[k]
-					sum.Received[k] += s.Received[k]
-				}
-				total[a] = sum
+			if f.at != nil {
+				f.at.busy = false
 			}
+			f.end()
+			return true
+		})
+	}
+	calm := func() {
+		g.await("all faults end", func() bool { heal(time.Now().Add(patience)); return len(faults) == 0 })
+	}
+	kinds := []string{"killed", "left", "paused", "unplugged"}
+	if g.server != nil {
+		kinds = append(kinds, "server crashed")
+	}
+	upTo := func(d time.Duration) time.Duration { return time.Duration(g.luck.Int64N(int64(d))) }
+	count := make(map[string]int)
+	begun := time.Now()
+	end, next, middle := begun.Add(long), begun, begun.Add(long/2)
+	for i := 0; time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+		g.watch()
+		now := time.Now()
+		heal(now)
+		if now.After(middle) {
+			middle = end
+			calm()
+			g.killAll()
 		}
-		for _, s := range total {
-			idle = idle && s.Sent == s.Received
+		free, kind := g.free(), kinds[i%len(kinds)]
+		if now.Before(next) || len(free) == 0 || kind == "left" && slices.ContainsFunc(g.places, (*place).leaves) {
+			continue // in the strict mode those who leave may wait for each other, one in this group and one in that
 		}
-		if idle && fmt.Sprint(total) == fmt.Sprint(before) {
-			return victims
+		next = now.Add(upTo(unit))
+		if i++; i%len(kinds) == 0 { // each comes once, before any comes again
+			g.luck.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		}
-		before = total
-		select {
-		case <-late:
-			require.FailNow(r.t, "the group does not come to rest", "%+v", total)
-		case <-time.After(50 * time.Millisecond):
+		count[kind]++
+		f := fault{due: now.Add(upTo(5 * unit / 2))}
+		if kind == "server crashed" {
+			g.crash()
+			f.end = g.restore
+		} else {
+			f.at, _ = g.holder(free)
+			f.at.busy = true
+			f.end = g.harm(f.at, kind)
 		}
+		faults = append(faults, f)
+	}
+	calm()
+	g.t.Logf("faults: %v", count)
+}
+
+func (g *group) killAll() {
+	for _, p := range g.places {
+		g.kill(p.process)
+	}
+	for _, p := range g.places {
+		g.begin(p)
 	}
 }
 
-// leave lets all processes close and end gracefully.
-func (r *group) leave() {
-	r.word(wordLeave)
-	for _, p := range r.processes {
-		_, more := <-p.reports
-		require.False(r.t, more)
-		require.NoError(r.t, p.status)
+// end lets all processes leave, and asks the referee.
+func (g *group) end() {
+	g.t.Helper()
+	for _, p := range g.places {
+		g.exit(p.process)
 	}
+	var took []time.Duration
+	exclusions := 0
+	for _, p := range g.places {
+		g.left(p.process)
+	}
+	for _, last := range g.lasts {
+		took = append(took, last.Took...)
+		exclusions += last.Exclusions
+	}
+	slices.Sort(took)
+	stays, err := g.referee.verdict()
+	require.NoError(g.t, err)
+	g.t.Logf("%d processes, %d grants; the longest time without a grant of a lock was %v", g.begun, stays, g.longest)
+	g.t.Logf("%d processes that ended in order saw %d exclusions of theirs, and %d views; these stopped grants for %v (median), %v (longest)",
+		len(g.lasts), exclusions, len(took), took[len(took)/2], took[len(took)-1])
 }

@@ -3,63 +3,54 @@
 package faults
 
 import (
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store/natsstore"
 )
 
-// A natsServer stops and starts again at another port, because another program may
-// have taken the old one. The cables to it know the port.
+// A natsServer starts again at another port, because another program may have taken the old one. The cables to it
+// know the port.
 type natsServer struct {
 	t       *testing.T
-	records string // where JetStream keeps its streams; empty without it
-	mu      sync.Mutex
+	records string // where JetStream keeps its streams
 	server  *server.Server
-	where   string
-	running bool
+	where   atomic.Value
 }
 
-func newNATSServer(t *testing.T, records string) *natsServer {
-	s := &natsServer{t: t, records: records}
-	s.start()
-	t.Cleanup(func() { s.stop() })
+func newNATSServer(t *testing.T) *natsServer {
+	s := &natsServer{t: t, records: t.TempDir()}
+	s.Start()
+	t.Cleanup(s.Crash)
+	nc, err := nats.Connect("nats://" + s.address())
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = natsstore.Open(t.Context(), js, bucket, "first") // makes the bucket
+	require.NoError(t, err)
 	return s
 }
 
-func (s *natsServer) start() {
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: s.records != "", StoreDir: s.records})
+func (s *natsServer) Start() {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: s.records})
 	require.NoError(s.t, err)
 	ns.Start()
 	require.True(s.t, ns.ReadyForConnections(patience))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.server, s.where, s.running = ns, ns.Addr().String(), true
+	s.server = ns
+	s.where.Store(ns.Addr().String())
 }
 
-// stop reports whether the server was running.
-func (s *natsServer) stop() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.running {
-		return false
-	}
-	s.running = false
+// Crash ends the server.
+func (s *natsServer) Crash() {
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
-	return true
-}
-
-func (s *natsServer) isRunning() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running
 }
 
 // address is where the server is, or was.
-func (s *natsServer) address() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.where
-}
+func (s *natsServer) address() string { return s.where.Load().(string) }
