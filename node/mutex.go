@@ -48,8 +48,8 @@ func (m *Mutex) Shared() lock.Mutex { return &Mutex{node: m.node, name: m.name, 
 // store does not answer. It names the holder if this node knows it: half a second before ctx's
 // deadline it asks the others, as [Mutex.Holder] does. Nothing of the call is left behind, and no
 // other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has stopped by
-// itself; an [Error] with a Peer if one stands in the way; [dmutex.ErrMisuse] for a name that is
-// empty or too long. ctx does not bound the time that the lock is held.
+// itself; an [ErrLost] if the lock was granted, and lost before Acquire returned; an [Error] with a Peer if one stands
+// in the way; [dmutex.ErrMisuse] for a name that is empty or too long. ctx does not bound the time that the lock is held.
 func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(m.acquire(ctx, false)) }
 
 // handle returns h, and no handle for nil.
