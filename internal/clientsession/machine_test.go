@@ -58,6 +58,17 @@ func (s *told) hear(m *Client, news []Message) {
 	s.wrong = s.wrong || s.begun != m.term.Runs()
 }
 
+// holding returns a pair whose client holds the lock a by the request one.
+func holding(t *testing.T) (p *pair, one uint64) {
+	p = newPair(t)
+	p.c.Connect(0, "x", false)
+	one = p.c.Ask("a", false, false)
+	p.talk()
+	p.m.Granted(one, 7, 1)
+	p.talk()
+	return p, one
+}
+
 // talk lets all messages arrive.
 func (p *pair) talk() {
 	for range 9 {
@@ -213,12 +224,7 @@ func TestGrantBeforeValid(t *testing.T) {
 // A refusal that comes when the lock is held changes nothing. One of a request that was dropped
 // reports who holds the lock.
 func TestLateRefusal(t *testing.T) {
-	p := newPair(t)
-	p.c.Connect(0, "x", false)
-	one := p.c.Ask("a", false, false)
-	p.talk()
-	p.m.Granted(one, 7, 1)
-	p.talk()
+	p, one := holding(t)
 	p.events = nil
 	p.c.Handle(0, &Message{Kind: Refused, Number: one, Text: "why"})
 	p.talk()
@@ -278,12 +284,7 @@ func TestLeave(t *testing.T) {
 // A client that holds something tries other members while its own closes, also if that, or whoever has its address now,
 // ends each connection without an answer.
 func TestLeaveUnheard(t *testing.T) {
-	p := newPair(t)
-	p.c.Connect(0, "x", false)
-	one := p.c.Ask("a", false, false)
-	p.talk()
-	p.m.Granted(one, 7, 1)
-	p.talk()
+	p, _ := holding(t)
 	p.m.Close()
 	p.talk()
 	for range 3 {
@@ -299,12 +300,7 @@ func TestLeaveUnheard(t *testing.T) {
 // The word of a member that the session is over ends no hold. T does, and until then another member may take it
 // over.
 func TestOverEndsNoHold(t *testing.T) {
-	p := newPair(t)
-	p.c.Connect(0, "x", false)
-	one := p.c.Ask("a", false, false)
-	p.talk()
-	p.m.Granted(one, 7, 1)
-	p.talk()
+	p, one := holding(t)
 	p.events = nil
 	p.m.End(Lapsed, "why")
 	p.talk()
