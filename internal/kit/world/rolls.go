@@ -12,6 +12,7 @@ import (
 // rolls replaces one member after the other in order, in calm, while others hold locks, which they give back at any moment
 // meanwhile. Nobody notices that.
 func (w *World) rolls() {
+	w.had = make(map[string]string)
 	if !w.tcp && !w.overNATS { // else it takes its time anyway
 		w.lag.Store(int64(5 * time.Millisecond))
 	}
@@ -33,13 +34,18 @@ func (w *World) rolls() {
 
 // holds lets a process hold a lock for so long.
 func (w *World) holds(holding *sync.WaitGroup, p *process, name string, long time.Duration) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), leaseOf)
+	within := leaseOf
+	if w.session > 0 {
+		within *= 2 // a client whose session is short may not find the next member in time to give back what it has released
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
 	h, err := p.lock(name).Acquire(ctx)
 	if err != nil {
-		w.Wrong("in calm, %s does not get %s: %v", p.who, name, err)
+		w.Wrong("while members are replaced in order, %s does not get %s, which %s had: %v", p.who, name, w.had[name], err)
 		return
 	}
+	w.had[name] = p.who
 	holding.Go(func() {
 		w.Judge(storm.Stay{Who: p.who, Lock: name, Fence: h.Fence(), Hold: h, Margin: w.margin(), Gives: p.gives}, func() { time.Sleep(long) })
 		if err := h.Release(); err != nil {

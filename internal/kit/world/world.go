@@ -83,15 +83,16 @@ type World struct {
 	streams   *streamnet.Network // nil if there is no TCP
 	machines  map[string]*machine
 	authority *certtest.Authority
-	nats      *natsnet.Server // nil if there is no NATS
-	calm      atomic.Bool     // nothing is lost, late or slow any more
-	calmed    time.Time       // when that began
-	lag       atomic.Int64    // how late a frame may be even so, in nanoseconds
-	group     *archive        // the record of the members
-	archives  []*archive      // of locks in single records
-	lives     *registry       // of all processes, if stores prove deaths
-	slots     []*slot         // where members are
-	users     []*process      // clients, and processes that use locks in single records
+	nats      *natsnet.Server   // nil if there is no NATS
+	calm      atomic.Bool       // nothing is lost, late or slow any more
+	calmed    time.Time         // when that began
+	lag       atomic.Int64      // how late a frame may be even so, in nanoseconds
+	had       map[string]string // who held each lock last, while members were replaced in calm
+	group     *archive          // the record of the members
+	archives  []*archive        // of locks in single records
+	lives     *registry         // of all processes, if stores prove deaths
+	slots     []*slot           // where members are
+	users     []*process        // clients, and processes that use locks in single records
 	running   sync.WaitGroup
 
 	mu     sync.Mutex
