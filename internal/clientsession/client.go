@@ -212,7 +212,8 @@ func (m *Client) beat(now int64, msg Message) {
 	m.send(msg)
 }
 
-// Disconnect tells the machine that the connection is lost. The session goes on, but no trial does.
+// Disconnect tells the machine that the connection is lost. The session goes on, but no trial does. The next connection is
+// with another member if this one was with that of the session, and it closes, or has not answered.
 func (m *Client) Disconnect() {
 	if !m.connected {
 		return
@@ -229,8 +230,7 @@ func (m *Client) Disconnect() {
 	}
 }
 
-// Unreached tells the machine that the next member was not reached. A client that holds nothing goes
-// elsewhere at once.
+// Unreached tells the machine that the next member was not reached. A client that holds nothing goes elsewhere at once.
 func (m *Client) Unreached() {
 	if m.elsewhere = !m.elsewhere; m.session != "" && !m.holding() {
 		m.over(None, "")

@@ -29,10 +29,10 @@
 // A client's locks outlive its member. Only the member A knew what its client holds, and the client
 // knows, too: it carries the evidence. T is until when what it holds by A is valid.
 //
-//	asking     a client that does not reach A begins a trial session with another member B. When B
-//	           has confirmed that, the client claims each lock that it holds: it asks for it, with
-//	           Of: the member by which it holds the lock, and those that it left for that one.
-//	           There is one trial at a time, and it ends when the client goes back to A
+//	asking     a client that does not reach A, or whose connection ends while A closes, begins a trial session
+//	           with another member B. When B has confirmed that, the client claims each lock that it holds: it
+//	           asks for it, with Of: the member by which it holds the lock, and those that it left for that one.
+//	           There is one trial at a time. After a trial the client tries A again
 //	taking     B takes the claim if none of Of is in its view, the last of Of is a former member
 //	           that may hold the lock, and the lock is free of, or cleared of, every former that is
 //	           not in Of. Else B refuses at once. It requests the lock before the wait for Of is over
