@@ -2,6 +2,7 @@ package repotest
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -90,20 +91,35 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// The table of long tests names each package that has some, and its commands name packages and tests that are there.
+// The commands in the pages name packages and tests that are there.
+func TestCommands(t *testing.T) {
+	for file, text := range pages(t) {
+		for _, command := range regexp.MustCompile("go test [^`\n]+").FindAllString(strings.ReplaceAll(text, `\|`, "|"), -1) {
+			var functions []string
+			dirs := regexp.MustCompile(`\./([a-z0-9/]+)`).FindAllStringSubmatch(command, -1)
+			for _, dir := range dirs {
+				require.DirExists(t, dir[1], "%s: %s", file, command)
+				functions = slices.AppendSeq(functions, maps.Keys(testsOf(t, dir[1])))
+			}
+			for _, flag := range regexp.MustCompile(`-(?:run|bench|fuzz) '?([^'/ ]+)`).FindAllStringSubmatch(command, -1) {
+				pattern, err := regexp.Compile(flag[1])
+				require.NoError(t, err, "%s: %s", file, command)
+				there := len(dirs) == 0 || flag[1] == "^$" || slices.ContainsFunc(functions, pattern.MatchString)
+				require.True(t, there, "%s: no test is of the name in %s", file, command)
+			}
+		}
+	}
+}
+
+// The table of long tests names each package that has some.
 func TestLongTests(t *testing.T) {
 	page, err := os.ReadFile("CONTRIBUTING.md")
 	require.NoError(t, err)
 	named := make(map[string]bool)
 	for _, m := range regexp.MustCompile("(?m)^\\| (`go test .+?) \\| .+ \\| .+ \\|$").FindAllSubmatch(page, -1) {
 		command := strings.ReplaceAll(string(m[1]), `\|`, "|")
-		var functions []string
 		for _, dir := range regexp.MustCompile("\\./([a-z/]+?)(/\\.\\.\\.)?[ `]").FindAllStringSubmatch(command, -1) {
-			require.DirExists(t, dir[1], command)
 			named[dir[1]] = true
-			for name := range testsOf(t, dir[1]) {
-				functions = append(functions, name)
-			}
 			if dir[2] != "" {
 				below, err := filepath.Glob(filepath.Join(dir[1], "*"))
 				require.NoError(t, err)
@@ -111,11 +127,6 @@ func TestLongTests(t *testing.T) {
 					named[filepath.ToSlash(d)] = true
 				}
 			}
-		}
-		if run := regexp.MustCompile(`-run '?([^'\x60 ]+)`).FindStringSubmatch(command); run != nil {
-			pattern, err := regexp.Compile(run[1])
-			require.NoError(t, err, command)
-			require.True(t, slices.ContainsFunc(functions, pattern.MatchString), "no test is of the name in %s", command)
 		}
 	}
 	require.NoError(t, filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
