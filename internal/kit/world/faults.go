@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/storm"
 	"github.com/dmutex/dmutex/internal/kit/streamnet"
 	"github.com/dmutex/dmutex/internal/membership/lease"
+	"github.com/dmutex/dmutex/node"
 )
 
 // A plan is what the seed draws: what the world is like, and what lasts for the whole run.
@@ -526,7 +527,8 @@ func (w *World) leaseFaults(on func(string, int, func()), member func(func(*slot
 	}
 }
 
-// damages puts an old record of the group back, or deletes it. Each member that knows a later one stops.
+// damages puts an old record of the group back, or deletes it. Each member that knows a later one stops when it reads it,
+// and has no lease if it did not reach the store meanwhile.
 func (w *World) damages() {
 	before := make(map[*process]uint64)
 	for _, p := range w.memberProcesses() {
@@ -538,7 +540,7 @@ func (w *World) damages() {
 	_ = r.UnmarshalText([]byte(w.group.back(w.Luck))) // it stays empty if there is none
 	time.Sleep(2 * leaseOf)
 	for p, epoch := range before {
-		if epoch > r.Epoch && p.node.Status().Err == nil && w.stalls == 0 { // who stalls may not have looked yet
+		if st := p.node.Status(); epoch > r.Epoch && st.Err == nil && st.Lease.State != node.LeaseEnded {
 			w.Wrong("%s goes on in view %x, though the record has gone back to %x", p.who, epoch, r.Epoch)
 		}
 	}
