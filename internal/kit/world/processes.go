@@ -290,6 +290,7 @@ func (p *process) close(patience time.Duration, stop bool) {
 		}
 		err := p.node.Close(ctx)
 		took := time.Since(began)
+		_ = p.node.Close(context.Background()) // the call of somebody else may be under way yet, if a goroutine stalls
 		if took > patience+time.Second+p.tarries() && !p.dawdles.Load() && !p.wasStuck.Load() {
 			p.w.Wrong("%s takes %v to close, within a context of %v: %v", p.who, took, patience, err)
 		}
