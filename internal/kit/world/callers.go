@@ -226,8 +226,8 @@ func (p *process) gives(err error) bool {
 	return p.leapt.Load() || errors.Is(err, errDead) || errors.Is(err, errAsleep) || errors.Is(err, node.ErrClosed) || errors.Is(err, client.ErrClosed)
 }
 
-// margin is how long after an Until nobody else has a lock: a 16th of a lease, but for what the clock was wrong. One that is
-// too slow when it tells an Until, and too fast from then on, comes to it earlier by a 50th of what is left.
+// margin is how long after an Until nobody else has a lock: a 16th of a lease, less what the clock is wrong by. A clock that
+// was too slow when it told the Until, and is too fast from then on, gets there earlier by a 50th of what was left.
 func (w *World) margin() time.Duration { return cmp.Or(w.session, leaseOf) / 25 }
 
 // stay judges a hold and holds it for a while.

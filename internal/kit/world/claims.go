@@ -57,7 +57,7 @@ func (w *World) goesWhileLent() {
 	switch w.Luck.IntN(11) {
 	case 0, 1:
 		w.leave(s).kill()
-		if o := w.some(); o != nil && w.Luck.IntN(2) == 0 { // so that not all that is held by the first may be claimed
+		if o := w.some(); o != nil && w.Luck.IntN(2) == 0 { // so that the next one may take over some of what the client holds, and not all
 			w.leave(o).kill()
 		}
 	case 2:

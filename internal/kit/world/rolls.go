@@ -13,7 +13,7 @@ import (
 // meanwhile. Nobody notices that.
 func (w *World) rolls() {
 	w.had = make(map[string]string)
-	if !w.tcp && !w.overNATS { // else it takes its time anyway
+	if !w.tcp && !w.overNATS { // there, frames take their time anyway
 		w.lag.Store(int64(5 * time.Millisecond))
 	}
 	for _, s := range w.slots {
