@@ -405,7 +405,7 @@ func (w *World) closeAll() {
 		}
 		if len(w.memberProcesses()) == 1 && !w.t.Failed() {
 			time.Sleep(leaseOf)
-			w.takesAll(s.now) // also alone
+			w.takes(s.now, s.now.names) // also alone
 		}
 		w.leave(s).close(4*leaseOf, true)
 	}
