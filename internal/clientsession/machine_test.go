@@ -281,8 +281,8 @@ func TestLeave(t *testing.T) {
 	require.Equal(t, []Message{order(two, "b")}, p.orders)
 }
 
-// A client that holds something tries its own member, which closes, and another one in turn, also if its own, or whoever
-// has its address now, ends each connection without an answer.
+// A client that holds a lock while its member closes tries that member and another one by turns, even if whatever runs at the
+// address of the first ends each connection without an answer.
 func TestLeaveUnheard(t *testing.T) {
 	p, _ := holding(t)
 	p.m.Close()

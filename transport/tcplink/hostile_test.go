@@ -115,7 +115,7 @@ func answer[C net.Conn](t *testing.T, c C, self, from dmutex.NodeID) C {
 	return c
 }
 
-// takeGreeting takes a greeting, and returns from whom it is.
+// takeGreeting reads a greeting and returns its sender.
 func takeGreeting(t *testing.T, c net.Conn, self dmutex.NodeID) (from dmutex.NodeID) {
 	t.Helper()
 	from, err := readGreeting(c, self)
