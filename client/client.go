@@ -188,14 +188,16 @@ func (c *Client) Close() error {
 	c.input(func(int64) {
 		c.cancel()
 		for _, h := range c.calls {
+			tell = append(tell, h.quiet())
 			h.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
-			tell = append(tell, h.tell)
 		}
 		c.m.Close()
 	})
-	for _, f := range tell {
-		f()
-	}
+	func() {
+		for _, f := range tell {
+			defer f() // all of them, also if one panics
+		}
+	}()
 	c.timer.Stop()
 	c.running.Wait()
 	c.log.Close()
@@ -404,7 +406,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", lock.MaxName, len(name))
 	}
 	hold.Show(ctx, &c.trouble)
-	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{}), tell: func() {}}
+	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{})}
 	c.input(func(int64) {
 		h.number = c.m.Ask(name, try, shares)
 		c.calls[h.number] = h
@@ -453,7 +455,16 @@ type held struct {
 	ctx        context.Context
 	ready      chan struct{} // closed when the Hold or err is set
 	err        error
-	tell       func() // tells the Observer that the hold has ended, once
+	tell       func()      // tells the Observer that the hold has ended, once
+	stop       func() bool // keeps the goroutine for a lost hold from that, unless it has begun; nil if nobody is to be told
+}
+
+// quiet returns what tells the Observer that the hold has ended. It comes before the end: else another goroutine tells.
+func (h *held) quiet() (tell func()) {
+	if h.stop == nil || !h.stop() {
+		return func() {}
+	}
+	return h.tell
 }
 
 // end ends the hold or the request, for these reasons. The caller has the mutex of the client.
@@ -477,8 +488,8 @@ func (h *held) Suspended() bool {
 
 // Release gives the lock back. It does not wait until the member knows.
 func (h *held) Release() error {
+	defer h.quiet()()
 	err := h.Released(lock.ErrReleased)
-	defer h.tell()
 	h.c.input(func(now int64) {
 		delete(h.c.calls, h.number)
 		h.c.m.Drop(now, h.number) // nothing, if it was lost or dropped

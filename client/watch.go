@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientsession"
@@ -150,11 +149,7 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		return
 	}
 	granted := time.Now()
-	var told atomic.Bool // no sync.Once: a Release would wait for the observer of the loss
 	tell := func() {
-		if told.Swap(true) {
-			return
-		}
 		e := lock.Event{Lock: name, Fence: h.Fence(), Took: time.Since(granted), Err: h.Err(), Outcome: "lost"}
 		if errors.Is(e.Err, lock.ErrReleased) {
 			e.Err, e.Outcome = nil, "released"
@@ -162,7 +157,17 @@ func (c *Client) seen(name string, called time.Time, got lock.Held, err error) {
 		o.Hold(e)
 	}
 	c.mu.Lock()
-	h.tell = tell
+	open := c.ctx.Err() == nil
+	if open {
+		c.running.Add(1)
+		h.tell = func() {
+			defer c.running.Done()
+			tell()
+		}
+		h.stop = context.AfterFunc(h.Context(), h.tell)
+	}
 	c.mu.Unlock()
-	context.AfterFunc(h.Context(), tell)
+	if !open { // Close has ended the hold, and does not wait for what begins later
+		tell()
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -178,6 +179,53 @@ func TestWatch(t *testing.T) {
 		_, err = two.Mutex("y").Acquire(t.Context())
 		require.ErrorIs(t, err, client.ErrClosed)
 		saw("wait y: failed, 0s, fence false, err true")
+	})
+}
+
+// Release itself tells the Observer, also if it takes a while to end the contexts that were made from that of the handle.
+func TestReleaseTells(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.watch = func(c *client.Config) {
+			c.Observer = &client.Observer{Hold: func(lock.Event) {
+				if !strings.Contains(string(debug.Stack()), ").Release(") {
+					t.Error("another goroutine tells")
+				}
+			}}
+		}
+		w.open("a")
+		one := w.use("one", "a")
+		for range 20 {
+			h := one.acquire("x")
+			for range 5000 {
+				_, cancel := context.WithCancel(h.Context())
+				defer cancel()
+			}
+			require.NoError(t, h.Release())
+		}
+	})
+}
+
+// Close waits for an Observer that hears of a lost hold.
+func TestCloseWaitsForObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		hears, goesOn := make(chan struct{}), make(chan struct{})
+		w.watch = func(c *client.Config) {
+			c.Observer = &client.Observer{Hold: func(lock.Event) {
+				close(hears)
+				<-goesOn
+			}}
+		}
+		w.open("a")
+		one := w.use("one", "a")
+		one.acquire("x")
+		one.die()
+		<-hears
+		closed := make(chan error, 1)
+		go func() { closed <- one.Close() }()
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(goesOn)
+		require.NoError(t, <-closed)
 	})
 }
 
