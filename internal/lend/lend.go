@@ -207,7 +207,7 @@ func (s *Server) unmet(c *clientlink.Conn, why error) {
 // loosen counts a connection as one that no session has. The oldest of too many is closed, so that
 // strangers, however many, cannot keep a client out. The caller has the mutex.
 func (s *Server) loosen(c *clientlink.Conn) {
-	if s.loose = append(s.loose, c); len(s.loose) > s.cfg.Most+strangers {
+	if s.loose = append(s.loose, c); len(s.loose)-strangers > s.cfg.Most { // which may be the highest number
 		oldest := s.loose[0].Conn
 		s.running.Go(func() { _ = oldest.Close() }) // which may wait for the peer
 		s.loose = slices.Delete(s.loose, 0, 1)
@@ -245,7 +245,7 @@ func (s *Server) greet(c *clientlink.Conn, hello *clientsession.Message) *sessio
 		return over(clientsession.Unknown, "the member closes")
 	case len(s.sessions) >= s.cfg.Most:
 		return over(clientsession.Full, "the member serves as many clients as it may")
-	case who != "" && s.owned[who] >= (s.cfg.Most+1)/2:
+	case who != "" && s.owned[who] >= s.cfg.Most-s.cfg.Most/2:
 		return over(clientsession.Full, "the member serves as many clients with inboxes of "+who+" as it may: half of all")
 	default:
 		t = &session{id: hello.Session, name: hello.Name, owner: who, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}

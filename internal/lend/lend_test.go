@@ -3,6 +3,7 @@ package lend
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -568,6 +569,19 @@ func TestOwners(t *testing.T) {
 		synctest.Wait()
 		answer, _ = begin("8", "_INBOX.alice.6")
 		require.Equal(t, clientsession.Confirm, answer.Kind)
+	})
+}
+
+// Any number of sessions may be allowed, also the highest.
+func TestMost(t *testing.T) {
+	serve(t, func(m *member) {
+		m.cfg.Most = math.MaxInt
+		m.begin()
+		near, far := net.Pipe()
+		m.calls <- inbox{far, "_INBOX.alice.1"}
+		c := &caller{clientlink.New(near, 1000), m}
+		c.say(clientsession.Message{Kind: clientsession.Hello, Speaks: protocol.Spoken, Number: 1, Session: "t", Name: "n", Fresh: true})
+		c.hear(clientsession.Confirm)
 	})
 }
 
