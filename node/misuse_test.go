@@ -91,6 +91,9 @@ func TestNil(t *testing.T) {
 	}
 	require.Equal(t, dmutex.None, new(node.Node).Self())
 	<-new(node.Node).Done()
+	for range new(node.Node).Locks() {
+		t.Fatal("a zero Node has locks")
+	}
 	lost := new(locktest.Lock)
 	lost.Fail(nil)
 	lost.Lose(nil)

@@ -71,10 +71,8 @@ func (n *Node) named(st locks.Status) MutexStatus {
 // use the locks.
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
-		for name, st := range n.locks.InUse() {
-			if !yield(name, n.named(st)) {
-				return
-			}
+		if n.group != nil { // the node was opened
+			n.locks.InUse()(func(name string, st locks.Status) bool { return yield(name, n.named(st)) })
 		}
 	}
 }
