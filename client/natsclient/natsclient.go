@@ -64,6 +64,7 @@ const (
 	// A server ends the connection that publishes on a subject of 4096 bytes, if not of fewer, and
 	// nats.go then closes it for good.
 	maxSubject = 256
+	maxPrefix  = 200 // a member adds two tokens of 27 bytes each
 
 	// In a second a member answers so many calls for a connection, and those of one owner. As many of
 	// the latest answers may wait for the first message.
@@ -258,10 +259,14 @@ type listener struct {
 	fresh []*conn          // those that were answered last, oldest first: some are used, or closed
 }
 
-// Listen returns a listener for Listeners of a node.Clients. The prefix is one or more tokens.
+// Listen returns a listener for Listeners of a node.Clients. The prefix is one or more tokens, of 200 bytes at most,
+// without spaces and wildcards.
 func Listen(nc *nats.Conn, prefix string) (net.Listener, error) {
 	if nc == nil {
 		return nil, errNil
+	}
+	if len(prefix) > maxPrefix || !subject(prefix).literal() { // clients would believe no answer
+		return nil, fmt.Errorf("natsclient: prefix %q: give one or more tokens, such as locks.clients, of %d bytes at most, without spaces and wildcards", prefix, maxPrefix)
 	}
 	l := &listener{
 		nc: nc, own: prefix + "." + rand.Text(), calls: make(chan *conn, 64),

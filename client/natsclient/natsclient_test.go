@@ -1,6 +1,7 @@
 package natsclient
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"io"
 	"runtime"
@@ -129,4 +130,14 @@ func TestNilConnection(t *testing.T) {
 	require.ErrorIs(t, err, errNil)
 	_, err = Dialer(nil)(t.Context(), "p")
 	require.ErrorIs(t, err, errNil)
+}
+
+// A prefix under which clients would believe no answer is refused.
+func TestPrefix(t *testing.T) {
+	nc := new(nats.Conn) // which is not asked
+	for _, bad := range []string{"", ".p", "p.", "a..b", "a b", "p.*", "p.>", strings.Repeat("p", maxPrefix+1)} {
+		_, err := Listen(nc, bad)
+		require.ErrorContains(t, err, "give one or more tokens", bad)
+	}
+	require.True(t, subject(strings.Repeat("p", maxPrefix)+"."+rand.Text()+"."+rand.Text()).literal())
 }
