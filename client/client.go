@@ -120,6 +120,7 @@ type Client struct {
 	status     Status           // counts
 
 	address string // of the member of the session
+	gone    bool   // who answers there does not know the session: it is another process
 	at      string // of the member that is dialed, or connected with, which only run has
 }
 
@@ -219,7 +220,7 @@ func (c *Client) input(input func(now int64)) {
 			c.conn.Hurry()
 			c.conn = nil
 		} else if !c.m.Trying() {
-			c.address = c.at
+			c.address, c.gone = c.at, false
 		}
 	}
 	for i := range news {
@@ -320,7 +321,7 @@ func (c *Client) attach(try time.Duration) (good bool, most time.Duration) {
 	elsewhere, patience, answers := false, clientlink.Patience, clientlink.Patience
 	most = lastPause
 	c.input(func(int64) {
-		elsewhere = c.m.Elsewhere()
+		elsewhere = c.m.Elsewhere() || c.gone
 		term := c.m.Term()
 		if c.m.Session() != "" { // it is urgent
 			patience, most = min(patience, time.Duration(term.Length)/leases.RenewServing), min(most, time.Duration(term.Length)/leases.Ask)
@@ -329,7 +330,7 @@ func (c *Client) attach(try time.Duration) (good bool, most time.Duration) {
 			patience, answers = try, try
 		}
 		if c.at = c.address; elsewhere { // of another member, if there is one
-			i := max(slices.IndexFunc(c.cfg.Members, func(address string) bool { return address != c.address }), 0)
+			i := max(slices.IndexFunc(c.cfg.Members, func(address string) bool { return c.gone || address != c.address }), 0)
 			c.at = c.cfg.Members[i]
 			c.cfg.Members = append(slices.Delete(c.cfg.Members, i, i+1), c.at)
 		}
@@ -382,6 +383,7 @@ func (c *Client) attach(try time.Duration) (good bool, most time.Duration) {
 				good = good || !c.m.Trying()
 				c.trouble.Note(idle(c.at, msg))
 			case msg.Kind == clientsession.Over:
+				c.gone = !c.m.Trying() || c.gone
 				c.note(errors.New(msg.Text))
 			}
 			if err == nil {

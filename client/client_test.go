@@ -671,6 +671,26 @@ func TestGoesBack(t *testing.T) {
 	})
 }
 
+// A process that has begun at the address of a dead member takes over what its client holds, also if the client
+// reaches no other member.
+func TestReplacedAtItsAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		w.open("c")
+		one := w.use("one", "a", "b")
+		held := one.acquire("l")
+		w.crash(a)
+		w.end(a)
+		a = w.open("a")
+		time.Sleep(2 * session)
+		require.NoError(t, held.Err())
+		require.NotNil(t, a.client("one"))
+		granted := w.use("two", "c").eventually("l")
+		require.NoError(t, held.Release())
+		require.NoError(t, (<-granted).Release())
+	})
+}
+
 // An address at which something else listens than a member that serves clients is named as such.
 func TestStranger(t *testing.T) {
 	strangers := map[string]func(nc net.Conn){
