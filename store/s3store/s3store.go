@@ -247,7 +247,11 @@ func (s *record) try(ctx context.Context) error {
 	broken := func(how string) error {
 		return fmt.Errorf("%w: the service %s, so two could write the record: use another one", store.ErrUnusable, how)
 	}
-	defer func() { _, _, _ = s.send(context.WithoutCancel(ctx), http.MethodDelete, key, nil, "", "") }() // it may stay
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_, _, _ = s.send(ctx, http.MethodDelete, key, nil, "", "") // it may stay
+	}()
 	_, err := s.put(ctx, key, []byte("0"), `"00000000000000000000000000000000"`)
 	if err == nil {
 		return broken("ignores If-Match")

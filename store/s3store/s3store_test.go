@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -95,6 +97,32 @@ func TestServicesThatAreWrong(t *testing.T) {
 	open(t, s, "invoices")
 	require.Empty(t, s.Objects())
 }
+
+// Open returns soon after its context has ended, also if the service stops answering while it is tried.
+func TestOpenEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		silent := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if asked.Add(1) == 1 {
+				return &http.Response{StatusCode: http.StatusPreconditionFailed, Body: http.NoBody}, nil
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := s3store.Open(ctx, s3store.Config{
+			Endpoint: "http://s3.example.com", Bucket: "locks", Credentials: web, Client: &http.Client{Transport: silent},
+		}, "invoices")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(begin), 11*time.Second)
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // What only an operator can mend is said at once, and what passes is not taken for it.
 func TestErrors(t *testing.T) {
