@@ -84,7 +84,7 @@ type record struct {
 var lawful = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)*$`)
 
 // Open returns the record in the object of that name, which need not exist: letters, digits, _ and -, with . and /
-// between them, at most 512 bytes. It tries the service, which takes some 26 requests. The error wraps
+// between them, at most 512 bytes. It tries the service, which takes some 28 requests. The error wraps
 // [store.ErrUnusable] if the service does not honour the conditions, or refuses the user.
 func Open(ctx context.Context, cfg Config, name string) (store.Store, error) {
 	u, err := url.Parse(cfg.Endpoint)
@@ -237,7 +237,7 @@ func (s *record) failed(op string, err error) error {
 	return fmt.Errorf("s3store: %s %s/%s: %w", op, s.Bucket, s.key, err)
 }
 
-// try finds out whether the service honours the conditions, also when several write at once.
+// try finds out whether the service honours the conditions, also when several write at once, and those of what it says itself.
 func (s *record) try(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -281,5 +281,11 @@ func (s *record) try(ctx context.Context) error {
 	if !errors.Is(err, store.ErrConflict) {
 		return err // as nothing else has failed
 	}
-	return nil
+	if tag, _, err = s.send(ctx, http.MethodGet, key, nil, "", ""); err != nil {
+		return err
+	}
+	if _, err = s.put(ctx, key, []byte("last"), tag); errors.Is(err, store.ErrConflict) {
+		return fmt.Errorf("%w: the service refuses a write by the ETag that it tells, so nobody could change the record: use another one, or none of the proxies before it", store.ErrUnusable)
+	}
+	return err
 }

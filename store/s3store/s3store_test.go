@@ -77,12 +77,13 @@ func TestEtagOfAnotherState(t *testing.T) {
 	}
 }
 
-// Open refuses a service that ignores the conditions, and one that looks at them before others have written. It
-// leaves nothing behind.
+// Open refuses a service that ignores the conditions, one that looks at them before others have written, and one whose
+// record could never be changed. It leaves nothing behind.
 func TestServicesThatAreWrong(t *testing.T) {
 	for wrong, says := range map[string]string{
 		"ignores": "the service ignores If-Match, so two could write the record",
 		"hurries": "the service takes more than one of several conditional writes at once",
+		"weakens": "the service refuses a write by the ETag that it tells",
 	} {
 		for range 5 {
 			s := s3test.New(t)

@@ -19,7 +19,7 @@ type Server struct {
 	URL string
 
 	// Wrong is how it is wrong: "" if it is not, ignores if it does not know the conditions, hurries if it looks at
-	// them before others have written.
+	// them before others have written, weakens if nobody can write by the ETags that it tells. A proxy that is asked to compress is wrong in that way, too.
 	Wrong string
 
 	// Between happens to a Get after it has read the ETag, and before it reads the bytes. Opaque ETags are no MD5.
@@ -108,6 +108,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("ETag", s.tag(value))
+		if s.Wrong == "weakens" || r.Header.Get("Accept-Encoding") != "" {
+			w.Header().Set("ETag", "W/"+s.tag(value))
+		}
 		if s.Between != nil {
 			s.mu.Unlock()
 			s.Between()
@@ -118,7 +121,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(s.objects, name)
 		w.WriteHeader(http.StatusNoContent)
 	case r.Method == http.MethodPut:
-		if code := s.condition(r); code != "" && s.Wrong == "" {
+		if code := s.condition(r); code != "" && (s.Wrong == "" || s.Wrong == "weakens") {
 			status := http.StatusPreconditionFailed
 			if code == "NoSuchKey" {
 				status = http.StatusNotFound
