@@ -5,6 +5,7 @@ package run
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -490,6 +491,18 @@ func TestRunActsOnLoss(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lock that was lost before its command could start, as when the machine slept after the grant, runs nothing.
+func TestLostBeforeTheCommand(t *testing.T) {
+	door := locktest.New("door")
+	held := tooltest.Acquire(t, door)
+	door.Lose(errors.New("the machine has slept"))
+	var said strings.Builder
+	r := &runner{Cmd: &Cmd{Lock: "door", Command: []string{"true"}}, con: &tool.Console{Err: &said}}
+	require.Equal(t, tool.Status(statusNoLock), r.work(held))
+	require.Contains(t, said.String(), "nothing was run: ")
+	require.Contains(t, said.String(), "the machine has slept")
 }
 
 // A process group is orphaned if no process of it has a parent in another group of the session.

@@ -318,6 +318,10 @@ func (r *runner) work(held lock.Held) error {
 	// A job of a shell that is alone in the foreground gives the terminal to its command at once, since programs look who
 	// has it. Otherwise a script, or a pager at the end of a pipe, may be using it.
 	front := os.Getpid() == syscall.Getpgrp() && isTerminal(r.con.In) && isTerminal(r.con.Out)
+	if err := held.Err(); err != nil { // this process, or the machine, has slept since the grant
+		r.say("nothing was run: %v", err)
+		return tool.Status(statusNoLock)
+	}
 	job, err := startJob(cmd, front)
 	if err == nil {
 		keep(job.group)
