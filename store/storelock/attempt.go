@@ -20,7 +20,8 @@ import (
 
 const (
 	firstPoll = 20 * time.Millisecond
-	slowPoll  = 300 * time.Millisecond // without proof; with it, a renewal's pace
+	slowPoll  = 300 * time.Millisecond // without proof
+	livePoll  = time.Second            // with it: a lock is also released while the life goes on, in a child
 	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
 	maxSleep  = time.Second            // how late a lease is seen to have ended after the machine has slept
 )
@@ -176,7 +177,7 @@ func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) tim
 	}
 	switch {
 	case lives:
-		longest = a.l.lease / leases.Renew
+		longest = min(a.l.lease/leases.Renew, livePoll)
 	case err == nil: // but a swap of this life may still take effect
 		a.m.Proved(rev)
 		a.sleep(a.l.clock.UpTo(stampede))

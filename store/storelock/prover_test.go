@@ -347,6 +347,25 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// A lock that is released is granted soon, however long its lease, also while the life of its last holder goes on: a child
+// may have inherited it.
+func TestReleasedWhileTheLifeLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &prover{lives: map[string]chan struct{}{"X": make(chan struct{})}}
+		put(t, s, record("X"))
+		l, err := storelock.New(s, "job", time.Hour)
+		require.NoError(t, err)
+		var released time.Time
+		time.AfterFunc(time.Hour, func() {
+			released = time.Now()
+			put(t, s, record(""))
+		})
+		h := acquire(t, l)
+		require.Less(t, time.Since(released), 2*time.Second)
+		require.NoError(t, h.Release())
+	})
+}
+
 // What cannot be written is known at once: a lock that is free is an error, whether the record or the life cannot be,
 // and a release ends promptly, and says why the record was not changed. With a life the next one has the lock at once.
 func TestFull(t *testing.T) {
