@@ -162,7 +162,7 @@ func TestCause(t *testing.T) {
 		requireCause := func(name string, call func(context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(signal) })
+			time.AfterFunc(time.Second/2, func() { cancel(signal) })
 			for range 2 { // at the second call the context has ended before
 				err := call(ctx)
 				require.ErrorIs(t, err, context.Canceled, name)

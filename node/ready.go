@@ -190,18 +190,17 @@ func (n *Node) silent(st locks.Status) error {
 	return n.group.Describe(ids)
 }
 
-// Evict removes members from the group, on the operator's word that their processes
-// are dead. The others go on without them until new processes with their numbers
-// start. Evict returns when a view without them acts. All other members must be up.
+// Evict removes members from the group, on the operator's word that their processes are dead. The others go on
+// without them until new processes with their numbers start. Evict returns when a view without them acts. All other
+// members must be up.
 //
-// Make sure first that the processes are dead, for example by cutting the power of
-// the machine. If an evicted process still runs, two processes may hold one lock,
-// until the evicted one hears from a member. Then its node grants nothing more, and its
-// handles are lost ([ErrEvicted]) when a second member says so, or within a second.
+// Make sure first that the processes are dead, for example by cutting the power of the machine. If an evicted process
+// still runs, two processes may hold one lock, until the evicted one hears from a member. Then its node grants nothing
+// more, and its handles are lost ([ErrEvicted]) when a second member says so, or within a second.
 //
-// Evict returns [dmutex.ErrMisuse] in the lease mode, for this node itself, for a number that
-// is not a member, before this node was in a view, and if one of the members has restarted
-// meanwhile: the group takes its new process in. If ctx ends first, the error is as for Ready.
+// Evict returns [dmutex.ErrMisuse] in the lease mode, for this node itself, for a number that is not a member, before
+// this node was in a view, if one of the members has answered meanwhile, which the dead do not, and if one has
+// restarted: the group takes its new process in. If ctx ends first, the error is as for Ready.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	switch {
 	case ctx == nil:

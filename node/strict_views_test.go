@@ -210,6 +210,25 @@ func TestEvictThoughRestarted(t *testing.T) {
 	})
 }
 
+// A member that answers is not dead: Evict says so, and the group goes on with it.
+func TestEvictTheLiving(t *testing.T) {
+	each(t, strict, func(t *testing.T, g *group) {
+		g.open(4)
+		held := g.acquire(4, "x")
+		g.net.Pause(2)
+		evicted := make(chan error)
+		go func() { evicted <- g.node(1).Evict(t.Context(), 4) }()
+		synctest.Wait()
+		g.net.Resume(2) // 4 has answered before it
+		err := <-evicted
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "member 4 has answered, so its process is not dead: end it first")
+		require.NoError(t, held.Release())
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.Equal(t, []dmutex.NodeID{1, 2, 3, 4}, g.node(1).Status().View.Members)
+	})
+}
+
 // Two crashed members are evicted together, because each eviction alone would wait for the other
 // member. Evict also works in a group that does not act because a member crashed during a view
 // change.
@@ -420,7 +439,7 @@ func TestErrorsNameTheMissing(t *testing.T) {
 		require.ErrorContains(t, err, `lock "x"`)
 		require.ErrorContains(t, err, "waiting for")
 		require.ErrorContains(t, err, "3 (web-3, silent for")
-		err = g.node(1).Evict(nodetest.ContextFor(t, time.Second), 2)
+		err = g.node(1).Evict(nodetest.ContextFor(t, time.Second/2), 2)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "3 (web-3, silent for")
 		g.net.Heal()

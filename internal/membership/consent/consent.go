@@ -68,6 +68,7 @@ type member struct {
 	later      uint64          // another life of this number that it has told of
 	rumor      membership.View // a later view without this life that it has asked about
 	denied     bool            // its word against this life was contradicted
+	refuted    uint64          // the last round of this life that evicts it and that it has promised
 }
 
 func (m *Machine) me() *member { return &m.members[m.self] }
@@ -229,8 +230,7 @@ func (m *Machine) measure(now int64, p *member, round uint64) {
 	}
 }
 
-// nextRound is not below the clock: the evicted may have granted in epochs that the others
-// do not know.
+// nextRound is not below the clock: the evicted may have granted in epochs that the others do not know.
 func (m *Machine) nextRound() uint64 { return max(m.highest+1, m.seen+1, m.clock) }
 
 // tooFar returns how long a new round has to wait before all would believe it, also those whose
@@ -263,7 +263,9 @@ func (m *Machine) decline(_ int64, p *member, msg *membership.Message) {
 // onPromise takes that p takes part in a round.
 func (m *Machine) onPromise(now int64, p *member, msg *membership.Message) {
 	p.leaving = msg.Leaving
-	m.measure(now, p, msg.Round)
+	if m.measure(now, p, msg.Round); msg.Round == m.highest && slices.Contains(m.evicted, p.node) {
+		p.refuted = msg.Round
+	}
 	switch {
 	case m.round == msg.Round && p.life == p.newest:
 		p.promise = msg
@@ -400,9 +402,8 @@ func (m *Machine) stays() bool {
 	return slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
 }
 
-// late reports whether a member that is there is given a moment to promise the open round,
-// even if it is excused: it wants to be in the view, or nobody that has promised stays, and
-// it would hear of no later view.
+// late reports whether a member that is there is given a moment to promise the open round, even if it is excused:
+// it wants to be in the view, or nobody that has promised stays, and it would hear of no later view.
 func (m *Machine) late() bool {
 	last := !m.stays()
 	return slices.ContainsFunc(m.members, func(p member) bool {
@@ -412,11 +413,10 @@ func (m *Machine) late() bool {
 
 // Rules 4.4 and 4.5: when to begin a round. Rule 4.3 is in leave.go.
 
-// Evict begins a round that does not wait for the given members, on an operator's word
-// that their processes are dead. The word holds for this round alone, and until this life
-// learns that one of them is back. If no view without them follows, the caller may repeat
-// it while [Machine.Newest] is the same. Evict returns [dmutex.ErrMisuse] for this node, for
-// a number that is no member, and if this life is leaving, in no view or in doubt.
+// Evict begins a round that does not wait for the given members, on an operator's word that their processes are
+// dead. The word holds for this round alone, and until this life learns that one of them is back. If no view without
+// them follows, the caller may repeat it while what [Machine.Newest] returns is the same. Evict returns
+// [dmutex.ErrMisuse] for this node, for a number that is no member, and if this life is leaving, in no view or in doubt.
 func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) (membership.Output, error) {
 	why, stranger := "", slices.IndexFunc(peers, func(peer dmutex.NodeID) bool { return m.member(peer) == nil })
 	switch {

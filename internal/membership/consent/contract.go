@@ -81,12 +81,13 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-// Newest returns the latest life of a member that was heard of, 0 if none was.
-func (m *Machine) Newest(node dmutex.NodeID) uint64 {
+// Newest returns the latest life of a member that was heard of, 0 if none was, and the last round in which it has
+// refuted, by a promise, the operator's word that it is dead.
+func (m *Machine) Newest(node dmutex.NodeID) (life, refuted uint64) {
 	if p := m.member(node); p != nil {
-		return p.newest
+		return p.newest, p.refuted
 	}
-	return 0
+	return 0, 0
 }
 
 // Deadline returns when Tick has something to do, or [due.Never] if nothing.

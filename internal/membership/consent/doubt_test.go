@@ -209,8 +209,8 @@ var doubts = []struct {
 	{"a question tells of no life", func(t *testing.T, s *soloist) {
 		s.hears(from(20).asks(3, view(2, 11, 31)))
 		s.is(Doubting)
-		require.EqualValues(t, 10, s.Newest(1))
-		require.EqualValues(t, 30, s.Newest(3))
+		require.EqualValues(t, 10, s.member(1).newest)
+		require.EqualValues(t, 30, s.member(3).newest)
 		s.hears(from(30).promise(4, first, first))
 		s.is(Acting)
 	}},

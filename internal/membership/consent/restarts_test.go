@@ -307,7 +307,7 @@ func TestLivesAreBounded(t *testing.T) {
 			require.Empty(t, m.Met(0, 3, life))
 			after, _ := m.AppendText(nil)
 			require.Equal(t, string(before), string(after))
-			require.Zero(t, m.Newest(3))
+			require.Zero(t, m.member(3).newest)
 		}
 	}
 	m := fresh()

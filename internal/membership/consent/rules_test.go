@@ -364,7 +364,7 @@ var rules = []struct {
 		s := acting(t, 10)
 		s.met(21)
 		s.hears(from(30).promise(1, first, first))
-		require.Equal(t, uint64(21), s.Newest(2))
+		require.Equal(t, uint64(21), s.member(2).newest)
 	}},
 
 	// Members of a view have the same holders, whatever a peer reports later.
@@ -499,6 +499,22 @@ var rules = []struct {
 		s.says("1->2 PREPARE round=2")
 		s.hears(from(20).prepare(3), from(20).promise(2, first, first))
 		s.says()
+	}},
+
+	// Nobody knows better whether a process is dead. An older promise may be of one that has died since.
+	{"a promise refutes an operator's word", func(t *testing.T) {
+		s := acting(t, 10)
+		s.input(s.Trouble(s.now, 1))
+		s.waits()
+		s.evicts(3)
+		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
+		for round := uint64(1); round < 4; round++ {
+			s.hears(from(30).promise(round, first, first))
+			_, refuted := s.Newest(3)
+			require.Equal(t, round == 3, refuted == 3)
+		}
+		s.hears(from(20).promise(3, first, first))
+		s.says("1->2 VIEW 3{1#10,2#20,3#30}", "1->3 VIEW 3{1#10,2#20,3#30}", "1->2 REPORT 3{1#10,2#20,3#30}", "1->3 REPORT 3{1#10,2#20,3#30}")
 	}},
 
 	// The lives of the later view promise no lower round.

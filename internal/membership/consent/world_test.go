@@ -613,7 +613,7 @@ func (w *world) good() bool {
 func (w *world) outlived() bool {
 	for i, p := range w.places {
 		for j, q := range w.places {
-			if p.life != 0 && q.life != 0 && w.life(i).Newest(dmutex.NodeID(j+1)) > w.number(j) {
+			if p.life != 0 && q.life != 0 && w.life(i).member(dmutex.NodeID(j+1)).newest > w.number(j) {
 				return true
 			}
 		}

@@ -218,7 +218,7 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	if !ok {
 		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
 	}
-	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
+	spoken := make(map[dmutex.NodeID][2]uint64) // the lives that the operator spoke of, and when they refuted it last
 	gone, err := false, g.Locks.Why()
 	for err == nil {
 		var next <-chan struct{}
@@ -232,14 +232,16 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 				return say // such a view acts when it is due, and another would be due later
 			}
 			for _, id := range members {
-				newest := c.Newest(id)
-				if known, again := lives[id]; again && newest > known {
+				life, refuted := c.Newest(id)
+				switch was, again := spoken[id]; {
+				case again && life != was[0]:
 					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
-					return say
+				case again && refuted != was[1]: // the others would take it in again each time
+					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has answered, so its process is not dead: end it first", id))
 				}
-				lives[id] = newest
+				spoken[id] = [...]uint64{life, refuted}
 			}
-			if !c.Evicting(members...) {
+			if err == nil && !c.Evicting(members...) {
 				say, err = c.Evict(now, members...)
 			}
 			return say
