@@ -41,12 +41,12 @@ type Semaphore struct {
 	next  atomic.Int64 // the permit to try first: the last that was released here
 }
 
-// New returns the semaphore of that name, with 1 to 64 permits. mutex returns the lock of a name, such
-// as the method Mutex of a node or a client. With another number of permits, or without
-// locks, all calls return an error.
+// New returns the semaphore of that name, which has 1 to 252 bytes, with 1 to 64 permits. mutex returns the lock of a
+// name, such as the method Mutex of a node or a client. With another name or number of permits, or without locks, all
+// calls return an error.
 func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Semaphore {
 	s := &Semaphore{name: name}
-	if permits < 1 || permits > 64 || mutex == nil {
+	if permits < 1 || permits > 64 || mutex == nil || len(name) < 1 || len(name) > lock.MaxName-len("#63") {
 		return s
 	}
 	for i := range permits {
@@ -132,7 +132,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	return nil, s.fail(err)
 }
 
-var errNone = mistake.Misuse("it has no permits: choose 1 to 64, and give New the method Mutex of a node or a client")
+var errNone = mistake.Misuse("it has no permits: choose 1 to 64, a name of 1 to 252 bytes, and give New the method Mutex of a node or a client")
 
 // TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {

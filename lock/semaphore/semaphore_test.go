@@ -2,6 +2,7 @@ package semaphore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,12 @@ func TestNil(t *testing.T) {
 	_, err = semaphore.New("s", 2, func(string) lock.Mutex { return nil }).Acquire(t.Context())
 	require.ErrorContains(t, err, "it has no permits")
 	_, err = semaphore.New[lock.Mutex]("s", 2, nil).Acquire(t.Context())
-	require.ErrorContains(t, err, "give New the method Mutex")
+	require.ErrorContains(t, err, "the method Mutex")
+	for _, bad := range []string{"", strings.Repeat("s", 253)} { // not all permits of them could be taken
+		_, err := semaphore.New(bad, 2, locktest.New).Acquire(t.Context())
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "a name of 1 to 252 bytes")
+	}
 }
 
 // A lapsed handle has ended before a function can begin under it.
