@@ -234,6 +234,8 @@ func (s *record) fail(op string, err, before error) error {
 // lasting are the errors that recur until an operator mends their cause.
 var lasting = []error{nats.ErrPermissionViolation, jetstream.ErrStreamNotFound, jetstream.ErrJetStreamNotEnabledForAccount, errForeign}
 
+const headers = 1 << 10 // the server counts them as part of a message; those of a write are fewer
+
 var errForeign = errors.New("another program has written the value: find out which, stop all members, and delete the key")
 
 // check returns which setting could lose the record, or refuses its changes.
@@ -265,8 +267,8 @@ func check(c jetstream.StreamConfig) error {
 		return errors.New("stores entries under other subjects: remove its subject transform")
 	case c.PersistMode == jetstream.AsyncPersistMode:
 		return errors.New("acknowledges entries before they are written: set its persist mode to default")
-	case c.MaxMsgSize > 0 && c.MaxMsgSize < store.MaxValue:
-		return fmt.Errorf("takes values of at most %d bytes: set its maximum to %d or more", c.MaxMsgSize, store.MaxValue)
+	case c.MaxMsgSize > 0 && c.MaxMsgSize < store.MaxValue+headers:
+		return fmt.Errorf("takes messages of at most %d bytes: set its maximum to %d or more", c.MaxMsgSize, store.MaxValue+headers)
 	case c.Mirror != nil || len(c.Sources) > 0:
 		return errors.New("is a mirror, or copies from other buckets: use the original")
 	}
