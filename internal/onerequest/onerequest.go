@@ -9,9 +9,8 @@ import (
 // Client returns a client that follows no redirect and speaks HTTP/1.1. A request that is not answered ends its
 // connection then, so the next one makes a connection of its own; over HTTP/2 all would wait for one that is dead.
 // net/http sends nothing again that may have been written: no PUT and no POST, unless not one byte of it was sent.
-// It asks for no compression: a proxy that compresses tells an ETag by which nobody can write.
 func Client(security *tls.Config) *http.Client {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: security, Protocols: new(http.Protocols), MaxIdleConnsPerHost: 2, DisableCompression: true}
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: security, Protocols: new(http.Protocols), MaxIdleConnsPerHost: 2}
 	t.Protocols.SetHTTP1(true)
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -68,7 +68,7 @@ type member struct {
 	later      uint64          // another life of this number that it has told of
 	rumor      membership.View // a later view without this life that it has asked about
 	denied     bool            // its word against this life was contradicted
-	refuted    uint64          // the last round of this life that evicts it and that it has promised
+	refuted    uint64          // the last round of ours that was to evict it, and that it promised
 }
 
 func (m *Machine) me() *member { return &m.members[m.self] }
@@ -264,7 +264,7 @@ func (m *Machine) decline(_ int64, p *member, msg *membership.Message) {
 func (m *Machine) onPromise(now int64, p *member, msg *membership.Message) {
 	p.leaving = msg.Leaving
 	if m.measure(now, p, msg.Round); msg.Round == m.highest && slices.Contains(m.evicted, p.node) {
-		p.refuted = msg.Round
+		p.refuted, m.evicted = msg.Round, slices.DeleteFunc(m.evicted, func(id dmutex.NodeID) bool { return id == p.node })
 	}
 	switch {
 	case m.round == msg.Round && p.life == p.newest:

@@ -513,7 +513,11 @@ var rules = []struct {
 			_, refuted := s.Newest(3)
 			require.Equal(t, round == 3, refuted == 3)
 		}
+		s.lost(30)
 		s.hears(from(20).promise(3, first, first))
+		s.says()
+		s.met(30)
+		s.hears(from(30).promise(3, first, first))
 		s.says("1->2 VIEW 3{1#10,2#20,3#30}", "1->3 VIEW 3{1#10,2#20,3#30}", "1->2 REPORT 3{1#10,2#20,3#30}", "1->3 REPORT 3{1#10,2#20,3#30}")
 	}},
 

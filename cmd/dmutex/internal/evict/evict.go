@@ -36,9 +36,9 @@ func (Cmd) Help() string {
 Ask any other member whose program serves nodehttp.Evict: the command sends it a POST with member=N, and may be repeated.
 
 If the member restarts before the others have agreed, the command fails and says so: do not repeat it then, because ` +
-		`it would evict the new process.
+		`it would evict the new process. If the member answers, it is not dead, and the command fails, too.
 
-Exit status: 0 if the group goes on without the member; 2 if the command line is wrong; 3 if it was not confirmed, the member has restarted, or the ` +
+Exit status: 0 if the group goes on without the member; 2 if the command line is wrong; 3 if it was not confirmed, the member has restarted or answered, or the ` +
 		`group did not agree in time: in the last case repeat it, because it is not certain whether anything has changed.`
 }
 
