@@ -50,6 +50,7 @@ import (
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/leases"
+	"github.com/dmutex/dmutex/internal/mistake"
 	"github.com/dmutex/dmutex/internal/names"
 	"github.com/dmutex/dmutex/lock"
 )
@@ -120,7 +121,7 @@ type Client struct {
 	status     Status           // counts
 
 	address string // of the member of the session
-	gone    bool   // who answers there does not know the session: it is another process
+	gone    bool   // who answers there does not have it
 	at      string // of the member that is dialed, or connected with, which only run has
 }
 
@@ -179,7 +180,7 @@ func (c *Client) Mutex(name string) lock.Sharable {
 var errUnmade = errors.New("the client was not made by New")
 
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
-// return [ErrClosed]. Close waits for functions of the Observer that run, and until the handler of
+// return [ErrClosed]. Close waits for each Hold and Move of the Observer that runs, and until the handler of
 // Config.Logger has taken what was logged: if one of them blocks, so does Close.
 func (c *Client) Close() error {
 	if c.m == nil {
@@ -405,7 +406,7 @@ func (c *Client) acquire(ctx context.Context, name string, try, shares bool) (lo
 	case c.m == nil:
 		return nil, errUnmade
 	case len(name) == 0 || len(name) > lock.MaxName:
-		return nil, fmt.Errorf("a name has 1 to %d bytes, not %d", lock.MaxName, len(name))
+		return nil, mistake.Misuse(fmt.Sprintf("a name has 1 to %d bytes, not %d", lock.MaxName, len(name)))
 	}
 	hold.Show(ctx, &c.trouble)
 	h := &held{c: c, lock: name, ctx: ctx, ready: make(chan struct{})}

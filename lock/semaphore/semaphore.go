@@ -41,12 +41,12 @@ type Semaphore struct {
 	next  atomic.Int64 // the permit to try first: the last that was released here
 }
 
-// New returns the semaphore of that name, which has 1 to 252 bytes, with 1 to 64 permits. mutex returns the lock of a
-// name, such as the method Mutex of a node or a client. With another name or number of permits, or without locks, all
-// calls return an error.
+// New returns the semaphore of that name, with 1 to 64 permits. mutex returns the lock of a name, such
+// as the method Mutex of a node or a client. With another number of permits, or without
+// locks, all calls return an error.
 func New[M lock.Mutex](name string, permits int, mutex func(name string) M) *Semaphore {
 	s := &Semaphore{name: name}
-	if permits < 1 || permits > 64 || mutex == nil || len(name) < 1 || len(name) > lock.MaxName-len("#63") {
+	if permits < 1 || permits > 64 || mutex == nil {
 		return s
 	}
 	for i := range permits {
@@ -90,7 +90,8 @@ func (p *Permit) Release() error {
 }
 
 // Acquire waits for a permit. It returns either a permit or an error, never both. The error says what the
-// last of the permits that the call waited for waits for.
+// last of the permits that the call waited for waits for. A call that has to wait returns a [dmutex.ErrMisuse] of the
+// lock of any permit, such as that its name is too long.
 func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	if ctx == nil {
 		return nil, s.fail(hold.ContextError(ctx))
@@ -127,12 +128,16 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 		if a.err == nil {
 			return a.Permit, nil
 		}
-		err = a.err
+		if err = a.err; errors.Is(err, dmutex.ErrMisuse) && !taken.Swap(true) { // else the semaphore has fewer permits than it says
+			cancel()
+			asking.Wait()
+			break
+		}
 	}
 	return nil, s.fail(err)
 }
 
-var errNone = mistake.Misuse("it has no permits: choose 1 to 64, a name of 1 to 252 bytes, and give New the method Mutex of a node or a client")
+var errNone = mistake.Misuse("it has no permits: choose 1 to 64, and give New the method Mutex of a node or a client")
 
 // TryAcquire returns [lock.ErrBusy] if no permit is free. It asks for one after the other.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {

@@ -2,7 +2,6 @@ package semaphore_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,12 +24,34 @@ func TestNil(t *testing.T) {
 	_, err = semaphore.New("s", 2, func(string) lock.Mutex { return nil }).Acquire(t.Context())
 	require.ErrorContains(t, err, "it has no permits")
 	_, err = semaphore.New[lock.Mutex]("s", 2, nil).Acquire(t.Context())
-	require.ErrorContains(t, err, "the method Mutex")
-	for _, bad := range []string{"", strings.Repeat("s", 253)} { // not all permits of them could be taken
-		_, err := semaphore.New(bad, 2, locktest.New).Acquire(t.Context())
-		require.ErrorIs(t, err, dmutex.ErrMisuse)
-		require.ErrorContains(t, err, "a name of 1 to 252 bytes")
-	}
+	require.ErrorContains(t, err, "give New the method Mutex")
+}
+
+// A nameless lock has a name that is too long.
+type nameless struct{ lock.Mutex }
+
+func (nameless) Acquire(context.Context) (lock.Held, error) {
+	return nil, dmutex.Misuse("the name is too long")
+}
+
+// A permit that nobody can take is told to who has to wait: else there would be fewer permits than all believe.
+func TestMisuse(t *testing.T) {
+	door := locktest.New("s")
+	s := semaphore.New("s", 2, func(name string) lock.Mutex {
+		if name == "s" {
+			return door
+		}
+		return nameless{locktest.New(name)}
+	})
+	first, err := door.Acquire(t.Context())
+	require.NoError(t, err)
+	second, err := s.TryAcquire(t.Context())
+	require.NoError(t, err)
+	_, err = s.Acquire(t.Context())
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, "the name is too long")
+	require.NoError(t, second.Release())
+	require.NoError(t, first.Release())
 }
 
 // A lapsed handle has ended before a function can begin under it.
