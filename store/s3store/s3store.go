@@ -207,6 +207,7 @@ func (s *record) send(ctx context.Context, method, key string, body []byte, head
 		request.Header.Set(header, value)
 	}
 	sign(request, body, who, s.Region, time.Now())
+	request.Header.Set("Accept-Encoding", "identity") // a proxy that compresses tells an ETag by which nobody can write
 	answer, err := s.Client.Do(request)
 	if err != nil {
 		return "", nil, err
@@ -237,7 +238,8 @@ func (s *record) failed(op string, err error) error {
 	return fmt.Errorf("s3store: %s %s/%s: %w", op, s.Bucket, s.key, err)
 }
 
-// try finds out whether the service honours the conditions, also when several write at once, and those of what it says itself.
+// try finds out whether the service honours the conditions, also when several write at once, and takes a write by the
+// ETag that a load tells.
 func (s *record) try(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

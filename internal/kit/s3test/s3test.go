@@ -19,7 +19,8 @@ type Server struct {
 	URL string
 
 	// Wrong is how it is wrong: "" if it is not, ignores if it does not know the conditions, hurries if it looks at
-	// them before others have written, weakens if nobody can write by the ETags that it tells. A proxy that is asked to compress is wrong in that way, too.
+	// them before others have written, weakens if nobody can write by the ETags that it tells. So does a proxy before it
+	// that may compress.
 	Wrong string
 
 	// Between happens to a Get after it has read the ETag, and before it reads the bytes. Opaque ETags are no MD5.
@@ -108,7 +109,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("ETag", s.tag(value))
-		if s.Wrong == "weakens" || r.Header.Get("Accept-Encoding") != "" {
+		if s.Wrong == "weakens" || r.Header.Get("Accept-Encoding") != "identity" {
 			w.Header().Set("ETag", "W/"+s.tag(value))
 		}
 		if s.Between != nil {
