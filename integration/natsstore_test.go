@@ -240,7 +240,7 @@ func TestNATSStoreSettings(t *testing.T) {
 	}{
 		{func(c *jetstream.StreamConfig) {}, ""},
 		{func(c *jetstream.StreamConfig) { c.AllowDirect = true }, ""},
-		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = store.MaxValue + 1024 }, ""},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = store.MaxValue + 8<<10 }, ""},
 		{func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "is in memory"},
 		{func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "forgets entries after 1h0m0s"},
 		{func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "forgets entries, or takes no more, when it is full"},
@@ -259,7 +259,7 @@ func TestNATSStoreSettings(t *testing.T) {
 		{func(c *jetstream.StreamConfig) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "other.>"}
 		}, "stores entries under other subjects"},
-		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = store.MaxValue }, "takes messages of at most 65536 bytes: set its maximum to 66560 or more"},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = store.MaxValue }, "takes messages of at most 65536 bytes: set its maximum to 73728 or more"},
 		{func(c *jetstream.StreamConfig) { c.Sealed = true }, "is sealed"},
 		{func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, "acknowledges entries before they are written"},
 		{func(c *jetstream.StreamConfig) {

@@ -234,7 +234,7 @@ func (s *record) fail(op string, err, before error) error {
 // lasting are the errors that recur until an operator mends their cause.
 var lasting = []error{nats.ErrPermissionViolation, jetstream.ErrStreamNotFound, jetstream.ErrJetStreamNotEnabledForAccount, errForeign}
 
-const headers = 1 << 10 // the server counts them as part of a message; those of a write are fewer
+const headers = 8 << 10 // the server counts them as part of a message; those of a write contain the subject
 
 var errForeign = errors.New("another program has written the value: find out which, stop all members, and delete the key")
 

@@ -164,7 +164,7 @@ func TestPassingError(t *testing.T) {
 					took = time.Since(since)
 				})
 				if how == "unknown" {
-					require.Greater(t, took, lease-lease/3, "it asks every third of a lease")
+					require.Greater(t, took, lease-lease/3, "nobody can prove it, so it waits")
 				} else {
 					require.Less(t, took, lease/2)
 				}
