@@ -264,7 +264,7 @@ func (m *Machine) decline(_ int64, p *member, msg *membership.Message) {
 func (m *Machine) onPromise(now int64, p *member, msg *membership.Message) {
 	p.leaving = msg.Leaving
 	if m.measure(now, p, msg.Round); msg.Round == m.highest && slices.Contains(m.evicted, p.node) {
-		p.refuted, m.evicted = msg.Round, slices.DeleteFunc(m.evicted, func(id dmutex.NodeID) bool { return id == p.node })
+		p.refuted, m.evicted = msg.Round, slices.DeleteFunc(slices.Clone(m.evicted), func(id dmutex.NodeID) bool { return id == p.node })
 	}
 	switch {
 	case m.round == msg.Round && p.life == p.newest:
