@@ -34,9 +34,8 @@
 // D/(1+rho) of true time, which is L/(1-rho). Its swap succeeds only if no other swap has
 // come between. This needs no word about how long operations take.
 //
-// A holder with a life may hold the lock after that lease. When the store has forgotten the life, as if
-// its file was removed, the holder ends the hold within L, or swaps. So D counts from an answer of the
-// store, which came after that.
+// A holder with a life may hold the lock after that lease. When the store has forgotten the life, as if its file was
+// removed, the holder ends the hold within L, or swaps. So D counts from an answer of the store, which came after that.
 //
 // A swap that was given up may still take effect before the next one from its revision, which then
 // fails. Otherwise it never takes effect.
@@ -219,9 +218,8 @@ func (m *Machine) Deadline() int64 {
 	return at
 }
 
-// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
-// since the last input, as when the wall clock was set forward. A wait must not end too soon; a
-// lease may.
+// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one since the last input,
+// as when the wall clock was set forward. A wait must not end too soon; a lease may.
 func (m *Machine) Leapt(by int64) { m.seenAt += by }
 
 // expire ends a hold whose lease has ended. It comes before each input: an input may extend the lease,

@@ -51,6 +51,7 @@ type attempt struct {
 	failed [lockrecord.Swap + 1]error // the last load and swap, until another succeeds
 	busy   error                      // who holds the lock, while that is what it waits for
 	first  string                     // the revision that it waited for first
+	late   int                        // swaps that have met another record since it waited for a life
 }
 
 // now reads the clock, and tells the machine how far it has leapt.
@@ -165,7 +166,7 @@ func (a *attempt) note() {
 // wait waits until the life is over that holds the lock by this revision, or for a pause, and has the
 // record loaded then. It returns the next pause. A try fails unless that life is over.
 func (a *attempt) wait(r lockrecord.Record, rev string, pause time.Duration) time.Duration {
-	a.first = cmp.Or(a.first, rev)
+	a.first, a.late = cmp.Or(a.first, rev), 0
 	a.failed[lockrecord.Swap] = nil // it is not what the caller waits for
 	a.busy = a.held(r)
 	a.note()
@@ -300,6 +301,10 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) {
 	case err == nil || errors.Is(err, store.ErrConflict):
 		a.failed[op] = nil
 		a.note()
+		if err != nil { // another has the record as a rule, but a store may refuse each swap from what it has shown
+			a.sleep(a.l.clock.UpTo(min(stampede<<a.late, slowPoll, a.l.lease/leases.Margin)))
+			a.late = min(a.late+1, 8)
+		}
 		return
 	case errors.Is(err, store.ErrUnusable) && (a.Hold == nil || a.giveUpAt != 0): // asking again mends nothing
 		a.why = err

@@ -79,3 +79,34 @@ func TestSleptWhileRenewing(t *testing.T) {
 		require.ErrorIs(t, h.Release(), lock.ErrLost)
 	})
 }
+
+// hidden is a store with a record that it does not show, as a database may have a row that this user may not read.
+type hidden struct {
+	store.Memory
+	loads int
+}
+
+func (s *hidden) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if s.loads++; s.loads > 1000 {
+		<-ctx.Done()
+	}
+	return s.Memory.Load(ctx)
+}
+
+func (*hidden) Swap(context.Context, []byte, store.Revision) (store.Revision, error) {
+	return "", store.ErrConflict
+}
+
+// A store that refuses each swap is not asked as fast as it answers.
+func TestConflictsWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(hidden)
+		l, err := New(s, "job", 0)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = l.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, s.loads, 300)
+	})
+}

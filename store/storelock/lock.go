@@ -8,22 +8,20 @@
 //	...
 //	err = lock.Do(ctx, func(ctx context.Context, fence uint64) error { ... })
 //
-// The holder renews its lease in the record. If it cannot, its handle is lost before the lease
-// ends; docs/modes.md has the times. A holder that has crashed is replaced after a
-// lease. If the store is a [store.Prover], such as filestore, it is replaced at once, and a
-// holder whose process lives, even if it is stopped, is not replaced. So its handle does not end with the
-// lease: it has no Until, and is Suspended while the store does not answer. All processes that use the
-// lock must then run on the machine of the store: on another one, which cannot see that the holder
-// lives, a process would replace it after a lease.
+// The holder renews its lease in the record. If it cannot, its handle is lost before the lease ends; docs/modes.md has
+// the times. A holder that has crashed is replaced after a lease. If the store is a [store.Prover], such as filestore,
+// it is replaced at once, and a holder whose process lives, even if it is stopped, is not replaced. So its handle does
+// not end with the lease: it has no Until, and is Suspended while the store does not answer. All processes that use the
+// lock must then run on the machine of the store: on another one, which cannot see that the holder lives, a process
+// would replace it after a lease.
 //
 // The record needs no preparation, and serves one lock. Do not delete it, or put an old one back, while
 // the lock is held: two could hold it then, until the first renews it.
 //
-// Waiters are served in no particular order. Each of them loads the record some times a second, unless the
-// store is a Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may
-// write after its lease, before it notices: only a resource that refuses fences lower than the
-// highest it has seen is safe from that. Fences rise from grant to grant, and also after the
-// record was lost, if no clock was set back by more than the time between.
+// Waiters are served in no particular order. Each of them loads the record some times a second, unless the store is a
+// Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may write after its lease, before it
+// notices: only a resource that refuses fences lower than the highest it has seen is safe from that. Fences rise from
+// grant to grant, and also after the record was lost, if no clock was set back by more than the time between.
 package storelock
 
 import (
