@@ -9,12 +9,11 @@
 //
 // # Concurrency
 //
-// A frame is handled from beginning to end in the goroutine in which the link delivers it: stream,
-// then Handler, then the answers back to the link. The frames of one peer are handled one after the
-// other. At most one goroutine transmits to a peer, and others leave their messages to it, so many
-// travel in few frames. One more goroutine keeps time: it retransmits, sends delayed
-// acknowledgements, and calls Handler.Tick. Another one flushes for FlushSoon. No mutex of a stream
-// is held while the link sends or the Handler runs.
+// A frame is handled from beginning to end in the goroutine in which the link delivers it: stream, then Handler, then
+// the answers back to the link. The frames of one peer are handled one after the other. At most one goroutine transmits
+// to a peer, and others leave their messages to it, so many travel in few frames. One more goroutine keeps time: it
+// retransmits, sends delayed acknowledgements, and calls Handler.Tick. Another one flushes for FlushSoon. No mutex of a
+// stream is held while the link sends or the Handler runs.
 package mail
 
 import (
@@ -65,8 +64,7 @@ type Handler interface {
 	// Message delivers the seq-th message of the peer's present life. It is valid during the call.
 	Message(from dmutex.NodeID, seq uint64, message []byte)
 
-	// Left reports, after all messages of that life, that the peer has closed its Mail or renamed
-	// itself.
+	// Left reports, after all messages of that life, that the peer has closed its Mail or renamed itself.
 	Left(peer dmutex.NodeID)
 
 	// Taken reports that the peer has met another life of this node: see stream.Input. It is

@@ -151,6 +151,9 @@ func (s *Stream) clone() *Stream {
 // appendState appends all that decides what the stream will do, given that
 // time stands still at 0 and round trips are not measured.
 func (s *Stream) appendState(b []byte) []byte {
+	if s.again >= inVain {
+		panic("the stream goes back in vain so often that the state must have it")
+	}
 	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.other, s.acked, s.next, s.sent, s.heard, s.early, max(s.timed.seq, s.acked+1))
 	b = appendInts(b, s.flying, min(s.backoff, 2)+1, s.repeats+1)
 	b = appendBools(b, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)

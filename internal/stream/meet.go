@@ -75,9 +75,8 @@ func (s *Stream) vacant(now int64) bool {
 // silent reports whether the peer has not answered that it is alive, though there is a rival.
 func (s *Stream) silent() bool { return s.rival.life != 0 && s.at[toReplace] == due.Never }
 
-// doubt asks the peer whether it is alive, because of a frame of a higher life. If the peer has
-// just answered, the higher life is refused at once. A HELLO that answers ours is not, because
-// questions and answers would never end.
+// doubt asks the peer whether it is alive, because of a frame of a higher life. If the peer has just answered, the
+// higher life is refused at once. A HELLO that answers ours is not, because questions and answers would never end.
 func (s *Stream) doubt(now int64, f *frame) {
 	switch {
 	case s.answer.to == f.from: // it is about to be refused

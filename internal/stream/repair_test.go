@@ -212,6 +212,23 @@ func TestRepeatedGap(t *testing.T) {
 	require.EqualValues(t, 1, w.a.Stats().Resent)
 }
 
+// TestFrameThatIsNeverTaken: a frame that the link loses each time, and none behind it, is sent more and more rarely. The
+// rest follows at once when the link takes it.
+func TestFrameThatIsNeverTaken(t *testing.T) {
+	w := newWire(t, millisecond/4)
+	w.lose = func(from *Stream, frame []byte) bool { return from == w.a && len(frame) > 900 }
+	w.send(w.a, string(make([]byte, 950)))
+	w.transmit()
+	w.burst(50)
+	w.until(w.now + 1000*millisecond)
+	require.Less(t, w.a.Stats().Resent, uint64(51*(inVain+1)+10))
+	w.until(w.now + 10_000*millisecond)
+	require.Less(t, w.a.Stats().Resent, uint64(51*(inVain+1)+20))
+	w.lose = nil
+	w.until(w.now + w.a.pace.maxTimeout + 10*millisecond)
+	require.Len(t, w.got[w.b], 51)
+}
+
 // TestLossyFirstSending loses the first sending of every frame, on its own. Each
 // costs one timeout: the network is bad, but the peer is there.
 func TestLossyFirstSending(t *testing.T) {

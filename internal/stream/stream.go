@@ -30,12 +30,11 @@
 //
 // # Why it is right
 //
-// b only rises, and so does the life of our own process. So each direction between two lives begins at
-// most once at either end, a number of it stands for one message for good, and the receiver takes
-// the numbers one by one. Hence what b delivers from a is, without gap or repetition, the beginning
-// of what a sent to b; nothing of an older life comes after something of a newer one; and what is
-// acknowledged was delivered. Without a and b in DATA and ACK, or if "different" meant "newer", old
-// frames would break this, which the tests show one by one.
+// b only rises, and so does the life of our own process. So each direction between two lives begins at most once at
+// either end, a number of it stands for one message for good, and the receiver takes the numbers one by one. Hence what
+// b delivers from a is, without gap or repetition, the beginning of what a sent to b; nothing of an older life comes
+// after something of a newer one; and what is acknowledged was delivered. Without a and b in DATA and ACK, or if
+// "different" meant "newer", old frames would break this, which the tests show one by one.
 //
 // That a higher life was met stays true, so REFUSED with a higher life is true however late it
 // arrives, and no frame needs a nonce. A life is adopted by a frame to a only, so an old frame to
@@ -50,17 +49,15 @@
 // then speaks to tells it of x. A late answer of b, or a copy of one, can refuse x although b is
 // dead, so the driver of x gives up only when it was refused for some time.
 //
-// The lives guard against old frames, not against forgery. But a life above [Stream.SetMaxLife] is
-// refused, so no number can be locked out for good. REFUSED may go to a stranger, so it tells one of
-// a and b, and 1 stands for the other: a lower x must exceed b, and a higher one needs a, to see
-// whether the word is out of date.
+// The lives guard against old frames, not against forgery. But a life above [Stream.SetMaxLife] is refused, so no
+// number can be locked out for good. REFUSED may go to a stranger, so it tells one of a and b, and 1 stands for the
+// other: a lower x must exceed b, and a higher one needs a, to see whether the word is out of date.
 //
 // # Go-back-N
 //
-// TCP and NATS keep the order of frames, and lose many together or none. So frames that come too
-// early are not kept: the sender sends everything again, in full frames. GAP is sent once for a
-// hole, and again if a frame was lost again. An ack in DATA does not tell a hole, so GAP travels
-// alone.
+// TCP and NATS keep the order of frames, and lose many together or none. So frames that come too early are not kept:
+// the sender sends everything again, in full frames. GAP is sent once for a hole, and again if a frame was lost again.
+// An ack in DATA does not tell a hole, so GAP travels alone.
 //
 // An acknowledgement waits for a message to travel with: up to 20 ms, or 5 ms after a PUSH, whose
 // sender waits for it. It is sent at once after a repeated frame, after a hole was filled, after a
@@ -244,6 +241,7 @@ type conversation struct {
 	acked      uint64
 	next       uint64
 	wentBackAt int64 // when we last went back; always if fresh messages were acknowledged since
+	again      int   // how often we went back since the peer has acknowledged something, but for the first time
 	backoff    int   // how often the timeout was doubled; -1 if a GAP, not a timeout, is why to go back
 	timed      timed
 
@@ -402,9 +400,8 @@ func one(end bool) uint64 {
 	return 0
 }
 
-// Handle takes a frame from the peer's node. The error is [dmutex.ErrPeer] if
-// no correct peer of our group sends such a frame. Then nothing has changed, but a
-// peer with a [GroupError] will be told ours.
+// Handle takes a frame from the peer's node. The error is [dmutex.ErrPeer] if no correct peer of our group sends such a
+// frame. Then nothing has changed, but a peer with a [GroupError] will be told ours.
 func (s *Stream) Handle(now int64, b []byte) (Input, error) {
 	clear(s.in)
 	if s.in = s.in[:0]; cap(s.in) > keepMessages {

@@ -128,7 +128,7 @@ func (s *Stream) onAck(now int64, seq uint64) {
 	s.flying = max(s.flying-size, 0)
 	s.acked, s.next = seq, max(s.next, seq+1)
 	s.trim()
-	s.backoff = 0
+	s.backoff, s.again = 0, 0
 	if seq >= s.timed.seq {
 		if s.timed.at != always {
 			s.measure(now - s.timed.at)
@@ -152,9 +152,13 @@ func (s *Stream) onSecondAck(now int64, seq uint64) {
 	}
 }
 
+// inVain is how often we go back because of GAPs alone. A link may lose a frame each time and not those behind it, as
+// NATS does with one that its server does not take: then the timeout, which grows, sends that frame alone.
+const inVain = 8
+
 // onGap goes back, but not within a round trip: what was sent last may arrive after the GAP.
 func (s *Stream) onGap(now int64, seq uint64) {
-	if seq != s.acked || s.next == seq+1 {
+	if seq != s.acked || s.next == seq+1 || s.again >= inVain {
 		return
 	}
 	if calm := s.wentBackAt + cmp.Or(s.stats.RoundTrip, s.timeout()); now < calm {
@@ -167,6 +171,9 @@ func (s *Stream) onGap(now int64, seq uint64) {
 
 // goBack sends everything again that is in flight.
 func (s *Stream) goBack(now int64) {
+	if s.wentBackAt != always {
+		s.again = min(s.again+1, inVain)
+	}
 	s.timed = timed{max(s.timed.seq, s.next), always}
 	s.next, s.flying = s.acked+1, 0
 	s.at[toResend], s.wentBackAt = due.Never, now
@@ -232,8 +239,7 @@ func (s *Stream) drop() {
 	s.at[toResend] = due.Never
 }
 
-// timeout returns how long to wait for an acknowledgement: a round trip, doubled
-// as often as it was waited for in vain.
+// timeout returns how long to wait for an acknowledgement: a round trip, doubled as often as it was waited for in vain.
 func (s *Stream) timeout() int64 {
 	return min(s.roundTrip()<<max(s.backoff, 0), s.pace.maxTimeout) // backOff keeps it from overflowing
 }
