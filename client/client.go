@@ -299,8 +299,10 @@ func (c *Client) take(now int64, news *clientsession.Message) {
 func (c *Client) run() {
 	try := firstTry
 	for pause, on := firstPause, true; on; pause *= 2 {
+		begin := c.clock.Now()
 		good, most := c.attach(try)
-		if pause, try = min(pause, most), min(2*try, clientlink.Patience); good {
+		lasted := time.Duration(c.clock.Now() - begin) // a member may confirm a session, and end each connection at once
+		if pause, try = min(pause, most), min(2*try, clientlink.Patience); good && lasted >= lastPause {
 			pause, try = firstPause, firstTry
 		}
 		select {
