@@ -397,7 +397,7 @@ func (m *Client) Handle(now int64, msg *Message) {
 // confirm takes the answer to a beat.
 func (m *Client) confirm(now int64, msg *Message) {
 	on := m.on()
-	if on.confirmed || msg.Length > math.MaxInt64/4 || on.known() && msg.Length != on.term.Length {
+	if on.confirmed || msg.Length < leases.Min || msg.Length > math.MaxInt64/4 || on.known() && msg.Length != on.term.Length {
 		return // as if it were silent
 	}
 	if !m.heard && !m.Trying() { // the hello has told it

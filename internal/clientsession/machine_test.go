@@ -477,3 +477,18 @@ func TestSharedIsNotClaimed(t *testing.T) {
 		require.True(t, c.holding())
 	}
 }
+
+// A session that is shorter than a member may have it begins none. Else the client would give up each connection with
+// another member before that could answer.
+func TestTooShort(t *testing.T) {
+	for _, length := range []int64{0, 1, leases.Min - 1} {
+		c := New("n")
+		c.Connect(0, "s", false)
+		c.Handle(0, &Message{Kind: Confirm, For: 1, Length: length})
+		c.Disconnect()
+		c.Connect(0, "t", false)
+		require.Greater(t, c.Deadline(), int64(unit))
+		c.Handle(unit, &Message{Kind: Confirm, For: 10 * unit, Length: 10 * unit})
+		require.True(t, c.Connected())
+	}
+}
