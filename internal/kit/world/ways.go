@@ -220,6 +220,10 @@ func (s *way) call(ctx context.Context, do func() error, later func()) error {
 	if err := pass(ctx, there); err != nil {
 		return err
 	}
+	if p.exiled.Load() { // what was under way is lost
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	happens := func(rate float64) bool {
 		fate -= rate
 		return fate < 0
