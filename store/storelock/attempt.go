@@ -225,10 +225,10 @@ func (a *attempt) lives(life string, until time.Time) (bool, error) {
 	return false, err
 }
 
-// sleep waits for so long, or until the caller leaves.
+// sleep waits for so long, or until the caller leaves. Go's race detector may crash in a bubble on a timer of 0.
 func (a *attempt) sleep(d time.Duration) {
 	select {
-	case <-time.After(a.l.clock.Span(d)):
+	case <-time.After(max(a.l.clock.Span(d), 1)):
 	case <-a.leave.Done():
 	}
 }
