@@ -170,6 +170,9 @@ func (c *caller) waited(began time.Time) bool {
 		if st := p.node.Status().Lease; st != nil && st.Exclusions > 3 {
 			return false // it joins again after a pause that grows, to 63 s
 		}
+		if v := p.node.Status().View; v.Acts && v.Age < leaseOf {
+			return false // members were replaced in the calm: whether all are granted a lock then, settle asks
+		}
 	}
 	return calm && (p.node != nil || p.client != nil) && !p.dead.Load() && !p.ending.Load() && !p.failed.Load()
 }
