@@ -121,7 +121,7 @@ type Client struct {
 	status     Status           // counts
 
 	address string // of the member of the session
-	gone    bool   // who answers there does not have it
+	gone    bool   // the process there does not know the session
 	at      string // of the member that is dialed, or connected with, which only run has
 }
 

@@ -34,7 +34,7 @@ func (nameless) Acquire(context.Context) (lock.Held, error) {
 	return nil, dmutex.Misuse("the name is too long")
 }
 
-// A permit that nobody can take is told to who has to wait: else there would be fewer permits than all believe.
+// A caller that has to wait hears that a permit cannot be taken: else there would be fewer permits than all believe.
 func TestMisuse(t *testing.T) {
 	door := locktest.New("s")
 	s := semaphore.New("s", 2, func(name string) lock.Mutex {
