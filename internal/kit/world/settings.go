@@ -7,7 +7,8 @@ import (
 	"github.com/dmutex/dmutex/internal/membership/lease"
 )
 
-// All members have the same settings. A process that has others stops, and changes nothing.
+// All members have the same settings. A process that has others stops, and changes nothing. If there is no member at the
+// moment, it would begin the group, and the others would stop: so what it writes then is lost.
 
 // registered returns the members in the record.
 func (w *World) registered() (all []dmutex.NodeID) {

@@ -180,11 +180,16 @@ func (s *way) Load(ctx context.Context) (value []byte, rev store.Revision, err e
 // Swap implements [store.Store].
 func (s *way) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
 	value = bytes.Clone(value)
-	swap := func() error {
-		next, err = s.swap(value, rev)
-		return err
+	swap := func() (store.Revision, error) {
+		if s.archive == s.p.w.group && s.p.outdated() && len(s.p.w.registered()) == 0 { // it would found the group
+			return "", errNotReached
+		}
+		return s.swap(value, rev)
 	}
-	err = s.call(ctx, swap, func() { _, _ = s.swap(value, rev) })
+	err = s.call(ctx, func() error {
+		next, err = swap()
+		return err
+	}, func() { _, _ = swap() })
 	if err != nil {
 		next = ""
 	}
