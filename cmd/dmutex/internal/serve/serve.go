@@ -224,7 +224,7 @@ func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
 
 // webServer returns an HTTP server that lets nobody keep a connection who does not use it.
 func webServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 }
 
 // welcomes returns why no client can connect over TCP, although the member listens.

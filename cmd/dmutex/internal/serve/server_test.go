@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/internal/kit/servetest"
 )
 
-// A client of the page that says nothing, reads nothing or asks for nothing more is disconnected.
+// A client of the page that says nothing, does not say all, reads nothing or asks for nothing more is disconnected.
 func TestServerEndsIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := make(servetest.Door)
@@ -26,7 +26,9 @@ func TestServerEndsIdleConnections(t *testing.T) {
 		}))
 		go func() { _ = s.Serve(l) }()
 		defer s.Close()
-		for _, request := range []string{"", "GET /large HTTP/1.1\r\nHost: a\r\n\r\n", "GET /small HTTP/1.1\r\nHost: a\r\n\r\n"} {
+		for _, request := range []string{
+			"", "POST /large HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", "GET /large HTTP/1.1\r\nHost: a\r\n\r\n", "GET /small HTTP/1.1\r\nHost: a\r\n\r\n",
+		} {
 			c, err := l.Dial(t.Context(), "")
 			require.NoError(t, err)
 			_, err = io.WriteString(c, request)
