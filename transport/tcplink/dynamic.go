@@ -46,7 +46,10 @@ func (l *Link) Become(self dmutex.NodeID) error {
 // once, unless that node dials. A connection with the node at its old address, or one that has
 // been begun, is dropped. SetPeer returns [dmutex.ErrMisuse] for an address that New refuses.
 func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
-	if id == dmutex.None {
+	switch {
+	case l.ctx == nil:
+		return errUnmade
+	case id == dmutex.None:
 		return dmutex.Misuse("tcplink: node 0 names nobody: number nodes from 1")
 	}
 	if addr != "" || l.dynamic {

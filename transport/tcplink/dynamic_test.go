@@ -15,6 +15,11 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
+// A link that New has not made has no peers.
+func TestUnmadeSetPeer(t *testing.T) {
+	require.ErrorIs(t, new(Link).SetPeer(1, ""), dmutex.ErrMisuse)
+}
+
 func TestDynamicConfig(t *testing.T) {
 	a := NewAuthority(t)
 	byHost := func(host string) *tls.Config { return a.Config(a.Host(host)) }

@@ -428,7 +428,7 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	return p.send(frame)
 }
 
-// Close implements [transport.Link]. Frames that a peer does not take within a quarter of a second are lost.
+// Close implements [transport.Link]. Frames that a peer does not take within a second are lost.
 func (l *Link) Close() error {
 	if l.ctx == nil {
 		return nil
