@@ -179,6 +179,9 @@ func (c *Config) again(m dmutex.Machine, self dmutex.NodeID, more uint64) dmutex
 }
 
 func (c *Config) birth(s dmutex.Start) (dmutex.Machine, error) {
+	if c.Algorithm == nil {
+		return nil, dmutex.Misuse("the Algorithm is nil")
+	}
 	m, err := c.Algorithm(s)
 	if err != nil {
 		return nil, err

@@ -207,6 +207,7 @@ func TestExploreRefuses(t *testing.T) {
 		want   string
 	}{
 		{"nobody", Config{Algorithm: ricart.New}, "Config.Members is empty"},
+		{"no algorithm", Config{Members: Nodes(2)}, "the Algorithm is nil"},
 		{"a node twice", Config{Algorithm: ricart.New, Members: []dmutex.NodeID{1, 1}}, "names a node twice"},
 		{"one number too few", Config{Algorithm: ricart.New, Members: Nodes(3), Requests: []int{1, 2}}, "2 numbers for 3 members"},
 		{"too often", Config{Algorithm: ricart.New, Members: Nodes(2), Cancels: []int{256}}, "256 times: a node may do each thing 0 to 255 times"},

@@ -271,6 +271,7 @@ func TestSimulateRefuses(t *testing.T) {
 		harm func(*SimConfig)
 	}{
 		{"Members is empty", func(c *SimConfig) { c.Members = nil }},
+		{"the Algorithm is nil", func(c *SimConfig) { c.Algorithm = nil }},
 		{"names a node twice", func(c *SimConfig) { c.Members = []dmutex.NodeID{1, 1} }},
 		{"Entries is 0", func(c *SimConfig) { c.Entries = 0 }},
 		{"Think may be +Inf", func(c *SimConfig) { c.Think = -1 }},
