@@ -223,7 +223,7 @@ func (ts *terms) resign(name string) {
 		resign = e.resign
 	}
 	ts.mu.Unlock()
-	resign(&Error{Err: ErrResigned})
+	resign(&Error{Lock: electionPrefix + name, Err: ErrResigned})
 }
 
 // renew ends the terms of the lives that the view of the epoch leaves behind. The terms of a

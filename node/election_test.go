@@ -109,6 +109,7 @@ func TestLeadsUntilItReturns(t *testing.T) {
 		g.node(1).Election("x").Resign()
 		pass(10 * time.Minute)
 		require.ErrorIs(t, context.Cause(first.ctx), node.ErrResigned)
+		require.ErrorContains(t, context.Cause(first.ctx), `node: lock "election/x": `)
 		cancel()
 		pass(10 * time.Minute)
 		require.Nil(t, second.ctx, "elected while another leads")

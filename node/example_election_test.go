@@ -51,10 +51,10 @@ func ExampleElection() {
 	}
 	// Output:
 	// node 1 leads, in a higher epoch: true
-	// node 1 stops: node: leader resigned
+	// node 1 stops: node: lock "election/scheduler": leader resigned
 	// nobody leads
 	// node 2 leads, in a higher epoch: true
-	// node 2 stops: node: leader resigned
+	// node 2 stops: node: lock "election/scheduler": leader resigned
 	// nobody leads
 }
 
