@@ -196,6 +196,11 @@ func TestErrorsNameThePackageOnce(t *testing.T) {
 		require.NoError(t, held.Release())
 		_, busy := one.Mutex("lost").TryAcquire(t.Context())
 		_, late := one.Mutex("lost").Acquire(nodetest.ContextFor(t, time.Second))
+		done, led := make(chan error, 1), make(chan error, 1)
+		until := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
+		go func() { done <- one.Mutex("done").Do(t.Context(), until) }()
+		go func() { led <- one.Election("led").Campaign(t.Context(), until) }()
+		pass(time.Second)
 		require.NoError(t, one.Close(t.Context()))
 		_, closed := one.Mutex("x").Acquire(t.Context())
 		for text, err := range map[string]error{
@@ -208,6 +213,8 @@ func TestErrorsNameThePackageOnce(t *testing.T) {
 			`node: lock "election/x": not elected: the node is closed`: one.Election("x").Campaign(t.Context(), func(context.Context, uint64) error {
 				return nil
 			}),
+			`node: lock "done": lock was lost: the node is closed`:                                                     <-done,
+			`node: lock "election/led": lock was lost: the node is closed`:                                             <-led,
 			"node: lock \"b\": lock was lost: the node is closed\nnode: lock \"a\": lock was lost: the node is closed": txn.Release(),
 		} {
 			require.EqualError(t, err, text)

@@ -214,8 +214,7 @@ func (m *Mutex) awaitGrant(ctx context.Context, w *locks.Waiter) {
 	}
 }
 
-// Do runs f while it holds the lock, as [lock.Mutex] says. [Node.Close] waits for f, which
-// must not call it.
+// Do runs f while it holds the lock, as [lock.Mutex] says. [Node.Close] waits for f, which must not call it.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
 	if f == nil {
 		return public(m.name, hold.ErrNoFunction)
@@ -231,8 +230,9 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 	}
 	self, working := h.Work()
 	defer h.Rest()
+	release := func() error { return public(m.name, h.Release()) }
 	if !working {
-		return h.Release() // it is lost
+		return release() // it is lost
 	}
-	return hold.Run(ctx, h, func(ctx context.Context, fence uint64) error { return f(ctx, self, fence) })
+	return hold.Run(ctx, h, release, func(ctx context.Context, fence uint64) error { return f(ctx, self, fence) })
 }

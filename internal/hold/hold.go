@@ -222,7 +222,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 	if err != nil {
 		return err
 	}
-	return Run(ctx, h, f)
+	return Run(ctx, h, h.Release, f)
 }
 
 func (m *Mutex) take(ctx context.Context, try bool) (h lock.Held, err error) {
@@ -242,10 +242,10 @@ func (m *Mutex) take(ctx context.Context, try bool) (h lock.Held, err error) {
 // Error names the package and the lock in an error.
 func (m *Mutex) Error(err error) error { return fmt.Errorf("%s: lock %q: %w", m.Package, m.Lock, err) }
 
-// Run is Do with a lock that is held already.
-func Run(ctx context.Context, h lock.Held, f func(ctx context.Context, fence uint64) error) (err error) {
+// Run is Do with a lock that is held already. release is Release of h, with errors as Do returns them.
+func Run(ctx context.Context, h lock.Held, release func() error, f func(ctx context.Context, fence uint64) error) (err error) {
 	defer func() {
-		if lost := h.Release(); lost != nil {
+		if lost := release(); lost != nil {
 			err = errors.Join(err, lost)
 		}
 	}()

@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 	l := locktest.New("l")
 	h, err := l.Acquire(t.Context())
 	require.NoError(t, err)
-	err = hold.Run(t.Context(), h, func(ctx context.Context, fence uint64) error {
+	err = hold.Run(t.Context(), h, h.Release, func(ctx context.Context, fence uint64) error {
 		require.Equal(t, h.Fence(), fence)
 		l.Lose(errLapsed)
 		<-ctx.Done()
@@ -139,7 +139,7 @@ func TestRun(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrLost)
 	h, err = l.Acquire(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, errBroken, hold.Run(t.Context(), h, func(context.Context, uint64) error { return errBroken }))
+	require.Equal(t, errBroken, hold.Run(t.Context(), h, h.Release, func(context.Context, uint64) error { return errBroken }))
 	require.ErrorIs(t, h.Err(), lock.ErrReleased)
 
 	m := &hold.Mutex{Package: "p", Lock: "l", Take: func(context.Context, bool, bool) (lock.Held, error) { return l.Acquire(t.Context()) }}

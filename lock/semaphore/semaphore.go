@@ -176,7 +176,7 @@ func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, permit i
 			return p.Release() // it is lost
 		}
 	}
-	return hold.Run(ctx, p, func(ctx context.Context, fence uint64) error { return f(ctx, p.Number, fence) })
+	return hold.Run(ctx, p, p.Release, func(ctx context.Context, fence uint64) error { return f(ctx, p.Number, fence) })
 }
 
 func (s *Semaphore) try(ctx context.Context, i int) (*Permit, error) {
