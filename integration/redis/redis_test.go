@@ -3,10 +3,12 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,6 +229,55 @@ func TestRefused(t *testing.T) {
 	_, err = redisstore.Open(ctx, client(t, cluster.Address), cfg, "a")
 	require.ErrorIs(t, err, store.ErrUnusable)
 	require.ErrorContains(t, err, "it is a server of a cluster")
+}
+
+// slowHello is a connection whose greeting waits.
+type slowHello struct {
+	net.Conn
+	slow          *atomic.Bool
+	dialing, dial chan struct{}
+}
+
+func (w slowHello) Write(b []byte) (int, error) {
+	if w.slow.Load() && bytes.Contains(b, []byte("hello")) {
+		w.dialing <- struct{}{}
+		<-w.dial
+	}
+	return w.Conn.Write(b)
+}
+
+// A Swap that is given up while the client dials is written later as it was, though the caller uses its slice again.
+func TestSlice(t *testing.T) {
+	server := servers.StartRedis(t)
+	var slow atomic.Bool
+	dialing, dial := make(chan struct{}), make(chan struct{})
+	c := redis.NewClient(&redis.Options{MaxRetries: -1, ContextTimeoutEnabled: true, ConnMaxLifetime: time.Nanosecond, Dialer: func(_ context.Context, _, _ string) (net.Conn, error) {
+		conn, err := net.Dial("tcp", server.Address)
+		return slowHello{conn, &slow, dialing, dial}, err
+	}})
+	defer c.Close()
+	cfg := redisstore.Config{Servers: 1, Lease: 100 * time.Millisecond}
+	s, other := open(t, c, cfg, "slice"), open(t, client(t, server.Address), cfg, "slice")
+	settle(t, other)
+	_, rev, err := other.Load(t.Context())
+	require.NoError(t, err)
+	value := []byte("value")
+	slow.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-dialing
+		cancel()
+	}()
+	_, err = s.Swap(ctx, value, rev)
+	require.ErrorIs(t, err, context.Canceled)
+	copy(value, "other")
+	close(dial)
+	var got []byte
+	require.Eventually(t, func() bool {
+		got, _, err = other.Load(t.Context())
+		return err == nil && len(got) > 0
+	}, 10*time.Second, 10*time.Millisecond)
+	require.Equal(t, "value", string(got), "the store keeps the slice that was swapped")
 }
 
 // The tool keeps the records of locks and of groups below a prefix.

@@ -35,6 +35,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -199,7 +200,8 @@ func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 
 // Swap implements [store.Store].
 func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	answer, err := s.run(ctx, swapping, string(rev), rand.Text(), value)
+	// A client that is left behind may still read the value, which is the caller's.
+	answer, err := s.run(ctx, swapping, string(rev), rand.Text(), bytes.Clone(value))
 	if err != nil {
 		return "", s.failed("swap", err)
 	}
