@@ -93,7 +93,7 @@ func TestEtcd(t *testing.T) {
 		require.NotErrorIs(t, err, store.ErrConflict)
 	})
 
-	// A user without permission gets an error at once, and so does a client without a user.
+	// A user without permission gets an error at once, and so do a client without a user, and one with an old password.
 	t.Run("permissions", func(t *testing.T) {
 		ctx := t.Context()
 		dial := func(user string) *clientv3.Client {
@@ -129,8 +129,11 @@ func TestEtcd(t *testing.T) {
 		require.NoError(t, err)
 		_, none, err := s.Load(ctx)
 		require.NoError(t, err)
-		_, err = s.Swap(ctx, []byte("a"), none)
+		rev, err := s.Swap(ctx, []byte("a"), none)
 		require.NoError(t, err)
+		_, err = root.UserChangePassword(ctx, "app", "another")
+		require.NoError(t, err)
+		storetest.Unusable(t, s, rev)
 	})
 
 	// A process that ends when it has released its permit leaves no other permit taken.

@@ -85,7 +85,7 @@ func (s *record) fail(op string, err error) error {
 }
 
 // lasting are the errors that recur until an operator mends their cause.
-var lasting = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty}
+var lasting = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed}
 
 // revision is the revision of the whole etcd cluster at the last change of the key. It
 // only rises, even when keys are deleted. It is 0 if the key does not exist.
