@@ -98,6 +98,22 @@ func TestMariaDB(t *testing.T) {
 		storetest.Unusable(t, s, rev)
 	})
 
+	// A table that is gone, and a database.
+	t.Run("dropped", func(t *testing.T) {
+		execute(t, admin, "CREATE DATABASE other")
+		db := m.connect(t, "root", "other", "")
+		s, err := sqlstore.Open(t.Context(), db, sqlstore.MySQL, "dropped")
+		require.NoError(t, err)
+		rev, err := s.Swap(t.Context(), []byte("a"), "")
+		require.NoError(t, err)
+		execute(t, admin, "DROP TABLE other.dmutex_groups")
+		storetest.Unusable(t, s, rev)
+		execute(t, admin, "DROP DATABASE other")
+		storetest.Unusable(t, s, rev)
+		db.SetMaxIdleConns(-1)
+		storetest.Unusable(t, s, rev)
+	})
+
 	// Open names the dialect that is right.
 	t.Run("dialect", func(t *testing.T) {
 		for _, dialect := range []sqlstore.Dialect{sqlstore.PostgreSQL, sqlstore.SQLite} {

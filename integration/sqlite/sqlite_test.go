@@ -87,6 +87,17 @@ func TestSQLite(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrUnusable)
 		require.ErrorContains(t, err, "attempt to write a readonly database")
 	})
+	// A table that is gone, as when a program that migrates the database does not know it.
+	t.Run("dropped", func(t *testing.T) {
+		db := openSQLite(t, filepath.Join(t.TempDir(), "other.db"))
+		s, err := sqlstore.Open(t.Context(), db, sqlstore.SQLite, "dropped")
+		require.NoError(t, err)
+		rev, err := s.Swap(t.Context(), []byte("a"), "")
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), `DROP TABLE dmutex_groups`)
+		require.NoError(t, err)
+		storetest.Unusable(t, s, rev)
+	})
 }
 
 // A row that is deleted begins again, with new revisions.

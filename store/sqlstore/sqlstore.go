@@ -282,7 +282,7 @@ func (s *record) fail(ctx context.Context, op string, err error) error {
 	if pooled {
 		told = fmt.Errorf("a connection pooler with transaction pooling? Package sqlstore says what that needs: %w", told)
 	}
-	if pooled || denied(err) || strings.Contains(err.Error(), "readonly database") || slices.Contains(lasting, state(err)) {
+	if pooled || denied(err) || slices.Contains(lasting, state(err)) || slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) }) {
 		told = fmt.Errorf("%w: %w", store.ErrUnusable, told)
 	}
 	if pool := s.db.Stats(); ctx.Err() != nil && pool.MaxOpenConnections > 0 && pool.InUse >= pool.MaxOpenConnections {
@@ -294,6 +294,9 @@ func (s *record) fail(ctx context.Context, op string, err error) error {
 // lasting are the codes of errors that recur until an operator mends their cause: no table, no
 // such user or a wrong password, no such database.
 var lasting = []string{"42P01", "28000", "28P01", "3D000"}
+
+// texts are of such errors where the drivers tell no code: of SQLite, and for no table and no such database of MySQL.
+var texts = []string{"readonly database", "no such table", "Error 1146", "Error 1049"}
 
 // denied reports whether a privilege is missing. PostgreSQL tells a code; its text is in the
 // language of the server. MySQL has that word in its text.
