@@ -550,6 +550,26 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// A node that has no number yet holds nothing, and neither does a caller that waits there.
+func TestNumberless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		faulty := outagetest.New(t, new(store.Memory), outagetest.Faults{})
+		faulty.Outage(true)
+		n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{})
+		require.NoError(t, err)
+		waits, stop := context.WithCancel(t.Context())
+		go func() { _, _ = n.Mutex("door").Acquire(waits) }()
+		synctest.Wait()
+		require.Equal(t, dmutex.None, n.Self())
+		require.Regexp(t, `class="name">door</th>.*<td data-l="holder"></td>`, get(n, "/", nil).Body.String())
+		stop()
+		faulty.Outage(false)
+		require.NoError(t, n.Close(t.Context()))
+	})
+}
+
 // L78: after a crash the survivors name the crashed member, and what they wait for, all the time.
 func TestLeaseCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
