@@ -204,6 +204,15 @@ func TestRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnusable)
 	require.ErrorContains(t, err, "NOPERM")
 
+	for _, missing := range []string{"-hset", "resetkeys"} { // what the scripts may not do
+		require.NoError(t, c.Do(ctx, "ACL", "SETUSER", "web", "on", "allkeys", "+@all").Err())
+		s := open(t, web, cfg, "web")
+		_, rev, _ := s.Load(ctx)
+		require.NoError(t, c.Do(ctx, "ACL", "SETUSER", "web", missing).Err())
+		_, err := s.Swap(ctx, []byte("a"), rev)
+		require.ErrorIs(t, err, store.ErrUnusable, missing)
+	}
+
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "100mb").Err())
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	_, err = redisstore.Open(ctx, c, cfg, "a")

@@ -264,7 +264,8 @@ func within[T any](ctx context.Context, do func() (T, error)) (got T, err error)
 }
 
 // lasting begin the errors that recur until an operator mends their cause.
-var lasting = []string{"NOPERM", "WRONGPASS", "NOAUTH", "WRONGTYPE", "ERR unknown command"}
+var lasting = []string{"NOPERM", "WRONGPASS", "NOAUTH", "WRONGTYPE", "ERR unknown command",
+	"ERR The user executing the script can't"} // of a script in Redis 7.0
 
 func (s *record) failed(op string, err error) error {
 	for _, prefix := range lasting {
