@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/natsstore"
 	"github.com/dmutex/dmutex/store/storetest"
@@ -72,24 +73,16 @@ func TestNATSStore(t *testing.T) {
 	t.Run("deleted", func(t *testing.T) {
 		ctx := t.Context()
 		s := openKey(t, js, "deleted")
-		create := func() store.Revision {
-			value, rev, err := s.Load(ctx)
-			require.NoError(t, err)
-			require.Empty(t, value)
-			rev, err = s.Swap(ctx, []byte("a"), rev)
-			require.NoError(t, err)
-			return rev
-		}
-		lost := create()
+		lost := servers.Create(t, s)
 		entry, err := kv.Get(ctx, "deleted")
 		require.NoError(t, err)
 		require.Equal(t, "a", string(entry.Value()))
 		require.NoError(t, kv.Delete(ctx, "deleted"))
-		create()
+		servers.Create(t, s)
 		stream, err := js.Stream(ctx, "KV_"+bucket)
 		require.NoError(t, err)
 		require.NoError(t, stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+".deleted")))
-		create()
+		servers.Create(t, s)
 		_, err = s.Swap(ctx, []byte("b"), lost)
 		require.ErrorIs(t, err, store.ErrConflict)
 	})

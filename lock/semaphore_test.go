@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/lock/semaphore"
@@ -167,22 +168,27 @@ func TestSemaphoreReleasedMeanwhile(t *testing.T) {
 	}
 }
 
+// strict returns n members of a group in the strict mode.
+func strict(t *testing.T, net *memlink.Network, n int) (nodes []*node.Node) {
+	ids := dmutextest.Nodes(n)
+	for _, id := range ids {
+		n, err := node.OpenStrict(t.Context(), id, ids, net.Link(id), node.Config{Algorithm: central.New})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = n.Close(context.Background()) })
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		require.NoError(t, n.Ready(t.Context()))
+	}
+	return nodes
+}
+
 // A permit about which a member that cannot be reached must be asked keeps nobody from the others.
 func TestSemaphoreUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		ids := []dmutex.NodeID{1, 2, 3}
-		var nodes []*node.Node
-		for _, id := range ids {
-			n, err := node.OpenStrict(t.Context(), id, ids, net.Link(id), node.Config{Algorithm: central.New})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = n.Close(context.Background()) })
-			nodes = append(nodes, n)
-		}
-		for _, n := range nodes {
-			require.NoError(t, n.Ready(t.Context()))
-		}
+		nodes := strict(t, net, 3)
 		var all []*semaphore.Semaphore
 		for i := range 20 {
 			all = append(all, semaphore.New(fmt.Sprint("x", i), 8, nodes[0].Mutex))
@@ -222,17 +228,7 @@ func TestSemaphoreBesideCounter(t *testing.T) {
 			const message = time.Millisecond
 			net, err := memlink.New(memlink.Config{MinDelay: message, MaxDelay: message})
 			require.NoError(t, err)
-			ids := []dmutex.NodeID{1, 2, 3, 4, 5, 6, 7, 8}
-			var nodes []*node.Node
-			for _, id := range ids {
-				n, err := node.OpenStrict(t.Context(), id, ids, net.Link(id), node.Config{Algorithm: central.New})
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = n.Close(context.Background()) })
-				nodes = append(nodes, n)
-			}
-			for _, n := range nodes {
-				require.NoError(t, n.Ready(t.Context()))
-			}
+			nodes := strict(t, net, n)
 			measure := func(take func(i int) (release func())) (mean time.Duration) {
 				var mu sync.Mutex
 				var working sync.WaitGroup

@@ -118,34 +118,13 @@ func TestStore(t *testing.T) {
 // The records are registers while their server is killed and stopped, and the network is bad.
 func TestRegister(t *testing.T) {
 	k := start(t)
-	through, turn := servers.BadNetwork(t, k.Address)
-	harms := []func() bool{turn}
-	for range 4 {
-		harms = append(harms, func() bool {
-			k.Crash()
-			k.Start()
-			return false
-		}, func() bool {
-			k.Pause(300 * time.Millisecond)
-			return false
-		})
-	}
-	servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, k, through, name) }, harms...)
+	servers.Survives(t, k, k.Address, func(through, name string) store.Store { return open(t, k, through, name) })
 }
 
 // Three members go on through an outage of the server that is longer than a lease.
 func TestOutage(t *testing.T) {
-	const lease = 2 * time.Second
 	k := start(t)
-	users := servers.NewUsers(t)
-	users.OfMembers(lease, func() store.Store { return open(t, k, k.Address, "group") })
-	users.More(10_000, "at first")
-	k.Crash()
-	time.Sleep(2 * lease)
-	k.Start()
-	users.More(1000, "after the outage")
-	holds, stood := users.Stop()
-	t.Logf("%d holds, none for %v", holds, stood)
+	servers.Outage(t, func() store.Store { return open(t, k, k.Address, "group") }, k.Crash, k.Start)
 }
 
 // The tool serves, and takes a lock, with nothing but the server. A proxy speaks for it, as kubectl proxy does.

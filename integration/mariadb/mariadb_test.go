@@ -3,7 +3,6 @@
 package mariadb
 
 import (
-	"context"
 	"database/sql"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/integration/servers"
-	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/store/storelock"
@@ -123,54 +121,21 @@ func TestMariaDB(t *testing.T) {
 		}
 	})
 
-	// Callers of four pools take turns while the server crashes three times: no two hold the lock, and fences rise.
+	// Users of four pools take turns while the server crashes three times.
 	t.Run("crashes", func(t *testing.T) {
-		const lease = 3 * time.Second
-		var mu sync.Mutex // guards what follows
-		var held lock.Held
-		var fence uint64
-		grants := make(chan struct{}, 50) // drops what it has no room for
-		ctx, stop := context.WithCancel(t.Context())
-		var callers sync.WaitGroup
+		users := servers.NewUsers(t)
 		for range 4 {
-			mutex, err := storelock.New(m.open(t, "crashes", ""), "x", lease)
+			mutex, err := storelock.New(m.open(t, "crashes", ""), "x", 3*time.Second)
 			require.NoError(t, err)
-			callers.Go(func() {
-				for ctx.Err() == nil {
-					h, err := mutex.Acquire(ctx)
-					if err != nil {
-						continue
-					}
-					mu.Lock()
-					if held != nil && held.Err() == nil {
-						t.Error("two hold the lock")
-					}
-					if h.Err() == nil && h.Fence() <= fence {
-						t.Errorf("fence %d after %d", h.Fence(), fence)
-					}
-					held, fence = h, max(fence, h.Fence())
-					mu.Unlock()
-					_ = h.Release()
-					select {
-					case grants <- struct{}{}:
-					default:
-					}
-				}
-			})
-		}
-		turns := func() {
-			for range 2 * cap(grants) { // at least half of them come after this call
-				<-grants
-			}
+			users.Use("x", mutex)
 		}
 		for range 3 {
-			turns()
+			users.More(50, "before a crash")
 			m.Crash()
 			m.Start()
 		}
-		turns()
-		stop()
-		callers.Wait()
+		users.More(50, "at the end")
+		users.Stop()
 	})
 
 	t.Run("crash", func(t *testing.T) {

@@ -3,7 +3,6 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -240,47 +239,33 @@ func TestRefused(t *testing.T) {
 	require.ErrorContains(t, err, "it is a server of a cluster")
 }
 
-// slowHello is a connection whose greeting waits.
-type slowHello struct {
-	net.Conn
-	slow          *atomic.Bool
-	dialing, dial chan struct{}
-}
-
-func (w slowHello) Write(b []byte) (int, error) {
-	if w.slow.Load() && bytes.Contains(b, []byte("hello")) {
-		w.dialing <- struct{}{}
-		<-w.dial
-	}
-	return w.Conn.Write(b)
-}
-
-// A Swap that is given up while the client dials is written later as it was, though the caller uses its slice again.
+// A Swap that is given up while its client connects is written later as it was, though the caller uses its slice again.
 func TestSlice(t *testing.T) {
 	server := servers.StartRedis(t)
+	ctx, cancel := context.WithCancel(t.Context())
 	var slow atomic.Bool
-	dialing, dial := make(chan struct{}), make(chan struct{})
-	c := redis.NewClient(&redis.Options{MaxRetries: -1, ContextTimeoutEnabled: true, ConnMaxLifetime: time.Nanosecond, Dialer: func(_ context.Context, _, _ string) (net.Conn, error) {
-		conn, err := net.Dial("tcp", server.Address)
-		return slowHello{conn, &slow, dialing, dial}, err
-	}})
+	connected := make(chan struct{})
+	options := redis.Options{Addr: server.Address, MaxRetries: -1, ContextTimeoutEnabled: true, ConnMaxLifetime: time.Nanosecond}
+	options.OnConnect = func(context.Context, *redis.Conn) error {
+		if slow.Load() {
+			cancel()
+			<-connected
+		}
+		return nil
+	}
+	c := redis.NewClient(&options)
 	defer c.Close()
 	cfg := redisstore.Config{Servers: 1, Lease: 100 * time.Millisecond}
-	s, other := open(t, c, cfg, "slice"), open(t, client(t, server.Address), cfg, "slice")
+	other := open(t, client(t, server.Address), cfg, "slice")
 	settle(t, other)
 	_, rev, err := other.Load(t.Context())
 	require.NoError(t, err)
-	value := []byte("value")
+	s, value := open(t, c, cfg, "slice"), []byte("value")
 	slow.Store(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-dialing
-		cancel()
-	}()
 	_, err = s.Swap(ctx, value, rev)
 	require.ErrorIs(t, err, context.Canceled)
 	copy(value, "other")
-	close(dial)
+	close(connected)
 	var got []byte
 	require.Eventually(t, func() bool {
 		got, _, err = other.Load(t.Context())

@@ -93,15 +93,6 @@ func TestOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const lease = 2 * time.Second
 	f := startFake(t)
-	users := servers.NewUsers(t)
-	users.OfMembers(lease, func() store.Store { return open(t, f.address, "group") })
-	users.More(10_000, "at first")
-	f.crash()
-	time.Sleep(2 * lease)
-	f.start()
-	users.More(1000, "after the outage")
-	holds, stood := users.Stop()
-	t.Logf("%d holds, none for %v", holds, stood)
+	servers.Outage(t, func() store.Store { return open(t, f.address, "group") }, f.crash, f.start)
 }

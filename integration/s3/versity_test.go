@@ -4,7 +4,6 @@ package s3
 
 import (
 	"testing"
-	"time"
 
 	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/store"
@@ -22,31 +21,10 @@ func TestVersity(t *testing.T) {
 	})
 	t.Run("register", func(t *testing.T) {
 		v := servers.StartVersity(t)
-		through, turn := servers.BadNetwork(t, v.Address)
-		harms := []func() bool{turn}
-		for range 4 {
-			harms = append(harms, func() bool {
-				v.Crash()
-				v.Start()
-				return false
-			}, func() bool {
-				v.Pause(300 * time.Millisecond)
-				return false
-			})
-		}
-		servers.Register(t, 20_000, func(_ int, name string) store.Store { return open(t, through, name) }, harms...)
+		servers.Survives(t, v, v.Address, func(through, name string) store.Store { return open(t, through, name) })
 	})
 	t.Run("outage", func(t *testing.T) {
-		const lease = 2 * time.Second
 		v := servers.StartVersity(t)
-		users := servers.NewUsers(t)
-		users.OfMembers(lease, func() store.Store { return open(t, v.Address, "group") })
-		users.More(10_000, "at first")
-		v.Crash()
-		time.Sleep(2 * lease)
-		v.Start()
-		users.More(1000, "after the outage")
-		holds, stood := users.Stop()
-		t.Logf("%d holds, none for %v", holds, stood)
+		servers.Outage(t, func() store.Store { return open(t, v.Address, "group") }, v.Crash, v.Start)
 	})
 }

@@ -139,3 +139,34 @@ func Register(t *testing.T, enough int64, open func(worker int, name string) sto
 	}
 	require.False(t, porcupine.CheckOperations(registerModel, wrong), "it has forgotten, and has lost nothing")
 }
+
+// Survives is Register with a bad network, and a server that loses nothing when it is killed.
+func Survives(t *testing.T, server interface {
+	Crash()
+	Start()
+	Pause(d time.Duration)
+}, address string, open func(address, name string) store.Store) {
+	through, turn := BadNetwork(t, address)
+	harms := []func() bool{turn}
+	for range 4 {
+		harms = append(harms, func() bool {
+			server.Crash()
+			server.Start()
+			return false
+		}, func() bool {
+			server.Pause(300 * time.Millisecond)
+			return false
+		})
+	}
+	Register(t, 20_000, func(_ int, name string) store.Store { return open(through, name) }, harms...)
+}
+
+// Create creates a record that is not there, and returns its revision.
+func Create(t *testing.T, s store.Store) store.Revision {
+	value, rev, err := s.Load(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, value)
+	rev, err = s.Swap(t.Context(), []byte("a"), rev)
+	require.NoError(t, err)
+	return rev
+}

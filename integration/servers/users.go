@@ -56,6 +56,21 @@ func (u *Users) OfMembers(lease time.Duration, record func() store.Store) {
 	}
 }
 
+// Outage lets three members of a group go on through an outage of the server of their record that is longer than a lease.
+// They lose what they held.
+func Outage(t *testing.T, record func() store.Store, crash, start func()) {
+	const lease = 2 * time.Second
+	u := NewUsers(t)
+	u.OfMembers(lease, record)
+	u.More(10_000, "at first")
+	crash()
+	time.Sleep(2 * lease)
+	start()
+	u.More(1000, "after the outage")
+	holds, stood := u.Stop()
+	t.Logf("%d holds, none for %v", holds, stood)
+}
+
 // Use adds a user of one lock.
 func (u *Users) Use(name string, m lock.Mutex) {
 	u.using.Go(func() {

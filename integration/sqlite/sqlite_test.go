@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/sqlnode"
 	"github.com/dmutex/dmutex/store"
@@ -103,18 +104,10 @@ func TestSQLite(t *testing.T) {
 // A row that is deleted begins again, with new revisions.
 func restored(t *testing.T, s store.Store, db *sql.DB) {
 	ctx := t.Context()
-	create := func() store.Revision {
-		value, rev, err := s.Load(ctx)
-		require.NoError(t, err)
-		require.Empty(t, value)
-		rev, err = s.Swap(ctx, []byte("a"), rev)
-		require.NoError(t, err)
-		return rev
-	}
-	lost := create()
+	lost := servers.Create(t, s)
 	_, err := db.ExecContext(ctx, `DELETE FROM dmutex_groups WHERE name = 'restored'`)
 	require.NoError(t, err)
-	create()
+	servers.Create(t, s)
 	_, err = s.Swap(ctx, []byte("b"), lost)
 	require.ErrorIs(t, err, store.ErrConflict)
 }
