@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/kit/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/locktest"
@@ -63,9 +64,7 @@ var systems = map[string]func(t *testing.T) system{
 	"member, strict": func(t *testing.T) system {
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
 		require.NoError(t, err)
-		nodes := openNodes(t, func(id dmutex.NodeID) (*node.Node, error) {
-			return node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2}, net.Link(id), node.Config{Algorithm: ricart.New})
-		})
+		nodes := strict(t, net, 2, ricart.New)
 		return system{
 			named: namesOf(nodes[0].Mutex, nodes[1].Mutex), over: func() {}, cause: node.ErrClosed,
 			trouble: func() { require.NoError(t, nodes[0].Close(context.Background())) },
@@ -75,7 +74,7 @@ var systems = map[string]func(t *testing.T) system{
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
 		require.NoError(t, err)
 		stores, done := outages(t)
-		nodes := openNodes(t, func(id dmutex.NodeID) (*node.Node, error) {
+		nodes := openNodes(t, 2, func(id dmutex.NodeID) (*node.Node, error) {
 			return node.Open(t.Context(), stores[id-1], net.Link(dmutex.None), node.Config{Lease: lease})
 		})
 		for len(nodes[0].Status().View.Members) < 2 || !nodes[0].Status().View.Acts {
@@ -193,9 +192,16 @@ func outages(t *testing.T) (ways [2]*outagetest.Store, done func()) {
 	return ways, func() { ways[0].Outage(false) }
 }
 
-func openNodes(t *testing.T, open func(id dmutex.NodeID) (*node.Node, error)) (nodes []*node.Node) {
-	for id := range dmutex.NodeID(2) {
-		n, err := open(id + 1)
+// strict returns n members of a group in the strict mode.
+func strict(t *testing.T, net *memlink.Network, n int, algorithm dmutex.Algorithm) []*node.Node {
+	return openNodes(t, n, func(id dmutex.NodeID) (*node.Node, error) {
+		return node.OpenStrict(t.Context(), id, dmutextest.Nodes(n), net.Link(id), node.Config{Algorithm: algorithm})
+	})
+}
+
+func openNodes(t *testing.T, n int, open func(id dmutex.NodeID) (*node.Node, error)) (nodes []*node.Node) {
+	for _, id := range dmutextest.Nodes(n) {
+		n, err := open(id)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = n.Close(context.Background()) })
 		nodes = append(nodes, n)

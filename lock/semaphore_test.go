@@ -17,11 +17,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/lock/locktest"
 	"github.com/dmutex/dmutex/lock/semaphore"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storelock"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -168,27 +166,12 @@ func TestSemaphoreReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// strict returns n members of a group in the strict mode.
-func strict(t *testing.T, net *memlink.Network, n int) (nodes []*node.Node) {
-	ids := dmutextest.Nodes(n)
-	for _, id := range ids {
-		n, err := node.OpenStrict(t.Context(), id, ids, net.Link(id), node.Config{Algorithm: central.New})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = n.Close(context.Background()) })
-		nodes = append(nodes, n)
-	}
-	for _, n := range nodes {
-		require.NoError(t, n.Ready(t.Context()))
-	}
-	return nodes
-}
-
 // A permit about which a member that cannot be reached must be asked keeps nobody from the others.
 func TestSemaphoreUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		nodes := strict(t, net, 3)
+		nodes := strict(t, net, 3, central.New)
 		var all []*semaphore.Semaphore
 		for i := range 20 {
 			all = append(all, semaphore.New(fmt.Sprint("x", i), 8, nodes[0].Mutex))
@@ -228,7 +211,7 @@ func TestSemaphoreBesideCounter(t *testing.T) {
 			const message = time.Millisecond
 			net, err := memlink.New(memlink.Config{MinDelay: message, MaxDelay: message})
 			require.NoError(t, err)
-			nodes := strict(t, net, n)
+			nodes := strict(t, net, n, central.New)
 			measure := func(take func(i int) (release func())) (mean time.Duration) {
 				var mu sync.Mutex
 				var working sync.WaitGroup
